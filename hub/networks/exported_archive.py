@@ -36,11 +36,11 @@ _TREE_TYPES = frozenset(
 )
 _SYMBOL = r"Symbol\('\w{1,40}'(, \w+=True)*\)"
 _SIZE = re.compile(  # e.g. `Mul(Integer(2), Symbol('s0', positive=True))`, which PyTorch evaluates; no towers of powers
-    rf"({_SYMBOL}|Pow\({_SYMBOL}, Integer\(\d\)\)|[(), ]|-?\d{{1,18}}"
+    rf"({_SYMBOL}|Pow\({_SYMBOL}, Integer\(\d\)\)|[(), ]|-?\d{{1,18}}+(?!\d)"
     r"|Float\('[\d.e+-]{1,40}', precision=\d{1,3}\)|(Integer|Rational|Add|Mul|Max|Min|Mod|PythonMod"
     r"|Where|ModularIndexing|FloorDiv|CleanDiv|CeilDiv|CeilToInt|FloorToInt|TruncToInt|RoundToInt|TruncToFloat|ToFloat"
     r"|IntTrueDiv|FloatTrueDiv|Identity|floor|ceiling|Eq|Ne|Equality|Unequality|StrictLessThan|LessThan"
-    r"|StrictGreaterThan|GreaterThan)\(){1,800}"
+    r"|StrictGreaterThan|GreaterThan)\(){1,800}+"
 )
 _FREE_TEXT = frozenset(["metadata", "guards_code", "as_string", "as_strings", "torch_version"])
 

@@ -82,17 +82,29 @@ def test_a_file_of_torch_export_save_passes(saved: Path) -> None:
 
 
 class Resized(torch.nn.Module):
-    """Images at one and a half of their size, one after the other: sizes with products, powers and fractions."""
+    """Sizes with products, powers and fractions."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.interpolate(x, scale_factor=1.5).flatten()
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.flatten(), torch.nn.functional.interpolate(x[..., 0], scale_factor=1.5)
 
 
 def test_sizes_that_pytorch_computes_pass(tmp_path: Path) -> None:
     side, x = torch.export.Dim("side", min=4, max=64), torch.randn(2, 3, 8, 8)
     axes = {0: torch.export.Dim("batch", max=16), 2: side, 3: side}
     torch.export.save(torch.export.export(Resized(), (x,), dynamic_shapes=(axes,)), tmp_path / "net.pt2")
-    assert load_exported(tmp_path / "net.pt2").module()(x).shape == (2 * 3 * 12 * 12,)
+    flat, larger = load_exported(tmp_path / "net.pt2").module()(x)
+    assert (flat.shape, larger.shape) == ((2 * 3 * 8 * 8,), (2, 3, 12))
+
+
+def test_a_size_that_would_take_forever_to_read_is_refused_at_once(saved: Path, tmp_path: Path) -> None:
+    def digits(program: Any) -> None:
+        for facts in program["graph_module"]["graph"]["tensor_values"].values():
+            for size in facts["sizes"]:
+                if "as_expr" in size:
+                    size["as_expr"]["expr_str"] = "1" * 30_000
+
+    with pytest.raises(NetworkImportError, match="is no size"):
+        open_network(rewritten(saved, tmp_path / "net.pt2", in_graph(digits)))
 
 
 def test_pickled_weights_are_never_loaded(saved: Path, tmp_path: Path) -> None:
