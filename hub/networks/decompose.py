@@ -267,7 +267,8 @@ def _scatter(node: Any, importer: Any) -> Any:
     """Scatter with a reduction: `scatter_add`, or `scatter_reduce` with its name as the fifth argument."""
     from tvm import relax
 
-    x, dim, index, source, reduction = (*importer.retrieve_args(node)[:4], *node.args[4:], "sum")[:5]
+    x, dim, index, source = importer.retrieve_args(node)[:4]
+    reduction = node.args[4] if len(node.args) > 4 else "sum"
     reductions = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
     if reduction not in reductions or not node.kwargs.get("include_self", True):
         raise ValueError(f"Unsupported function types ['scatter_reduce.two' with {reduction}]")
