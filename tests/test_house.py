@@ -23,7 +23,7 @@ BUDGETS = {
     "hub/networks": (5_420, 30),
     "hub/search": (2_680, 16),
     "hub/records": (590, 4),
-    "hub/tuning": (2_080, 11),
+    "hub/tuning": (2_110, 11),
     "hub/adaptation": (2_080, 9),
     "hub/publishing": (2_390, 12),
     "hub/bundle": (2_310, 12),

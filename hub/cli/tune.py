@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 @shape_option
 @options_of(
     TuneConfig, "checkpoint", "trials", "trials_per_iter", "early_stop", "layout", "seed", "update", "reuse",
-    "compare_stock",
     checkpoint="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
     trials_per_iter="Programs of a task in one round at most.",
     early_stop="End when a round promises to gain less than this share of the latency.",
@@ -33,14 +32,19 @@ if TYPE_CHECKING:
     update="How the checkpoint learns meanwhile: auto, none, context or few-shot.",
     seed="Seed of the searches.",
     reuse="Begin with what earlier runs measured on this device.",
-    compare_stock="Tune again with MetaSchedule's own model, and compare.",
 )  # fmt: skip
 @click.option(
     "--engine", default="auto", type=click.Choice(["auto", "decisions", "metaschedule"]), metavar="E",
     help="The search: auto, metaschedule, or tchub's over decisions.",
 )  # fmt: skip
+@click.option(
+    "--compare",
+    default="",
+    metavar="NAMES",
+    help="Also time: torch.compile, onnxruntime, openvino; stock tunes again with MetaSchedule's own model.",
+)
 @threads_option
-def tune_command(network: str, out: Path, engine: str, output: Output, **options: Any) -> None:
+def tune_command(network: str, out: Path, engine: str, compare: str, output: Output, **options: Any) -> None:
     """Tune a network with TVM's MetaSchedule, on this machine or on others through TVM's RPC.
 
     NETWORK is a reference network (bert-tiny, resnet-18, ...), a .pt2 file of torch.export.save, an .onnx file, or
@@ -50,7 +54,7 @@ def tune_command(network: str, out: Path, engine: str, output: Output, **options
     \b
     Examples:
       tchub tune bert-tiny --checkpoint tcl-epyc+local --trials 128 --out out/
-      tchub tune resnet-18 --trials 128 --compare-stock
+      tchub tune resnet-18 --trials 128 --compare onnxruntime,openvino
       tchub tune model.onnx --shape batch=1,8 --shape seq=128
       tchub tune bert-tiny --device rpc://tracker.lan:9190/turin --trials 512
     """
@@ -60,13 +64,16 @@ def tune_command(network: str, out: Path, engine: str, output: Output, **options
     from .native_log import native_output_logged
     from .progress import shown_progress
 
-    sessions = 2 if options["compare_stock"] and options["checkpoint"] != "stock" else 1
+    rivals = tuple(filter(None, compare.split(",")))
+    sessions = 2 if "stock" in rivals and options["checkpoint"] != "stock" else 1
     with native_output_logged(output, out) as log, shown_progress(output, log, sessions) as progress:
-        result = tune(network, out=out, search=SearchSettings(engine=engine), progress=progress, **options)
+        options |= {"search": SearchSettings(engine=engine), "compare": rivals}
+        result = tune(network, out=out, progress=progress, **options)
     report = result.report
     output.data(result.as_dict(), _report(result))
     # Why the other checkpoints were passed over stands in the report.
-    for text in (*report["runs"]["tuned"]["reasons"][:1], *report.get("notes", ())):
+    missing = [f"{name} was not timed: {why}" for name, why in report.get("not_compared", {}).items()]
+    for text in (*report["runs"]["tuned"]["reasons"][:1], *report.get("notes", ()), *missing):
         output.note(text)
     output.note(f"library: {result.library}; report: {result.folder / 'report.html'}")
     for variant in report.get("variants", [])[1:]:

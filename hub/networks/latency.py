@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,7 +76,7 @@ def compare(
     max_seconds: float = 30.0,
     min_repeats: int = MIN_REPEATS,
     timeout: float = 600.0,
-    torch_compile: bool = False,
+    rivals: Sequence[str] = (),
 ) -> Comparison:
     """Check libraries against PyTorch and time all of them, PyTorch eager included, in a fresh process.
 
@@ -88,7 +88,7 @@ def compare(
         max_seconds: of timing, shared by the systems.
         min_repeats: of each system, however long they take; 1 where a first impression is enough.
         timeout: seconds that the whole process may compute.
-        torch_compile: also time what `torch.compile` makes, by that name; `Comparison.errors` has its failure.
+        rivals: other runtimes to time, see `rivals`; why one has no latency stands in `Comparison.errors`.
 
     Raises:
         LatencyError: the process failed, e.g. a library crashed.
@@ -105,7 +105,7 @@ def compare(
             "threads": threads,
             "max_seconds": max_seconds,
             "min_repeats": min_repeats,
-            "torch_compile": torch_compile,
+            "rivals": list(rivals),
         }
         answer = _ask(request, threads, timeout)
     checks = {name: OutputCheck.from_dict(facts) for name, facts in answer["checks"].items()}

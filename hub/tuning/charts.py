@@ -8,7 +8,10 @@ from typing import Any
 
 from ...cards.theme import COLOURS, LIGHT, STYLE, svg_text
 
-TITLES = {"untuned": "TVM, untuned", "pytorch": "PyTorch, eager", "tuned": "tuned", "stock": "tuned, stock model"}
+TITLES = {
+    "untuned": "TVM, untuned", "pytorch": "PyTorch, eager", "torch.compile": "torch.compile",
+    "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "tuned": "tuned", "stock": "tuned, stock model",
+}  # fmt: skip
 # Tasks in the chart of trials; the table has all.
 MOST_TASKS = 28
 # A bar so many times as long as the next is cut, or the others could not be read.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..networks.prepare import LAYOUTS, check_layout
@@ -14,7 +16,20 @@ if TYPE_CHECKING:
 
 # Fields that the report's settings leave out: they are said elsewhere in it, or are no settings of the search.
 _ELSEWHERE = ("checkpoint", "update", "online", "device", "linker", "target", "threads", "layout", "name")
-_ELSEWHERE += ("compare_stock", "resume", "builder", "runner")
+_ELSEWHERE += ("compare", "resume", "builder", "runner")
+
+
+RIVALS = {"torch.compile": "torch", "onnxruntime": "onnxruntime", "openvino": "openvino"}
+"""Runtimes that a tuned network is compared with, and the packages that they need (`pip install tchub[bench]`)."""
+
+
+def _check_rivals(names: Sequence[str]) -> None:
+    """Raise TuningError unless each name is a runtime that is installed."""
+    for name in names:
+        if name not in RIVALS:
+            raise TuningError(f"unknown runtime {name!r}", remedy=f"choose from: {', '.join(RIVALS)}", runtime=name)
+        if find_spec(RIVALS[name]) is None:
+            raise TuningError(f"{name} is not installed", remedy="pip install 'tchub[bench]'", runtime=name)
 
 
 @dataclass(frozen=True)
@@ -40,8 +55,9 @@ class TuneConfig:
             to a TileNet as they are, `none` does neither, `auto` is what suits the model.
         online: settings of that learning.
         search: the search engine and its size; None for the default.
-        compare_stock: tune again with MetaSchedule's own model and as many trials, into `out/stock`; neither
-            run then begins with programs of earlier ones.
+        compare: what the tuned network is timed beside, besides PyTorch: `torch.compile`, `onnxruntime`, `openvino`;
+            and `stock`: tune again with MetaSchedule's own model and as many trials, into `out/stock`, where neither
+            run begins with programs of earlier ones.
         reuse: begin with the programs that earlier runs measured on this device for this target.
         resume: take up what the folder holds; False refuses a folder that holds a run.
         untuned: also measure each task as extracted, once, outside the budget and its clock.
@@ -51,7 +67,8 @@ class TuneConfig:
 
     Raises:
         TuningError: a value makes no sense. Field: argument.
-        UnknownLayoutError: no such layout.
+        NetworkLoadError: no such layout.
+        TuningError: `compare` names a runtime that is unknown or not installed.
     """
 
     checkpoint: str | None = None
@@ -68,7 +85,7 @@ class TuneConfig:
     update: str = field(default="auto", metadata={"choices": ("auto", "none", "context", "few-shot")})
     online: OnlineSettings | None = None
     search: SearchSettings | None = None
-    compare_stock: bool = False
+    compare: Sequence[str] = ()
     reuse: bool = True
     resume: bool = True
     untuned: bool = True
@@ -79,6 +96,7 @@ class TuneConfig:
 
     def __post_init__(self) -> None:
         check_layout(self.layout)
+        _check_rivals([name for name in self.compare if name != "stock"])
         at_least_one = "give a number of at least 1"
         problems = {
             "trials": (self.trials < 1, at_least_one),

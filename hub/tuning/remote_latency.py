@@ -114,8 +114,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     from tvm import rpc
 
     from ..device.rpc_jobs import set_threads
-    from ..networks.latency_worker import ReferenceNetwork, arrays
     from ..networks.output_check import check_output
+    from ..networks.rivals import ReferenceNetwork, arrays
 
     host, port, key = request["address"]
     inputs = torch.load(request["inputs"], weights_only=True)

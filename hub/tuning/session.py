@@ -162,7 +162,7 @@ class TuningSession:
                 raise RunStateError(
                     f"{self.store.path.parent} holds a run that began with programs of earlier runs, and this one is "
                     "to begin afresh",
-                    remedy="choose another --out, or leave out --no-reuse and --compare-stock",
+                    remedy="choose another --out, or leave out --no-reuse and --compare stock",
                     path=str(self.store.path.parent),
                 )
             return

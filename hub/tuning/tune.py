@@ -118,7 +118,7 @@ def tune(
         TchubError: whatever the registry raises.
     """
     config = replace(config or TuneConfig(), **options)
-    if config.compare_stock:
+    if "stock" in config.compare:
         config = replace(config, reuse=False)
     folder, progress = Path(out), progress or TuneProgress()
     if shapes or example_inputs is not None or example_kwargs is not None or not isinstance(network, str | Path):
@@ -133,7 +133,7 @@ def tune(
                 online=config.online, device=device.sheet, runs_on=device.facts.device, threads=device.facts.cores,
             )
         ]  # fmt: skip
-        if config.compare_stock and models[0].name != "stock":
+        if "stock" in config.compare and models[0].name != "stock":
             models.append(choose_model("stock", seed=config.seed))
         return _Run.open(network, device, config, stop, progress, folder, stack).tune(models)
 
@@ -160,6 +160,7 @@ class _VariantResult:
             "output_check": {k: check.as_dict() for k, check in (untuned.checks | self.comparison.checks).items()},
             "latency": {name: latency.as_dict() for name, latency in (before | self.comparison.latencies).items()},
             "latency_note": self.error and f"not measured on {device.name}: {self.error.message}",
+            "not_compared": dict(self.comparison.errors),
         }
 
 
@@ -304,7 +305,8 @@ class _Run:
         paths, threads = {name: Path(library.path) for name, library in libraries.items()}, self.device.facts.cores
         try:
             if self.device.address is None:
-                return compare(network, paths, threads=threads), None
+                rivals = [name for name in self.config.compare if name != "stock"]
+                return compare(network, paths, threads=threads, rivals=rivals), None
             return compare_remote(network, paths, self.device.address, threads=threads), None
         except LatencyError as error:
             return Comparison({}, {}), error

@@ -45,7 +45,7 @@ def _tune(network: str, checkpoint: str, trials: int, seed: int, work: Path) -> 
     chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
     click.echo(f"tune {network} with {chosen}", err=True)
     result = hub.tune(
-        network, checkpoint=chosen, trials=trials, seed=seed, out=folder / "tune", threads=1, compare_stock=True
+        network, checkpoint=chosen, trials=trials, seed=seed, out=folder / "tune", threads=1, compare=["stock"]
     )
     latency = result.latency
     return {

@@ -59,7 +59,12 @@ def time_network(network: str, runs: list[Run]) -> dict[str, Any]:
         note(f"latency: {network}: {len(libraries)} libraries, PyTorch eager and torch.compile take turns")
         seconds = _SECONDS_PER_SYSTEM * (len(libraries) + 2)
         compared = compare(
-            load_network(network), libraries, threads=THREADS, max_seconds=seconds, timeout=_TIMEOUT, torch_compile=True
+            load_network(network),
+            libraries,
+            threads=THREADS,
+            max_seconds=seconds,
+            timeout=_TIMEOUT,
+            rivals=["torch.compile"],
         )
     return {
         "latency": {name: latency.as_dict() for name, latency in compared.latencies.items()},

@@ -9,9 +9,9 @@ import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.exported_file import from_exported, half_types
-from tchub.hub.networks.latency_worker import ReferenceNetwork
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.network import Network
+from tchub.hub.networks.rivals import ReferenceNetwork
 from tchub.hub.networks.shapes import FreeSize, choices
 from tchub.hub.networks.sources import open_network
 

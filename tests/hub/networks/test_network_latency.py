@@ -9,7 +9,7 @@ import pytest
 import torch
 from tchub.hub.networks.errors import LatencyError
 from tchub.hub.networks.latency import Latency, compare, measure
-from tchub.hub.networks.latency_worker import ReferenceNetwork, add_compiled, arrays
+from tchub.hub.networks.rivals import ReferenceNetwork, arrays, rival_runs
 from tchub.hub.networks.sources import open_network
 
 
@@ -30,20 +30,29 @@ def test_a_library_that_crashes_or_hangs_is_an_error(
 
 
 def test_pytorchs_own_compiler_is_timed_and_its_failure_is_a_fact(pt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: dict[str, Any] = {}
-    errors: dict[str, str] = {}
     reference = ReferenceNetwork(str(pt2), [torch.ones(16, 24)])
+    expected = arrays(reference.run())
     monkeypatch.setattr(torch, "compile", lambda module: module)
-    add_compiled(runs, reference, errors)
+    runs, errors = rival_runs(["torch.compile"], reference, expected, 1)
     assert len(runs["torch.compile"]()) == 2
+    assert not errors
+    monkeypatch.setattr(torch, "compile", lambda module: lambda *args: [x + 1 for x in arrays(module(*args))])
+    assert "output is wrong" in rival_runs(["torch.compile"], reference, expected, 1)[1]["torch.compile"]
 
     def refuse(*_: Any) -> None:
         raise RuntimeError("no compiler\nfound")
 
     monkeypatch.setattr(torch, "compile", lambda module: refuse)
-    runs.clear()
-    add_compiled(runs, reference, errors)
-    assert (runs, errors) == ({}, {"torch.compile": "RuntimeError: no compiler"})
+    assert rival_runs(["torch.compile"], reference, expected, 1) == ({}, {"torch.compile": "RuntimeError: no compiler"})
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_other_runtimes_compute_the_same(pt2: Path, name: str) -> None:
+    reference = ReferenceNetwork(str(pt2), [torch.ones(16, 24)])
+    with torch.inference_mode():
+        runs, errors = rival_runs([name], reference, arrays(reference.run()), 1)
+    assert not errors
+    assert len(arrays(runs[name]())) == 2
 
 
 def test_nested_outputs_are_flattened_in_order() -> None:

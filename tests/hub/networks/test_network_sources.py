@@ -74,6 +74,7 @@ def test_an_onnx_file_is_a_network_with_a_checked_output(tmp_path: Path, target:
     library = build_library(network.relax_module(), target, None, tmp_path / "small.so")
     torch.save(network.inputs(), tmp_path / "inputs.pt")
     request = {"reference": str(path), "inputs": str(tmp_path / "inputs.pt"), "max_seconds": 0.1, "min_repeats": 1}
+    request |= {"rivals": [], "threads": 1}
     found = answer(request | {"libraries": {"untuned": (library.path, file_sha256(library.path))}})
     assert found["checks"]["untuned"]["ok"]
     assert set(found["seconds"]) == {"untuned"}, "ONNX's reference evaluator is no rival worth timing"

@@ -23,6 +23,7 @@ from tchub.hub.records.store import RunStateError
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.tuning import tune as tune_module
+from tchub.hub.tuning.config import TuneConfig
 from tchub.zoo.files import StorageError
 from tiny_network import Tiny
 
@@ -41,7 +42,7 @@ def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
     for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
         monkeypatch.setenv(name, value)
     out = tmp_path / "out"
-    result = hub.tune(pt2, checkpoint="tcl-epyc", trials=10, out=out, compare_stock=True, **fake_pair)
+    result = hub.tune(pt2, checkpoint="tcl-epyc", trials=10, out=out, compare=["stock"], **fake_pair)
     report = json.loads((out / "report.json").read_text())
     assert set(result.latency) == {"untuned", "tuned", "stock", "pytorch"}
     assert all(seconds > 0 for seconds in result.latency.values())
@@ -209,3 +210,14 @@ def test_the_command_reports_errors_in_one_line_with_a_remedy(tmp_path: Path, ca
 def test_help_has_examples(command: str, capsys: Any) -> None:
     assert main([command, "--help"]) == 0
     assert "Examples:" in capsys.readouterr().out
+
+
+def test_a_runtime_that_is_unknown_or_not_installed_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(TuningError, match="unknown runtime 'tensorrt'"):
+        TuneConfig(compare=["tensorrt"])
+    monkeypatch.setattr("tchub.hub.tuning.config.find_spec", lambda name: None)
+    with pytest.raises(TuningError, match="openvino is not installed") as caught:
+        TuneConfig(compare=["openvino"])
+    assert "pip install" in str(caught.value.remedy)

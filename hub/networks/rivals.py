@@ -1,0 +1,164 @@
+"""The original network, and other runtimes that a compiled one is timed beside, on the same inputs and threads.
+
+That a runtime does not take a network, or computes something else, is a fact of the comparison and no error.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves
+
+from .errors import NetworkImportError
+from .exported_file import in_precision, load_exported
+from .output_check import check_output
+from .shapes import call_arguments
+
+Run = Callable[[], Any]
+
+
+class ReferenceNetwork:
+    """The original network, which the right output is taken from; see `latency.reference_file`.
+
+    Args:
+        path: of an exported program or an ONNX file.
+        inputs: tensors in the order of the compiled function's parameters.
+    """
+
+    def __init__(self, path: str, inputs: Sequence[torch.Tensor]) -> None:
+        self.path, self.inputs = path, inputs
+        self.is_onnx = path.endswith(".onnx")
+        if self.is_onnx:
+            from .onnx_file import reference_module
+
+            self.module: Any = reference_module(Path(path))
+            self.args, self.kwargs = tuple(inputs), {}
+        else:
+            exported = load_exported(Path(path))
+            self.module = exported.module()
+            self.args, self.kwargs = call_arguments(exported, inputs)
+
+    def run(self) -> Any:
+        """Run it once."""
+        return self.module(*self.args, **self.kwargs)
+
+    def exact(self) -> list[np.ndarray] | None:
+        """Return its outputs computed in float64; None where its operators have no float64, as in an ONNX file."""
+        if self.is_onnx:
+            return None
+        try:
+            exported = in_precision(load_exported(Path(self.path)), "the original", torch.float64)
+        except NetworkImportError:
+            return None
+        wide = [x.double() if x.is_floating_point() else x for x in self.inputs]
+        args, kwargs = call_arguments(exported, wide)
+        return arrays(exported.module()(*args, **kwargs))
+
+
+def arrays(output: Any) -> list[np.ndarray]:
+    """The tensors of an output, PyTorch's or TVM's, nested or not; constants are in the signature."""
+    nested = isinstance(output, dict | list | tuple) or hasattr(output, "numpy")
+    leaves = tree_leaves(output if nested else list(output))
+    tensors = [x for x in leaves if hasattr(x, "numpy") or isinstance(x, np.ndarray)]
+    tensors = [x.float() if x.dtype in (torch.bfloat16, torch.float16) else x for x in tensors]
+    tensors = [x.detach().cpu() if isinstance(x, torch.Tensor) else x for x in tensors]
+    return [x if isinstance(x, np.ndarray) else x.numpy() for x in tensors]
+
+
+def rival_runs(
+    names: Sequence[str], reference: ReferenceNetwork, expected: Sequence[np.ndarray[Any, Any]], threads: int
+) -> tuple[dict[str, Run], dict[str, str]]:
+    """Return what runs the network once in each runtime, and why a runtime has none.
+
+    Args:
+        names: of `_MAKE`.
+        reference: the original network with its inputs.
+        expected: its outputs; a runtime whose outputs are others has no latency.
+        threads: of each runtime.
+    """
+    runs: dict[str, Run] = {}
+    errors: dict[str, str] = {}
+    for name in names:
+        try:
+            run = _MAKE[name](reference, threads)
+            check = check_output(arrays(run()), expected, reference.exact)
+        except Exception as error:  # whatever a foreign compiler raises
+            lines = str(error).strip().splitlines() or ["no message"]
+            errors[name] = f"{type(error).__name__}: {lines[0][:300]}"
+            continue
+        if check.ok:
+            runs[name] = run
+        else:
+            errors[name] = f"its output is wrong: off by {check.max_abs_diff:.1e}"
+    return runs, errors
+
+
+def _compiled(reference: ReferenceNetwork, _threads: int) -> Run:
+    """PyTorch's compiler, with weights as constants, as for deployment."""
+    import torch._inductor.config as inductor
+
+    inductor.freezing = True
+    rival = copy(reference)
+    rival.module = torch.compile(reference.module)
+    return rival.run
+
+
+def _onnxruntime(reference: ReferenceNetwork, threads: int) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    with tempfile.TemporaryDirectory(prefix="tchub-onnx-") as folder:
+        session = onnxruntime.InferenceSession(_onnx_file(reference, Path(folder)), options, ["CPUExecutionProvider"])
+    inputs = _named([one.name for one in session.get_inputs()], reference)
+    return lambda: session.run(None, inputs)
+
+
+def _openvino(reference: ReferenceNetwork, threads: int) -> Run:
+    import openvino
+
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",  # it would compute in bfloat16 where the CPU can
+    }
+    with tempfile.TemporaryDirectory(prefix="tchub-openvino-") as folder:
+        model = openvino.convert_model(_onnx_file(reference, Path(folder)))
+        compiled = openvino.compile_model(model, "CPU", settings)
+    inputs = dict(enumerate(_arrays(reference)))
+    request = compiled.create_infer_request()
+
+    def run() -> Any:
+        request.infer(inputs, share_inputs=True, share_outputs=True)
+        return [request.get_output_tensor(i).data for i in range(len(compiled.outputs))]
+
+    return run
+
+
+_MAKE: Mapping[str, Callable[[ReferenceNetwork, int], Run]] = {
+    "torch.compile": _compiled, "onnxruntime": _onnxruntime, "openvino": _openvino,
+}  # fmt: skip
+
+
+def _onnx_file(reference: ReferenceNetwork, folder: Path) -> str:
+    """Return the network's ONNX file, exported where it has none."""
+    if reference.is_onnx:
+        return str(reference.path)
+    path = str(folder / "network.onnx")
+    program: Any = torch.onnx.export(reference.module, reference.args, kwargs=reference.kwargs, dynamo=True)
+    program.save(path)
+    return path
+
+
+def _arrays(reference: ReferenceNetwork) -> list[np.ndarray[Any, Any]]:
+    return [x.numpy() for x in reference.inputs]
+
+
+def _named(names: Sequence[str], reference: ReferenceNetwork) -> dict[str, np.ndarray[Any, Any]]:
+    return dict(zip(names, _arrays(reference), strict=True))
