@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,10 +98,19 @@ class FineTuneResult:
     val_curve: tuple[float, ...]
 
 
-def fine_tune(model: CostModel, data: RankingDataset, config: FineTuneConfig | None = None) -> FineTuneResult:
+def fine_tune(
+    model: CostModel,
+    data: RankingDataset,
+    config: FineTuneConfig | None = None,
+    on_epoch: Callable[[int, float], None] = lambda number, accuracy: None,
+) -> FineTuneResult:
     """Fine-tune a copy of a model on measured programs. Deterministic for equal inputs on one machine.
 
     Only parameters that require a gradient move, and only they are anchored: a frozen base stays as it is.
+
+    Args:
+        on_epoch: called after every pass with its number and the validation accuracy (NaN without one); what it
+            raises ends the training.
 
     Raises:
         AdaptError: the model is frozen whole, or the programs are of other features than it reads.
@@ -112,14 +122,15 @@ def fine_tune(model: CostModel, data: RankingDataset, config: FineTuneConfig | N
     held = split_validation(data, config.val_share, config.min_val_pairs, config.seed)
     curve: list[float] = []
     if held is not None:
-        curve = _validation_curve(_begin(model, data, config), data, held, config)
+        curve = _validation_curve(_begin(model, data, config), data, held, config, on_epoch)
     # Each pass counts with its neighbours: one lucky pass among noisy ones does not decide.
     smooth = np.convolve(np.pad(curve, 1, mode="edge"), np.full(3, 1 / 3), mode="valid") if curve else None
     epochs = config.blind_epochs if smooth is None else int(smooth.argmax())
     final = data if config.refit or held is None else data.take(np.flatnonzero(~held))
     update = _begin(model, data, config)
-    for _ in zip(range(epochs), _passes(update, final, config), strict=False):
-        pass
+    for number, _ in zip(range(epochs), _passes(update, final, config), strict=False):
+        if held is None:
+            on_epoch(number + 1, math.nan)
     return FineTuneResult(update.merged(), epochs, held is not None, tuple(curve))
 
 
@@ -162,12 +173,19 @@ def split_validation(data: RankingDataset, share: float, min_pairs: int, seed: i
     return held if pairs >= max(1, min_pairs) else None
 
 
-def _validation_curve(update: Update, data: RankingDataset, held: np.ndarray, config: FineTuneConfig) -> list[float]:
+def _validation_curve(
+    update: Update,
+    data: RankingDataset,
+    held: np.ndarray,
+    config: FineTuneConfig,
+    on_epoch: Callable[[int, float], None],
+) -> list[float]:
     """Validation accuracy before and after each pass, until it has not grown for `patience` passes."""
     train = data.take(np.flatnonzero(~held))
     curve = [_validation_accuracy(update.model, data, held)]
-    for _ in zip(range(config.epochs), _passes(update, train, config), strict=False):
+    for number, _ in zip(range(config.epochs), _passes(update, train, config), strict=False):
         curve.append(_validation_accuracy(update.model, data, held))
+        on_epoch(number + 1, curve[-1])
         if len(curve) - 1 - int(np.argmax(curve)) >= config.patience:
             break
     return curve
