@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 # Each writes docs/benchmarks/NAME.json; a folder holds `run.py` and what only this benchmark needs.
 NAMES = (
     *("choices", "corpus", "coverage", "local", "main_job", "measure", "models"),
-    *("predict", "sampling", "scale", "soak", "startup", "transfer", "tuning"),
+    *("predict", "rivals", "sampling", "scale", "soak", "startup", "transfer", "tuning"),
 )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from scripts.benchmarks.common import ROOT
+from scripts.benchmarks.report.shapes import rival_row
 from scripts.benchmarks.report.tables import cell, measured_on, seeds_of, table
 
 DEVICES = 1000
@@ -71,6 +72,23 @@ def speed(results: Results) -> Iterator[str]:
         f"compiled from the best programs. {facts['cpu_model']}, {facts['cores']} cores, programs on one thread; "
         f"seeds {seeds_of(job)}; by `{job['command']}`. More, and where tchub loses: "
         "[the benchmarks](docs/benchmarks.md)."
+    )
+
+
+def rivals(results: Results) -> Iterator[str]:
+    """Tuned networks beside the runtimes that a user would install instead."""
+    job = results["rivals"]
+    facts = job["machine"]
+    for threads in sorted({row["threads"] for row in job["details"]["rivals"]}):
+        rows = [rival_row(row) for row in job["details"]["rivals"] if row["threads"] == threads]
+        head = [f"ms, {threads} thread{'s' if threads > 1 else ''}", *list(rows[0])[1:]]
+        cells = [[cell(value) for value in row.values()] for row in rows]
+        yield from table(head, [[*row[:5], f"**{row[5]}**", *row[6:]] for row in cells], 1)
+    model = ", ".join(dict.fromkeys(row["model"] for row in job["details"]["rivals"]))
+    yield (
+        f"Tuned from nothing with `{model}`; batch 1, float32, outputs checked, one process, systems in turn; the last "
+        f"column is the best other runtime's latency over tchub's. {facts['cpu_model']}, {facts['cores']} cores, seed "
+        f"{seeds_of(job)}, by `{job['command']}`. Where tchub loses: [the benchmarks](docs/benchmarks.md)."
     )
 
 
@@ -233,6 +251,7 @@ def _clock(seconds: float) -> str:
 
 
 BLOCKS: dict[str, Callable[[Results], Iterator[str]]] = {
+    "rivals": rivals,
     "speed": speed,
     "coverage": coverage,
     "main-job": main_job,

@@ -13,6 +13,7 @@ from scripts.benchmarks.report.tables import Row, cell, measured_on, seeds_of, t
 SECTIONS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("sections.toml").read_text())
 # The tables to show, instead of everything that the file holds; and sentences on where something else is ahead.
 SHAPES: dict[str, Callable[[Row], Mapping[str, Any]]] = {
+    "rivals": shapes.rivals,
     "tuning": shapes.tuning,
     "predict": shapes.predict,
     "sampling": adaptation.sampling,
@@ -24,6 +25,7 @@ SHAPES: dict[str, Callable[[Row], Mapping[str, Any]]] = {
     "startup": shapes.startup,
 }
 LOST: dict[str, Callable[[Row], Iterable[str]]] = {
+    "rivals": shapes.lost_rivals,
     "tuning": shapes.lost_tuning,
     "measure": shapes.lost_measure,
     "predict": shapes.lost_predict,

@@ -159,6 +159,38 @@ def _further(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
 # Where tchub loses -----------------------------------------------------------------------------------
 
 
+def rivals(job: Row) -> dict[str, Any]:
+    """Each network with its latencies, a table for each number of threads."""
+    shown = {}
+    for threads in sorted({row["threads"] for row in job["details"]["rivals"]}):
+        rows = [row for row in job["details"]["rivals"] if row["threads"] == threads]
+        shown[f"Milliseconds, threads: {threads}"] = [rival_row(row) for row in rows]
+    return shown
+
+
+def rival_row(row: Row) -> dict[str, Any]:
+    """Return a network's latencies in milliseconds, and the best other runtime's over tchub's."""
+    ms = row["ms"]
+    best = min(value for name, value in ms.items() if name not in ("tuned", "untuned"))
+    titles = {"PyTorch": "pytorch", "torch.compile": "torch.compile", "ONNX Runtime": "onnxruntime"}
+    titles |= {"OpenVINO": "openvino", "tchub": "tuned"}
+    seconds = {"trials": row["trials"], "tuning s": round(row["tuning_seconds"])}
+    return {"network": row["network"]} | {t: ms.get(n) for t, n in titles.items()} | seconds | {
+        "best other / tchub": best / ms["tuned"]
+    }  # fmt: skip
+
+
+def lost_rivals(job: Row) -> Iterator[str]:
+    """Networks on which another runtime is ahead."""
+    for row in job["details"]["rivals"]:
+        name, best = min(
+            ((name, ms) for name, ms in row["ms"].items() if name not in ("tuned", "untuned")), key=lambda pair: pair[1]
+        )
+        if best < row["ms"]["tuned"]:
+            count = f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
+            yield f"{row['network']}, {count}: slower than {name}, {row['ms']['tuned']:.3g} ms against {best:.3g} ms."
+
+
 def lost_tuning(job: Row) -> Iterator[str]:
     """Networks on which stock or PyTorch is ahead."""
     details = job["details"]

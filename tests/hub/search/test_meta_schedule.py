@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -104,7 +105,7 @@ def test_the_database(tune: Any, small_task: Any, target: Any, tmp_path: Path) -
     assert home_file().exists(), "later runs of tchub begin with these programs"
     assert len(again) == TRIALS
     schedule = again.query_schedule(small_task.mod, target, "main")
-    best = min(again.get_all_tuning_records(), key=lambda record: float(record.run_secs[0]))
+    best = min(again.get_all_tuning_records(), key=lambda record: fmean(map(float, record.run_secs)))
     assert trace_json(schedule.trace) == trace_json(best.trace)
     tune(small_task.mod, database=again)
     assert len(set(keys(again))) == len(again) > TRIALS, "what was measured is not measured again"

@@ -1,0 +1,96 @@
+"""Whole networks, tuned, beside the runtimes that a user would install instead: one run of `tchub tune` each.
+
+Every system computes the same inputs with the same threads in one process, in turn, and its outputs are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+import click
+
+from scripts.benchmarks.common import Clock, Document, Journal, benchmark, lacking, note, work_option
+
+NETWORKS = (
+    *("bert-tiny", "resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny", "convnext-atto"),
+    *("gpt2-48", "whisper-tiny-encoder", "segformer-b0", "bert-base"),
+)
+RIVALS = ("pytorch", "torch.compile", "onnxruntime", "openvino")
+
+
+def tuned(network: str, threads: int, trials: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Tune a network with the checkpoint that fits this machine, from nothing; milliseconds of every system."""
+    from tchub import hub
+
+    result = hub.tune(network, trials=trials, threads=threads, seed=seed, reuse=False, compare=RIVALS[1:], out=folder)
+    report, run = result.report, result.report["runs"]["tuned"]
+    return {
+        "model": run["model"],
+        "tuning_seconds": round(run["tuning_seconds"], 1),
+        "sum_of_tasks_ms": round(1e3 * run["sum_of_tasks"], 3),
+        "ms": {name: round(1e3 * median, 3) for name, median in result.latency.items()},
+        "not_compared": report["not_compared"],
+        "worst_of_allowed": max(check["worst"] for check in report["output_check"].values()),
+        "gflops": round(report["roofline"]["flops"] / 1e9, 1),
+    }
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the rows come to; a ratio over 1: tchub is faster."""
+    one = [row for row in rows if row["threads"] == 1]
+    several = [row for row in rows if row["threads"] > 1]
+    figures: dict[str, Any] = {"networks": len(one)}
+    for suffix, part in (("", one), ("_all_cores", several)):
+        if part:
+            ratios = {row["network"]: best_rival(row)[1] / row["ms"]["tuned"] for row in part}
+            figures[f"versus_best_rival{suffix}"] = round(geometric_mean(ratios.values()), 3)
+            figures[f"slower_than_best_rival{suffix}"] = sum(ratio < 1 for ratio in ratios.values())
+            figures[f"slower_than_pytorch{suffix}"] = sum(row["ms"]["tuned"] > row["ms"]["pytorch"] for row in part)
+    sums = [row["ms"]["tuned"] / row["sum_of_tasks_ms"] for row in one]
+    return figures | {"network_over_sum_of_tasks": round(geometric_mean(sums), 3)}
+
+
+def best_rival(row: dict[str, Any]) -> tuple[str, float]:
+    """Return the fastest of the other systems, and its milliseconds."""
+    return min(((name, row["ms"][name]) for name in RIVALS if name in row["ms"]), key=lambda pair: pair[1])
+
+
+@benchmark(
+    "rivals",
+    click.option("--network", "networks", multiple=True, default=NETWORKS, help="May be repeated.  [default: ten]"),
+    click.option("--threads", "counts", multiple=True, type=int, default=(1, 2), show_default=True),
+    click.option("--trials", default=500, show_default=True),
+    click.option("--seed", default=0, show_default=True),
+    click.option("--minutes", type=float, help="Begin nothing new after so many minutes."),
+    click.option("--done", is_flag=True, help="Measure nothing: write what is there."),
+    work_option("rivals"),
+)
+def main(
+    networks: Sequence[str],
+    counts: Sequence[int],
+    trials: int,
+    seed: int,
+    minutes: float | None,
+    done: bool,
+    work: Path,
+) -> Document:
+    """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals.json."""
+    journal, clock = Journal(work / "results.jsonl"), Clock(minutes)
+    rows = []
+    for threads in counts:
+        for network in networks:
+            key = {"network": network, "threads": threads, "trials": trials, "seed": seed}
+            if journal.find(**key) is None and (done or clock.is_over):
+                continue
+            folder = work / f"{network}-{threads}-{trials}-{seed}"
+            rows.append(journal.get(lambda n=network, t=threads, f=folder: tuned(n, t, trials, seed, f), **key))
+            note(f"{network}, {threads} threads: {rows[-1]['ms']}")
+    left = lacking(len(networks) * len(counts) - len(rows), len(networks) * len(counts), "networks and threads")
+    return summary(rows), {"rivals": rows, "not_done": left}, [seed]
+
+
+if __name__ == "__main__":
+    main()
