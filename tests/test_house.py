@@ -17,29 +17,29 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (3_620, 18),
-    "hub/registry": (4_110, 19),
-    "hub/device": (4_250, 26),
-    "hub/networks": (5_420, 30),
-    "hub/search": (2_680, 16),
+    "hub/cli": (3_330, 18),
+    "hub/registry": (3_840, 17),
+    "hub/device": (3_710, 20),
+    "hub/networks": (4_780, 25),
+    "hub/search": (2_620, 16),
     "hub/records": (590, 4),
     "hub/tuning": (2_110, 11),
     "hub/adaptation": (2_080, 9),
-    "hub/publishing": (2_390, 12),
-    "hub/bundle": (2_310, 12),
+    "hub/publishing": (2_120, 9),
+    "hub/bundle": (2_200, 12),
     "hub/site": (360, 3),
-    "zoo/primitives": (2_440, 12),
-    "zoo/devices": (500, 4),
-    "zoo/features": (1_360, 8),
-    "zoo/corpus": (5_020, 28),
-    "zoo/models": (2_700, 19),
-    "zoo/training": (2_160, 14),
-    "zoo/adapt": (4_220, 28),
-    "cards": (1_410, 10),
-    "scripts": (13_200, 76),
-    "tests": (31_700, 238),
+    "zoo/primitives": (2_370, 12),
+    "zoo/devices": (490, 4),
+    "zoo/features": (1_290, 8),
+    "zoo/corpus": (4_520, 24),
+    "zoo/models": (2_490, 19),
+    "zoo/training": (2_010, 14),
+    "zoo/adapt": (3_770, 23),
+    "cards": (1_390, 7),
+    "scripts": (11_080, 65),
+    "tests": (31_460, 235),
 }
-PRODUCT = (50_400, 295)
+PRODUCT = (46_900, 267)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -16,7 +16,9 @@ TITLES = {
 MOST_TASKS = 28
 # A bar so many times as long as the next is cut, or the others could not be read.
 CUT = 4.0
-_COLOUR = {"tuned": "ours", "stock": "stock", "pytorch": "soft", "untuned": "rule"}
+_COLOUR = {"tuned": "ours", "stock": "stock", "untuned": "rule"} | dict.fromkeys(
+    ("pytorch", "torch.compile", "onnxruntime", "openvino"), "soft"
+)
 # Parts of the tuning's wall time, in the order in which they are drawn: name, title, colour.
 _PHASES = (
     ("search", "search", "ours"), ("model", "cost model", "stock"),

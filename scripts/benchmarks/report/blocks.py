@@ -71,7 +71,7 @@ def speed(results: Results) -> Iterator[str]:
         f"{_learnt_on(model, facts['device'])}{known}. The last four columns are of the whole network, "
         f"compiled from the best programs. {facts['cpu_model']}, {facts['cores']} cores, programs on one thread; "
         f"seeds {seeds_of(job)}; by `{job['command']}`. More, and where tchub loses: "
-        "[the benchmarks](docs/benchmarks.md)."
+        "[the benchmarks](benchmarks.md)."
     )
 
 

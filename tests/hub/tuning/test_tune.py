@@ -42,9 +42,9 @@ def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
     for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
         monkeypatch.setenv(name, value)
     out = tmp_path / "out"
-    result = hub.tune(pt2, checkpoint="tcl-epyc", trials=10, out=out, compare=["stock"], **fake_pair)
+    result = hub.tune(pt2, checkpoint="tcl-epyc", trials=10, out=out, compare=["stock", "openvino"], **fake_pair)
     report = json.loads((out / "report.json").read_text())
-    assert set(result.latency) == {"untuned", "tuned", "stock", "pytorch"}
+    assert set(result.latency) == {"untuned", "tuned", "stock", "pytorch", "openvino"}
     assert all(seconds > 0 for seconds in result.latency.values())
     assert all(check["ok"] and check["outputs"] == 2 for check in report["output_check"].values())
     assert report["runs"]["tuned"]["model"] == f"{NAME}@{VERSION}"
