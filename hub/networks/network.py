@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tvm import IRModule
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
-_LIBRARIES = ("/torch/", "/tvm/", "/tchub/", "/importlib/", "<")
+# tchub by where it lies: a user's own folder may be called tchub, too.
+_OWN = tuple(str(Path(__file__).parents[2] / floor) + "/" for floor in ("hub", "zoo", "cards"))
+_LIBRARIES = ("/torch/", "/tvm/", "/importlib/", "<", *_OWN)
 
 
 @dataclass(frozen=True)
