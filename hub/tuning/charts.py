@@ -16,9 +16,7 @@ TITLES = {
 MOST_TASKS = 28
 # A bar so many times as long as the next is cut, or the others could not be read.
 CUT = 4.0
-_COLOUR = {"tuned": "ours", "stock": "stock", "untuned": "rule"} | dict.fromkeys(
-    ("pytorch", "torch.compile", "onnxruntime", "openvino"), "soft"
-)
+_COLOUR = dict.fromkeys(TITLES, "soft") | {"tuned": "ours", "stock": "stock", "untuned": "rule"}
 # Parts of the tuning's wall time, in the order in which they are drawn: name, title, colour.
 _PHASES = (
     ("search", "search", "ours"), ("model", "cost model", "stock"),
