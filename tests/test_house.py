@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (3_330, 18),
+    "hub/cli": (3_362, 18),
     "hub/registry": (3_840, 17),
     "hub/device": (3_710, 20),
     "hub/networks": (4_780, 25),
@@ -25,7 +25,7 @@ BUDGETS = {
     "hub/records": (590, 4),
     "hub/tuning": (2_110, 11),
     "hub/adaptation": (2_080, 9),
-    "hub/publishing": (2_120, 9),
+    "hub/publishing": (2_192, 9),
     "hub/bundle": (2_200, 12),
     "hub/site": (360, 3),
     "zoo/primitives": (2_370, 12),
@@ -33,13 +33,13 @@ BUDGETS = {
     "zoo/features": (1_290, 8),
     "zoo/corpus": (4_520, 24),
     "zoo/models": (2_490, 19),
-    "zoo/training": (2_010, 14),
+    "zoo/training": (2_025, 14),
     "zoo/adapt": (3_770, 23),
     "cards": (1_390, 7),
     "scripts": (11_080, 65),
-    "tests": (31_460, 235),
+    "tests": (31_510, 235),
 }
-PRODUCT = (46_900, 267)
+PRODUCT = (47_030, 267)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

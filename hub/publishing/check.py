@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # Another release may read a few more programs of the same log.
 _SAME_DATA = 0.01
-_AGAIN = "evaluate the checkpoint again (`tchub evaluate --baselines --json`) and render the card from its result"
+_AGAIN = "evaluate the checkpoint again (`tchub evaluate --json`) and render the card from its result"
 _RETRAIN = "train it again with `tchub train`, which keeps every test task out"
 _OTHER_START = "start from random weights, or from a checkpoint that did not learn these tasks"
 

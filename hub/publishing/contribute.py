@@ -298,7 +298,7 @@ class ContributionSteps:
         from . import evaluate as evaluation
 
         plain = evaluation.EvaluationConfig(seed=self.config.seed, cache=cache_root().parent / "statements")
-        full, judging = replace(plain, baselines=evaluation.BASELINES, curves=True), Corpus.open(corpus)
+        full, judging = replace(plain, baselines=evaluation.CARD_BASELINES, curves=True), Corpus.open(corpus)
         scores = evaluation.evaluate(Checkpoint.load(trained), judging, full, self.note)
         if self.config.checkpoint:
             self.note("baseline: base")

@@ -1,9 +1,8 @@
-"""Scores of a checkpoint on a corpus, beside random choice, XGBoost, a tenth of the data, and a few labels."""
+"""Scores of checkpoints on a corpus, beside random choice, XGBoost, a tenth of the data, and a few labels."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.corpus import CorpusError, computations, metric_weight, split_tasks, usable_programs
+from ...zoo.corpus.splits import PARTS
 from ...zoo.features import get_schema
 from ...zoo.models import XGBoostRanker, get_architecture
 from ...zoo.training import TrainConfig, evaluate_model, evaluate_random, evaluate_scores, predict
 from ...zoo.training.baselines import PackSumXGBoost, evaluate_trees, fit_trees
-from ...zoo.training.evaluation import RankedPrograms, draw_labels, evaluate_unknown, few_shot_scores, measure_curves
+from ...zoo.training.evaluation import (
+    RankedPrograms,
+    draw_labels,
+    evaluate_unknown,
+    few_shot_scores,
+    measure_curves,
+    operator_scores,
+)
 from ...zoo.training.fit import METRICS_FORMAT, fit
 from ...zoo.training.programs import Share, StatementStore, corpus_device
 from ...zoo.training.training_data import load_part, load_training_data
+from ...zoo.untrusted import parse_json, read_plain
 from ..search.candidate_features import require_kind
 
 if TYPE_CHECKING:
@@ -29,11 +37,17 @@ if TYPE_CHECKING:
 FEW_DATA = 0.1
 # Three programs a task are few enough that one training says little: the scores are the mean of these many.
 FEW_RUNS = 3
-BASELINES = ("random", "xgboost", "ten_percent")
-STATEMENTS, PRIMITIVES = "XGBoost on PerStoreFeature", "XGBoost on primitives"
-# Statements are read where at least this share of the programs to be ranked can be replayed.
-REPLAYED = 0.9
-_NOTE_EVERY = 100
+BASELINES = ("random", "xgboost", "ten_percent", "statements")
+CARD_BASELINES = BASELINES[:3]
+_MOST_SPLIT_BYTES = 8 << 20
+# `FeatureSchema.source` -> name of XGBoost on it, and its settings: on numbers of a nest it ranks better by labels.
+_XGBOOST = {
+    "primitives": ("XGBoost on primitives", XGBoostRanker()),
+    "statements": ("XGBoost on the statements of each program", XGBoostRanker()),
+    "nest": ("XGBoost on TileNet's numbers", XGBoostRanker(objective="reg:squarederror", eta=0.1)),
+}
+# Reports what is being done, programs done, and all programs to do.
+Count = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -41,14 +55,16 @@ class EvaluationConfig:
     """Settings of an evaluation.
 
     Attributes:
-        split: "train", "val" or "test".
-        baselines: of `BASELINES`: a random order in expectation; XGBoost trained on the same training
-            tasks; the checkpoint's own recipe on 10% of the training programs, picked at random, mean of three seeds.
+        split: "test", "val", "train", "all", or the path of a JSON file: a list of task ids or names, or an object
+            whose `test` is one. XGBoost and the 10% then learn from the tasks that compute something else.
+        baselines: of `BASELINES`: a random order in expectation; XGBoost on what the checkpoint reads, trained on the
+            same training tasks; the checkpoint's own recipe on 10% of the training programs, picked at random, mean of
+            three seeds; MetaSchedule's XGBoost on TVM's statement features.
         labels: also rank with so many programs of each task known, at most half of them, which do not count.
         curves: also the curves of a card: top-k, calibration, failures (see `measure_curves`).
         seed: of the 10%, of the training on them, and of the labels.
         threads: for XGBoost, and processes that replay programs.
-        cache: folder for statement features, which statement models and XGBoost read.
+        cache: folder for statement features, which statement models and one baseline read.
     """
 
     split: str = "test"
@@ -65,6 +81,7 @@ def evaluate(
     corpus: Corpus,
     config: EvaluationConfig | None = None,
     note: Callable[[str], None] = lambda _: None,
+    count: Count | None = None,
 ) -> dict[str, Any]:
     """Return scores of a checkpoint on a corpus in the form of its `metrics.json`.
 
@@ -72,60 +89,195 @@ def evaluate(
         checkpoint: to be judged.
         corpus: measured programs, of any framework.
         note: called with a line on what is being done.
+        count: called while programs are lowered, 20 ms each, see `Count`.
 
     Returns:
         format, corpus, split, tasks, programs, and results: for "model" and each baseline top1, top5,
-        mean_top1, mean_top5, pairwise; with labels also few_shot: their number -> the scores; curves where asked.
+        mean_top1, mean_top5, pairwise; classes: tasks, programs, top1 and pairwise of each operator class; with labels
+        also few_shot: their number -> the scores; curves where asked.
 
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
-        CorpusError: the corpus has nothing in this split.
+        CorpusError: the corpus has nothing in this split, or nothing that a baseline could learn from.
         TrainingError: labels, and the model takes none as context.
         TchubError: a subclass for each other way this can fail.
     """
+    return evaluate_each([checkpoint], corpus, config, note, count)[0]
+
+
+def evaluate_each(
+    checkpoints: Sequence[Checkpoint],
+    corpus: Corpus,
+    config: EvaluationConfig | None = None,
+    note: Callable[[str], None] = lambda _: None,
+    count: Count | None = None,
+) -> list[dict[str, Any]]:
+    """Return `evaluate` of several checkpoints; a baseline that reads what two of them read is made once."""
     config = config or EvaluationConfig()
-    split, seed, cache = config.split, config.seed, config.cache
-    own = checkpoint.device.name == corpus.meta["device"]
-    device = checkpoint.device if own else corpus_device(corpus)
-    require_kind(checkpoint, device)
-    store = StatementStore(cache, workers=config.threads)
-    data = load_part(corpus, split, get_schema(checkpoint.config.feature_schema), device, store)
-    if data is None:
+    judged, part = _judged_corpus(corpus, config.split)
+    evaluation = _Evaluation(judged, part, config, note, count)
+    return [evaluation.scores(checkpoint) for checkpoint in checkpoints]
+
+
+def _judged_corpus(corpus: Corpus, split: str) -> tuple[Corpus, str]:
+    """Return the corpus with the split that was asked for, and the part of it that judges.
+
+    Raises:
+        CorpusError: `split` is no part of a split and no file that names tasks of the corpus.
+    """
+    if split in PARTS:
+        return corpus, split
+    chosen = set(corpus.tasks) if split == "all" else _read_split(corpus, Path(split))
+    known = computations(corpus)
+    held = {known[task_id] for task_id in chosen}
+    rest = sorted(task_id for task_id in corpus.tasks if known[task_id] not in held)
+    return replace(corpus, meta=corpus.meta | {"split": {"train": rest, "test": sorted(chosen)}}), "test"
+
+
+def _read_split(corpus: Corpus, file: Path) -> set[str]:
+    try:
+        content = parse_json(read_plain(file, _MOST_SPLIT_BYTES))
+    except (OSError, ValueError) as error:
+        remedy = f"give {', '.join(PARTS)}, all, or a JSON file that lists tasks"
+        raise CorpusError(f"the split {file} cannot be read: {error}", remedy=remedy, split=str(file)) from error
+    listed = content.get("test") if isinstance(content, dict) else content
+    names = set(listed) if isinstance(listed, list) and all(isinstance(one, str) for one in listed) else set()
+    chosen = {task.task_id for task in corpus.tasks.values() if {task.task_id, task.name} & names}
+    if not chosen:
         raise CorpusError(
-            f"{corpus.path} has no task with enough valid programs in its {split} split",
-            remedy="choose another --split, or collect tasks of the held-out networks",
-            corpus=str(corpus.path),
-            split=split,
+            f"{file} names no task of {corpus.path}",
+            remedy="list ids or names of its tasks, or give an object whose `test` lists them",
+            split=str(file),
         )
-    scores = predict(checkpoint.model, data.features)
-    results: dict[str, Any] = {"model": evaluate_scores(scores, data.latency, data.group, data.task_weights)}
-    more: dict[str, Any] = {}
-    if config.labels:
-        unknown = few_shot_scores(checkpoint.model, data, config.labels, seed)
-        more["few_shot"] = {str(config.labels): evaluate_unknown(data, draw_labels(data, config.labels, seed), unknown)}
-    if config.curves:
+    return chosen
+
+
+class _Evaluation:
+    """Scores of checkpoints on one part of a corpus; keeps the baselines by what they read."""
+
+    def __init__(
+        self, corpus: Corpus, part: str, config: EvaluationConfig, note: Callable[[str], None], count: Count | None
+    ) -> None:
+        self._corpus, self._part, self._config, self._note, self._count = corpus, part, config, note, count
+        self._store = StatementStore(config.cache, config.threads, count)
+        self._baselines: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def scores(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        corpus, config, name = self._corpus, self._config, checkpoint.config.name
+        own = checkpoint.device.name == corpus.meta["device"]
+        device = checkpoint.device if own else corpus_device(corpus)
+        require_kind(checkpoint, device)
+        schema = get_schema(checkpoint.config.feature_schema)
+        data = load_part(corpus, self._part, schema, device, self._store)
+        if data is None:
+            raise CorpusError(
+                f"{corpus.path} has no task with enough valid programs in its {config.split} split",
+                remedy="choose another --split, or collect tasks of the held-out networks",
+                corpus=str(corpus.path),
+                split=config.split,
+            )
+        if config.split not in ("test", "val") and corpus.path.resolve().name in _learnt(checkpoint):
+            self._note(f"{name} has learnt from this corpus: its scores include tasks that it knows")
+        scores = predict(checkpoint.model, data.features)
         ranked = RankedPrograms(corpus.path.resolve().name, corpus.tasks, data, scores, computations(corpus))
-        more["curves"] = measure_curves([ranked])
-    for name in config.baselines:
-        note(f"baseline: {name}")
-        if name == "random":
-            results[name] = evaluate_random(data.latency, data.group, data.task_weights)
-        elif name == "xgboost":
-            results[name] = _evaluate_xgboost(corpus, split, seed, config.threads, cache, note)
-        else:
-            results[name] = _evaluate_ten_percent(checkpoint, corpus, data, seed, store)
-    return {
-        "format": METRICS_FORMAT,
-        "checkpoint": f"{checkpoint.config.name}@{checkpoint.config.version}",
-        "corpus": corpus.path.resolve().name,
-        "split": split,
-        "device": corpus.meta.get("device"),
-        "seed": seed,
-        "tasks": len(data.task_ids),
-        "programs": len(data),
-        "results": results,
-        **more,
-    }
+        more: dict[str, Any] = {"classes": operator_scores(ranked)}
+        if labels := config.labels:
+            unknown = few_shot_scores(checkpoint.model, data, labels, config.seed)
+            known = draw_labels(data, labels, config.seed)
+            more["few_shot"] = {str(labels): evaluate_unknown(data, known, unknown)}
+        if config.curves:
+            more["curves"] = measure_curves([ranked])
+        results = {"model": evaluate_scores(scores, data.latency, data.group, data.task_weights)}
+        results |= {baseline: self._baseline(baseline, checkpoint, data) for baseline in config.baselines}
+        return {
+            "format": METRICS_FORMAT,
+            "checkpoint": f"{name}@{checkpoint.config.version}",
+            "corpus": corpus.path.resolve().name,
+            "split": config.split,
+            "device": corpus.meta.get("device"),
+            "seed": config.seed,
+            "tasks": len(data.task_ids),
+            "programs": len(data),
+            "results": results,
+            **more,
+        }
+
+    def _baseline(self, name: str, checkpoint: Checkpoint, data: RankingDataset) -> dict[str, Any]:
+        own = {"ten_percent": checkpoint.config.name, "statements": ""}
+        key = name, own.get(name, checkpoint.config.feature_schema)
+        if key not in self._baselines:
+            self._note(f"baseline: {name}")
+            if name == "random":
+                result: dict[str, Any] = evaluate_random(data.latency, data.group, data.task_weights)
+            elif name == "xgboost":
+                result = self._xgboost(checkpoint.config.feature_schema, data)
+            elif name == "statements":
+                result = self._statements()
+            else:
+                result = _evaluate_ten_percent(checkpoint, self._corpus, data, self._config.seed, self._store)
+            self._baselines[key] = result
+        return self._baselines[key]
+
+    def _xgboost(self, schema: str, data: RankingDataset) -> dict[str, Any]:
+        """Rank by trees on what the checkpoint reads; their number is chosen on the validation tasks."""
+        label, ranker = _XGBOOST[get_schema(schema).source]
+        training = load_training_data(self._corpus, (), schema, store=self._store)
+        return {**evaluate_trees(fit_trees(ranker, training, self._config.seed).ranker, data), "label": label}
+
+    def _statements(self) -> dict[str, Any]:
+        """Rank by MetaSchedule's own model; `tasks` and `programs` count those that could be replayed and ranked.
+
+        Raises:
+            CorpusError: no program of the training tasks, or of those judged, can be replayed.
+        """
+        judged, train = self._replayed(self._part), self._replayed("train")
+        if not len(judged.latency) or not len(train.latency):
+            raise CorpusError(
+                f"no training task of {self._corpus.path}, or no task that judges, has programs that can be replayed",
+                remedy="leave the baseline `statements` out: `xgboost` reads what the checkpoint reads",
+                corpus=str(self._corpus.path),
+            )
+        best = np.full(len(train.weights), np.inf)
+        np.minimum.at(best, train.group, train.latency)
+        labels = best[train.group] / train.latency
+        self._note(f"training XGBoost on {len(labels)} programs, {sum(map(len, train.features))} statements")
+        settings = PackSumXGBoost(seed=PackSumXGBoost.seed + self._config.seed, threads=self._config.threads)
+        model = settings.fit(train.features, labels)
+        scores = evaluate_scores(model.predict(judged.features), judged.latency, judged.group, judged.weights)
+        counts = {"tasks": len(np.unique(judged.group)), "programs": len(judged.latency)}
+        return {**scores, **counts, "label": "XGBoost on PerStoreFeature"}
+
+    def _replayed(self, part: str) -> StatementPrograms:
+        """Return programs in the order in which training reads them, without tasks of which one program is left."""
+        usable = usable_programs(self._corpus, split_tasks(self._corpus).part(part))
+        programs = [program for same in usable.values() for program in same]
+        group = np.repeat(np.arange(len(usable)), [len(same) for same in usable.values()])
+        features, failures = self._store.read(self._corpus, programs)
+        good = np.ones(len(programs), dtype=bool)
+        good[list(failures)] = False
+        kept = np.flatnonzero(good & (np.bincount(group[good], minlength=len(usable))[group] > 1))
+        return StatementPrograms(
+            features=[features[i] for i in kept],
+            latency=np.array([programs[i].latency for i in kept]),
+            group=group[kept],
+            weights=np.array([metric_weight(self._corpus.tasks[task_id]) for task_id in usable], dtype=np.float64),
+        )
+
+
+@dataclass(frozen=True)
+class StatementPrograms:
+    """Programs of a part of the split that have statement features."""
+
+    features: list[np.ndarray]
+    latency: np.ndarray
+    group: np.ndarray
+    weights: np.ndarray
+
+
+def _learnt(checkpoint: Checkpoint) -> set[str]:
+    training = checkpoint.config.training
+    corpora = (training.get("corpus"), *(training.get("sources") or ()))
+    return {str(corpus.get("name")) for corpus in corpora if isinstance(corpus, dict)}
 
 
 def _evaluate_ten_percent(
@@ -151,78 +303,3 @@ def _default_recipe(checkpoint: Checkpoint) -> TrainConfig:
     own = {f.name for f in fields(get_architecture(arch).config)}
     settings = {name: value for name, value in checkpoint.config.model.items() if name in own}
     return replace(TrainConfig.find(arch), model=settings)
-
-
-@dataclass(frozen=True)
-class StatementPrograms:
-    """Programs of a part of the split that have statement features, and their share of all programs."""
-
-    features: list[np.ndarray]
-    latency: np.ndarray
-    group: np.ndarray
-    weights: np.ndarray
-    share: float
-
-
-def _evaluate_xgboost(
-    corpus: Corpus, split: str, seed: int, threads: int, cache: Path | None, note: Callable[[str], None]
-) -> dict[str, Any]:
-    """Train XGBoost on the training tasks of a corpus and return its scores on a split.
-
-    It is MetaSchedule's own model where the programs can be replayed, else trees on primitives; `label` says which.
-    Of the former `tasks` and `programs` count those that could be replayed and ranked.
-
-    Raises:
-        CorpusError: no training task has enough programs.
-    """
-    judged = _read(corpus, split, threads, cache, note)
-    train = _read(corpus, "train", threads, cache, note) if judged.share >= REPLAYED else None
-    if train is None or train.share < REPLAYED:
-        note(f"{(train or judged).share:.0%} of the programs can be replayed: XGBoost reads primitives")
-        return _on_primitives(corpus, split, seed)
-    best = np.full(len(train.weights), np.inf)
-    np.minimum.at(best, train.group, train.latency)
-    labels = best[train.group] / train.latency
-    note(f"training XGBoost on {len(labels)} programs, {sum(map(len, train.features))} statements")
-
-    def report(number: int, error: float) -> None:
-        if number % _NOTE_EVERY == 0:
-            note(f"XGBoost round {number}, training error {error:.5f}")
-
-    model = PackSumXGBoost(seed=PackSumXGBoost.seed + seed, threads=threads).fit(train.features, labels, report)
-    scores = evaluate_scores(model.predict(judged.features), judged.latency, judged.group, judged.weights)
-    counts = {"tasks": len(np.unique(judged.group)), "programs": len(judged.latency)}
-    return {**scores, **counts, "label": STATEMENTS}
-
-
-def _on_primitives(corpus: Corpus, split: str, seed: int) -> dict[str, Any]:
-    """Rank by trees on the primitives; their number is chosen on the validation tasks."""
-    training = load_training_data(corpus, (), "tlp")
-    ranker = fit_trees(XGBoostRanker(), training, seed).ranker
-    data = load_part(corpus, split, training.schema)
-    assert data is not None  # `evaluate` has read this part
-    return {**evaluate_trees(ranker, data), "label": PRIMITIVES}
-
-
-def _read(
-    corpus: Corpus, part: str, workers: int, cache: Path | None, note: Callable[[str], None]
-) -> StatementPrograms:
-    """Return programs in the order in which training reads them, without tasks of which one program is left."""
-    from ...zoo.corpus.replay.statements import statement_features
-
-    usable = usable_programs(corpus, split_tasks(corpus).part(part))
-    programs = [program for same in usable.values() for program in same]
-    group = np.repeat(np.arange(len(usable)), [len(same) for same in usable.values()])
-    note(f"statement features: {len(programs)} programs of {len(usable)} tasks ({part})")
-    with tempfile.TemporaryDirectory() as passing:
-        features, failures = statement_features(corpus, programs, cache or passing, workers)
-    good = np.ones(len(programs), dtype=bool)
-    good[list(failures)] = False
-    kept = np.flatnonzero(good & (np.bincount(group[good], minlength=len(usable))[group] > 1))
-    return StatementPrograms(
-        features=[features[i] for i in kept],
-        latency=np.array([programs[i].latency for i in kept]),
-        group=group[kept],
-        weights=np.array([metric_weight(corpus.tasks[task_id]) for task_id in usable], dtype=np.float64),
-        share=len(kept) / max(1, len(programs)),
-    )

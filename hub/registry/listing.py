@@ -30,7 +30,7 @@ TITLES = {
 _LABELS = {
     "model": "this checkpoint",
     "random": "random choice",
-    "xgboost": "XGBoost on PerStoreFeature",
+    "xgboost": "XGBoost",
     "ten_percent": "same, from 10% random data",
     "base": "before adapting",
 }

@@ -24,11 +24,11 @@ _LEFT_OUT = ("picks", "tasks", "path", "journal", "corpus")
 def _evaluate(checkpoint: str, corpus: Path, seed: int, work: Path) -> dict[str, Any]:
     import torch
     from tchub import hub
-    from tchub.hub.publishing.evaluate import BASELINES, EvaluationConfig, evaluate
+    from tchub.hub.publishing.evaluate import EvaluationConfig, evaluate
     from tchub.zoo.corpus import Corpus
 
     torch.set_num_threads(1)  # sums in another order train another model
-    config = EvaluationConfig(baselines=BASELINES, seed=seed, cache=work / "statements")
+    config = EvaluationConfig(baselines=("random", "statements", "ten_percent"), seed=seed, cache=work / "statements")
     model = hub.load(checkpoint, offline=True)
     return evaluate(model, Corpus.open(corpus), config, lambda text: click.echo(text, err=True))
 
@@ -82,7 +82,7 @@ def main(
     results, meta = scores["results"], read_json(corpus / "corpus.json")
     summary = {
         **{f"tcl_{key}": results["model"][key] for key in ("top1", "top5", "pairwise")},
-        **{f"xgb_{key}": results["xgboost"][key] for key in ("top1", "pairwise")},
+        **{f"xgb_{key}": results["statements"][key] for key in ("top1", "pairwise")},
         "random_top1": results["random"]["top1"],
         "tcl_10pct_pairwise": results["ten_percent"]["pairwise"],
         **{

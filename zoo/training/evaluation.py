@@ -159,7 +159,7 @@ def measure_curves(parts: Sequence[RankedPrograms], seed: int = 0) -> dict[str, 
             mean of the same tenth by measured rank, which is what a perfect ranking has.
         failures: the `WORST` tasks by pairwise accuracy, and the mean over the tasks of each operator.
     """
-    rows = [row for part in parts for row in _task_rows(part)]
+    rows = [row for part in parts for row in task_rows(part)]
     worst = sorted((row for row in rows if "pairwise" in row), key=lambda row: (row["pairwise"], row["task"]))
     return {
         "programs": sum(len(part.data) for part in parts),
@@ -217,7 +217,12 @@ def _tenths(ranks: np.ndarray) -> np.ndarray:
     return np.minimum((ranks * BINS).astype(int), BINS - 1)
 
 
-def _task_rows(part: RankedPrograms) -> list[dict[str, Any]]:
+def operator_scores(part: RankedPrograms) -> list[dict[str, Any]]:
+    """Return tasks, programs, and mean top1 and pairwise of each operator class, those of many tasks first."""
+    return _by_operator(task_rows(part))
+
+
+def task_rows(part: RankedPrograms) -> list[dict[str, Any]]:
     """Return the scores of each task of a part."""
     counts = np.bincount(part.data.group, minlength=len(part.data.task_ids))
     rows = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,9 @@ from ..devices import Device, UnknownDeviceError, get_device
 from ..features import FeatureSchema, get_schema
 from ..features.schema import SCHEMAS
 from .dataset import RankingDataset, stack_padded
+
+if TYPE_CHECKING:
+    from ..corpus.replay.statements import NoFeatures
 
 _CHUNK = 8192
 _Part = tuple[str, np.ndarray, np.ndarray]
@@ -43,10 +47,19 @@ class StatementStore:
     Attributes:
         folder: None makes them anew.
         workers: processes that replay.
+        count: called after some programs with what is done, how many are, and all that have to be replayed.
     """
 
     folder: Path | None = None
     workers: int = 1
+    count: Callable[[str, int, int], None] | None = None
+
+    def read(self, corpus: Corpus, programs: Sequence[Program]) -> tuple[list[np.ndarray], dict[int, NoFeatures]]:
+        """Return statement features of programs and their failures, see `statement_features`."""
+        from ..corpus.replay.statements import statement_features
+
+        with tempfile.TemporaryDirectory() as scratch:
+            return statement_features(corpus, programs, self.folder or scratch, self.workers, self.count)
 
 
 def extract(
@@ -65,12 +78,10 @@ def extract(
 def _statements(
     corpus: Corpus, programs: Sequence[Program], schema: FeatureSchema, store: StatementStore
 ) -> tuple[np.ndarray, np.ndarray]:
-    from ..corpus.replay.statements import statement_features
     from ..features.columns import OPS
     from ..features.statements import statement_matrices
 
-    with tempfile.TemporaryDirectory() as scratch:
-        features, failures = statement_features(corpus, programs, store.folder or scratch, store.workers)
+    features, failures = store.read(corpus, programs)
     usable = np.ones(len(programs), dtype=bool)
     usable[list(failures)] = False
     kept = np.flatnonzero(usable).tolist()

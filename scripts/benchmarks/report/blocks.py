@@ -19,7 +19,7 @@ def main_job(results: Results) -> Iterator[str]:
     """How `tcl-epyc` ranks beside the baselines, and what tuning with it gives."""
     names = {
         "model": "**TCL (`tcl-epyc`)**",
-        "xgboost": "XGBoost on PerStoreFeature (stock features and model)",
+        "statements": "XGBoost on PerStoreFeature (stock features and model)",
         "ten_percent": "TCL from 10% random data (mean of 3 seeds)",
         "random": "random choice",
     }

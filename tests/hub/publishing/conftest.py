@@ -42,7 +42,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> FakeMeasurer:
     """A fake measurer, and one baseline in place of all."""
     measurer = FakeMeasurer()
     fake_machine(monkeypatch, measurer)
-    monkeypatch.setattr("tchub.hub.publishing.evaluate.BASELINES", ("random",))
+    monkeypatch.setattr("tchub.hub.publishing.evaluate.CARD_BASELINES", ("random",))
     return measurer
 
 

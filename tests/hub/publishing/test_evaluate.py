@@ -90,12 +90,58 @@ def test_train_then_evaluate(capsys, tmp_path, corpus, recipe, monkeypatch):
     assert "thread" in checkpoint.config.training["machine"], "what trained it, for the card"
     assert (out / "curve.csv").is_file()
 
-    judged = run(capsys, "evaluate", out, "--corpus", corpus.path, "--baselines")
-    assert list(judged["results"]) == ["model", "random", "xgboost", "ten_percent"]
+    baselines = "random,xgboost,ten_percent,statements"
+    judged = run(capsys, "evaluate", out, "--corpus", corpus.path, "--baselines", baselines)
+    assert list(judged["results"]) == ["model", *baselines.split(",")]
     assert judged["results"]["model"] == trained["results"]["model"]
     assert judged["results"]["random"]["pairwise"] == 0.5
     for scores in judged["results"].values():
         assert all(0 <= scores[key] <= 1 for key in ("top1", "top5", "mean_top1", "mean_top5", "pairwise"))
+
+
+@pytest.fixture
+def two(capsys, tmp_path, corpus, recipe) -> list[str]:
+    """Folders of two checkpoints that read the same."""
+    folders = [str(tmp_path / name) for name in ("one", "other")]
+    for seed, folder in enumerate(folders):
+        run(capsys, "train", recipe, "--corpus", corpus.path, "--out", folder, "--seed", seed, "--name", f"tcl-{seed}")
+    return folders
+
+
+def test_several_checkpoints_in_one_table(capsys, corpus, two):
+    judged = run(capsys, "evaluate", ",".join(two), "--corpus", corpus.path)["evaluations"]
+    assert [result["checkpoint"] for result in judged] == ["tcl-0@0.1.0", "tcl-1@0.1.0"]
+    assert list(judged[0]["results"]) == ["model", "random", "xgboost"], "what reads no statements is the default"
+    assert judged[0]["results"]["xgboost"] == judged[1]["results"]["xgboost"]
+    assert judged[0]["results"]["xgboost"]["label"] == "XGBoost on primitives"
+    assert [row["operator"] for row in judged[0]["classes"]] == ["matmul"]
+    assert judged[0]["classes"][0]["pairwise"] == round(judged[0]["results"]["model"]["pairwise"], 4)
+    assert main(["evaluate", ",".join(two), "--corpus", str(corpus.path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("tcl-0@0.1.0", "tcl-1@0.1.0", "XGBoost on primitives", "matmul"))
+
+
+def test_any_tasks_may_judge(capsys, tmp_path, corpus, two):
+    everything = run(capsys, "evaluate", two[0], "--corpus", corpus.path, "--split", "all")
+    assert (everything["split"], everything["tasks"], everything["programs"]) == ("all", 4, 40)
+    assert list(everything["results"]) == ["model", "random"], "nothing is left to learn from"
+    first, second, *_ = corpus.tasks.values()
+    (tmp_path / "plain.json").write_text(json.dumps([first.task_id, second.name]))
+    (tmp_path / "parts.json").write_text(json.dumps({"train": [], "test": [first.task_id, second.task_id]}))
+    plain, parts = (
+        run(capsys, "evaluate", two[0], "--corpus", corpus.path, "--split", tmp_path / f"{name}.json")
+        for name in ("plain", "parts")
+    )
+    assert (plain["tasks"], plain["results"]) == (2, parts["results"])
+    assert "xgboost" in plain["results"], "it learns from the two others"
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '["nothing"]', '{"test": 3}'])
+def test_a_split_that_names_no_task_is_refused(capsys, tmp_path, corpus, two, content):
+    (tmp_path / "split.json").write_text(content)
+    refused = run(capsys, "evaluate", two[0], "--corpus", corpus.path, "--split", tmp_path / "split.json")
+    assert (refused["exit_code"], refused["error"]) == (1, "CorpusError")
+    assert main(["evaluate", two[0], "--corpus", str(corpus.path), "--baselines", "oracle"]) == 2
 
 
 def test_a_second_run_into_the_same_folder_must_be_a_resumed_one(capsys, tmp_path, corpus, recipe):
@@ -215,17 +261,21 @@ def as_foreign(corpus: Corpus, folder) -> Corpus:
     return write_corpus(folder, corpus.meta, tasks, programs)
 
 
-def test_where_programs_cannot_be_replayed_xgboost_reads_primitives(capsys, tmp_path, corpus, recipe, monkeypatch):
+def test_only_the_baseline_of_statements_replays_programs(capsys, tmp_path, corpus, recipe, monkeypatch):
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
     checkpoint = Checkpoint.load(tmp_path / "run")
     foreign = as_foreign(corpus, tmp_path / "foreign")
-    config = EvaluationConfig(baselines=("xgboost",), cache=tmp_path)
-    own, other = (evaluate(checkpoint, c, config) for c in (corpus, foreign))
-    assert own["results"]["model"] == other["results"]["model"]
-    assert own["results"]["xgboost"]["label"] == "XGBoost on PerStoreFeature"
-    assert own["results"]["xgboost"]["programs"] == own["programs"]
-    assert other["results"]["xgboost"]["label"] == "XGBoost on primitives"
+    counts: list[tuple[int, int]] = []
+    config = EvaluationConfig(baselines=("xgboost", "statements"), cache=tmp_path)
+    own = evaluate(checkpoint, corpus, config, count=lambda _, *numbers: counts.append(numbers))["results"]
+    assert counts, "lowering takes minutes: it is counted"
+    assert own["statements"]["label"] == "XGBoost on PerStoreFeature"
+    assert own["statements"]["programs"] == 10
+    other = evaluate(checkpoint, foreign, replace(config, baselines=("xgboost",)))["results"]
+    assert (own["model"], own["xgboost"]) == (other["model"], other["xgboost"])
+    with pytest.raises(CorpusError, match="can be replayed"):
+        evaluate(checkpoint, foreign, config)
 
 
 def test_a_checkpoint_for_gpus_does_not_judge_programs_of_a_cpu(capsys, tmp_path, corpus, recipe):

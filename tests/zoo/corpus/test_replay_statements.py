@@ -62,10 +62,10 @@ def test_a_program_that_fails_is_reported_and_the_others_are_made(corpus: Any, t
 
 def test_features_are_made_once_whoever_asks(corpus: Any, tmp_path: Path) -> None:
     programs = [program("relu", threads(n)) for n in (4, 8, 16)] + [program("relu", [["XX", 1]])]
-    made: list[int] = []
-    first, failures = features(corpus, tmp_path, *programs[:2], programs[3], progress=made.append)
-    again, same = features(corpus, tmp_path, *programs, programs[0], progress=made.append)
-    assert sum(made) == 4
+    counts: list[tuple[int, int]] = []
+    first, failures = features(corpus, tmp_path, *programs[:2], programs[3], count=lambda _, *n: counts.append(n))
+    again, same = features(corpus, tmp_path, *programs, programs[0], count=lambda _, *n: counts.append(n))
+    assert counts == [(3, 3), (1, 1)], "what is done, of what has to be done"
     assert [f.reason for f in failures.values()] == [f.reason for f in same.values()] == ["unknown-step"]
     assert all(np.array_equal(a, b) for a, b in zip(first[:2], again[:2], strict=True))
     assert np.array_equal(again[0], again[4])

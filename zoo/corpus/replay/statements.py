@@ -83,7 +83,7 @@ def statement_features(
     programs: Sequence[Program],
     cache_dir: Path | str,
     workers: int = 1,
-    progress: Callable[[int], None] | None = None,
+    count: Callable[[str, int, int], None] | None = None,
 ) -> tuple[list[np.ndarray], dict[int, NoFeatures]]:
     """Return statement features of programs of a corpus.
 
@@ -92,7 +92,7 @@ def statement_features(
         programs: of any of its tasks.
         cache_dir: folder of the file that keeps the features; created when needed.
         workers: processes; with 1, this process does the work, and a program that TVM dies of ends it.
-        progress: called after each batch with the number of programs in it; never for those in the file.
+        count: called after each batch with what is done, how many programs are, and all that the file lacks.
 
     Returns:
         One float32 array (statements, 164) a program, without any row for a program that failed; and the failures,
@@ -105,10 +105,12 @@ def statement_features(
     keys = [program.key for program in wanted]
     with closing(_open(Path(cache_dir))) as store:
         missing = {key: one for key, one in zip(keys, wanted, strict=True) if _load(store, key) is None}
+        done = 0
         for batch, results in _make(list(missing.values()), workers):
             _save(store, batch, results)
-            if progress:
-                progress(len(batch))
+            done += len(batch)
+            if count:
+                count("lowering", done, len(missing))
         features = [_load(store, key) for key in keys]
     failures = {index: result for index, result in enumerate(features) if isinstance(result, NoFeatures)}
     return [result if isinstance(result, np.ndarray) else _NOTHING for result in features], failures
