@@ -41,10 +41,15 @@ def test_every_package_has_an_init_and_every_floor_is_typed() -> None:
         assert (ROOT / floor / "py.typed").is_file()
 
 
-def test_the_device_files_are_package_data() -> None:
-    patterns = PROJECT["tool"]["setuptools"]["package-data"]["tchub.zoo"]
-    packed = {path for pattern in patterns for path in (ROOT / "zoo").glob(pattern)}
-    assert set((ROOT / "zoo" / "devices" / "data").iterdir()) <= packed
+@pytest.mark.parametrize(
+    ("package", "folder"),
+    [("zoo", "devices/data"), ("zoo", "checkpoints/tcl-epyc/1.0.0"), ("hub", "site/templates"), ("cards", "templates")],
+)
+def test_what_is_no_code_is_package_data(package: str, folder: str) -> None:
+    patterns = PROJECT["tool"]["setuptools"]["package-data"][f"tchub.{package}"]
+    packed = {path for pattern in patterns for path in (ROOT / package).glob(pattern)}
+    assert {path for path in (ROOT / package / folder).iterdir() if path.is_file()} <= packed
+    assert package != "hub" or ROOT / "hub/registry/index.json" in packed
 
 
 def test_the_version_is_the_changelogs_newest() -> None:

@@ -6,7 +6,6 @@ import hashlib
 import importlib
 import json
 import shutil
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,14 +134,6 @@ def test_top_1_and_top_5_of_the_curve_are_the_published_scores(config):
     for k in (1, 5):
         assert curve[k]["model"] == pytest.approx(metrics["results"]["model"][f"top{k}"], abs=tolerance)
         assert curve[k]["random"] == pytest.approx(metrics["results"]["random"][f"top{k}"], abs=tolerance)
-
-
-def test_plots_are_no_part_of_the_wheel(tmp_path):
-    path = tmp_path / "plots" / NAME / "top-k.svg"
-    path.parent.mkdir(parents=True)
-    path.touch()
-    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    assert not any(path in tmp_path.glob(pattern) for pattern in patterns["tchub.cards"])
 
 
 def test_the_tuning_runs_of_the_cards_are_those_of_the_benchmark(measuring):

@@ -29,7 +29,6 @@ from hypothesis import strategies as st
 from tchub.cards import MISSING, CardError, check_card, plots_of, render_card
 from tchub.cards.metadata import HUB_LICENCES, hub_licence
 from tchub.cards.schema import papers_of
-from tchub.zoo.devices import get_device
 
 BARE = {key: CONFIG[key] for key in ("name", "version", "arch", "family", "feature_schema")}
 TEXT, T4_TEXT = render_card(CONFIG, METRICS), render_card(T4_CONFIG, T4_METRICS)
@@ -118,16 +117,6 @@ def test_a_transferred_checkpoint_names_the_device_that_was_measured_or_stands_i
     assert "The scores below are of the stand-in's programs; none is of the family itself." in text
 
 
-def test_threads_of_a_cpu_are_given_where_the_log_has_them():
-    config = copy.deepcopy(T4_CONFIG) | {"family": "epyc", "device": get_device("epyc").to_dict()}
-    config["lineage"]["data"] = "transferred"
-    config["training"]["corpus"]["threads"] = 4
-    assert "- Threads of a program: 4 (t4), not recorded (rtx2080ti), not recorded (v100)\n" in render_card(
-        config, METRICS
-    )
-    assert "Threads of a program" not in T4_TEXT
-
-
 def test_missing_facts_are_marked_and_what_was_not_measured_has_no_section():
     text = render_card(BARE, {})
     for title in ("Scores", "Data", "Training", "Licences"):
@@ -135,25 +124,6 @@ def test_missing_facts_are_marked_and_what_was_not_measured_has_no_section():
     for absent in ("None", "How it ranks", "Tuning with it", "On other corpora", "With a few programs", ".svg"):
         assert absent not in text
     assert ModelCard(text).data.eval_results is None
-
-
-def test_a_score_that_is_not_a_number_and_one_of_a_single_seed_have_no_value_or_spread():
-    text = render_card(BARE, {"results": {"model": {"top1": float("nan"), "top5": 0.5}, "tenset-mlp": None}})
-    assert rows(text, "**this checkpoint**")[0][1] == "-"
-    assert "TenSet" not in text
-    seeds = METRICS["seeds"] | {"count": 1}
-    assert "±" not in section("Scores", render_card(CONFIG, METRICS | {"seeds": seeds}))
-
-
-def test_each_table_names_the_command_that_made_it():
-    commands = {"command": "make scores", "measured_by": "make curves"}
-    tuning = [row | {"command": "make tuning"} for row in METRICS["tuning"]]
-    text = render_card(CONFIG, METRICS | commands | {"tuning": tuning})
-    for title, command in {
-        "Scores": "make scores", "How it ranks": "make curves", "On other corpora": "make curves",
-        "Tuning with it": "make tuning",
-    }.items():  # fmt: skip
-        assert f"\nMade by: `{command}`\n" in text.split(f"\n## {title}\n")[1].split("\n## ")[0], title
 
 
 def test_every_plot_is_linked_with_its_description_in_the_callers_folder():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from xml.etree import ElementTree as XML
@@ -13,7 +12,6 @@ import pytest
 from card_kit import METRICS, subsets, without
 from hypothesis import HealthCheck, given, settings
 from tchub.cards import CardError, draw, plots_of
-from tchub.cards.theme import COLOURS
 
 FILES = ("top-k.svg", "scatter.svg", "calibration.svg", "transfer.svg", "tuning.svg")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -42,19 +40,6 @@ def test_a_plot_is_small_valid_xml_with_words_and_text_that_stays_text(drawn, fi
     assert len(text) < 15_000
     assert list(root.iter(f"{SVG}text"))
     assert "<metadata>" not in text
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_every_colour_has_one_for_a_dark_page(drawn, file):
-    text = (drawn / file).read_text()
-    light, dark = text.split("<style>", 1)[1].split("</style>", 1)[0].split("@media (prefers-color-scheme: dark)")
-    for rule in light.splitlines():
-        in_the_dark = rule
-        for colours in COLOURS.values():
-            in_the_dark = in_the_dark.replace(*colours)
-        parts = [part for part in re.split("[{};]", in_the_dark)[1:] if "#" in part]
-        assert not parts or f"{rule.split('{')[0]}{{{';'.join(parts)}}}" in dark
-    assert not re.search(r"#[0-9a-f]{6}", text.split("</style>", 1)[1])
 
 
 def test_equal_figures_give_equal_bytes_in_another_process(drawn, tmp_path):

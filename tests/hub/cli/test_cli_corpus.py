@@ -59,14 +59,6 @@ def test_the_command_that_is_kept_makes_the_same_corpus_again(run: Shell, log: P
     }
 
 
-def test_the_report_for_people_names_the_broken_lines(run: Shell, log: Path, tmp_path: Path):
-    code, out, err = run("corpus", "import", log, "--device", "t4", "--out", tmp_path / "c")
-    assert code == 0
-    assert "log.json:10" in out
-    assert "next: tchub corpus check" in err
-    assert "valid programs" in run("corpus", "check", tmp_path / "c")[1]
-
-
 def test_a_device_without_a_spec_sheet_is_named_at_import(run: Shell, log: Path, tmp_path: Path):
     code, _, err = run("corpus", "import", log, "--device", "tx4", "--out", tmp_path / "c")
     assert code == 0

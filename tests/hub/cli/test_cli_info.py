@@ -101,16 +101,6 @@ def list_with(zoo: Path, card: bytes | None = None, **metrics: Any) -> None:
     write_index(zoo.parent / "index.json", replace(entry, files={**entry.files, **records}))
 
 
-def test_a_deviation_over_seeds_stands_beside_the_mean_that_it_belongs_to(zoo: Path, run: Shell) -> None:
-    seeds = {"count": 3, "top1": {"mean": 0.8, "stdev": 0.125}, "top5": {"stdev": 0.25}}
-    list_with(zoo, results={"model": {"top1": 0.9, "top5": 0.9}}, seeds=seeds)
-    run("pull", "tcl-epyc")
-    out = run("info", "tcl-epyc", "tcl-epyc")[1]
-    (top1,) = [line for line in out.splitlines() if line.startswith("top-1")]
-    assert top1.count("(3 seeds: 0.800 ± 0.125)") == 2
-    assert "0.250" not in out, "without its mean a deviation says nothing"
-
-
 @pytest.mark.parametrize("card", [b"\x1b]0;mine\x07\x1b[2J", "\u202e\x9b2J".encode(), b"\xff\xfe", b"\r"])
 def test_a_card_puts_nothing_but_text_onto_a_terminal(zoo: Path, run: Shell, card: bytes) -> None:
     list_with(zoo, b"# A card\n\tof " + card)
@@ -181,10 +171,3 @@ def test_an_order_does_not_depend_on_the_order_before_and_loses_nothing(entries:
 def test_a_further_word_never_finds_more(words: list[str], more: str) -> None:
     few = matching(SHIPPED, " ".join([*words, more]))
     assert [e for e in matching(SHIPPED, " ".join(words)) if e in few] == few
-
-
-def test_in_the_order_by_family_knowledge_bases_come_after_the_families_of_their_kind() -> None:
-    families = list(dict.fromkeys(e.family for e in in_list_order(SHIPPED)))
-    assert families.index("cpu") < families.index("a100") < families.index("gpu") == len(families) - 1
-    scores = [e.metrics["top1"] for e in in_list_order(SHIPPED) if e.family == "t4"]
-    assert scores == sorted(scores, reverse=True)

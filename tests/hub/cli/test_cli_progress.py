@@ -19,9 +19,8 @@ from typing import Any
 
 import pytest
 from tchub.hub.cli.output import Output
-from tchub.hub.cli.parts import Column
-from tchub.hub.cli.progress import Eta, bar_columns, left_text, shown_progress, task_table
-from tchub.hub.cli.terminal import Terminal, fitting
+from tchub.hub.cli.progress import Eta, left_text, shown_progress
+from tchub.hub.cli.terminal import Terminal
 
 NAMES = ["fused_conv2d_add_relu_with_a_long_name_indeed", "fused_dense", "reshape", *map("small_{}".format, range(30))]
 
@@ -43,35 +42,6 @@ def lines_of(renderable: Any, width: int) -> list[str]:
     console.print(renderable)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue().splitlines()
-
-
-@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
-def test_the_tasks_fit_the_window_and_every_number_is_whole(width: int) -> None:
-    head, *rows, caption = lines_of(task_table(view(), width), width)
-    assert all(len(line) <= width for line in (head, *rows, caption))
-    assert caption.strip() == "and 17 smaller tasks"
-    assert [title for title in ("task", "trials", "best, ms") if title in head] == ["task", "trials", "best, ms"]
-    for line in rows:
-        assert all(re.fullmatch(r"[\d.]+[*%]?", word) for word in line.split()[1:])
-    assert ("untuned, ms" in head) == (width >= 60)
-
-
-@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
-def test_bars_fit_the_window_with_the_time_that_is_left(width: int) -> None:
-    from rich.progress import Progress
-
-    bars = Progress(*bar_columns(width), console=Terminal(width=width, file=StringIO(), force_terminal=True))
-    bars.add_task("few-shot: cross-validate", total=1200, completed=600, note="3 failed")
-    (line,) = lines_of(bars.make_tasks_table(bars.tasks), width)
-    assert "600/1200" in line
-    assert "-:--:--" in line
-    assert "…" not in line
-
-
-def test_columns_leave_in_their_order_before_a_text_is_cut() -> None:
-    columns = [Column("name", ["x" * 10]), Column("b", ["1" * 8], leaves=2), Column("c", ["2" * 8], leaves=1)]
-    kept = {width: [c.title for c in fitting(columns, width)] for width in (30, 29, 20, 19, 9)}
-    assert kept == {30: ["name", "b", "c"], 29: ["name", "b"], 20: ["name", "b"], 19: ["name"], 9: ["name"]}
 
 
 def test_a_pipe_gets_lines_and_quiet_gets_nothing(capsys: Any) -> None:
@@ -209,34 +179,6 @@ def simulated(trial_seconds: float, *, busy: float = 1.0, sessions: tuple[str, .
             visited = min(10, visited + 1)
     events += [[now, "stage"], [now + 4, "stage"], [now + 12, "end"]]
     return {"trials": 80, "tasks": 10, "batch": 4, "events": events}
-
-
-@pytest.mark.parametrize("trial_seconds", [0.05, 1.0, 30.0])
-@pytest.mark.parametrize("sessions", [("tuned",), ("tuned", "stock")])
-def test_the_time_left_of_even_runs_is_right_at_any_pace(trial_seconds: float, sessions: tuple[str, ...]) -> None:
-    run = simulated(trial_seconds, sessions=sessions)
-    end = run["events"][-1][0]
-    told = [(left, end - now) for now, _, left in replay(run, len(sessions)) if left is not None]
-    assert len(told) > 100
-    assert not wrong(told)
-
-
-def test_a_machine_that_becomes_busy_is_followed() -> None:
-    run = simulated(1.0, busy=3.0)
-    end = run["events"][-1][0]
-    late = [(left, end - now) for now, event, left in replay(run) if left is not None and event[0] == 72]
-    assert late
-    assert not wrong(late)
-
-
-def test_a_run_that_is_taken_up_at_its_end_has_the_end_left_alone() -> None:
-    now = [0.0]
-    eta = Eta(clock=lambda: now[0])
-    now[0] = 20.0
-    eta.session("tuned", moment(80, "model", 10, {"tasks": 10, "trials": 80, "batch": 4}))
-    left = eta.left()
-    assert left is not None
-    assert 5 < left < 40
 
 
 def test_before_the_first_programs_nothing_is_said() -> None:

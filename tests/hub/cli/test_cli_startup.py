@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
-from tchub.hub.cli import COMMANDS, SECTIONS, cli
+from tchub.hub.cli import COMMANDS, cli
 
 # Half a second and more each, or of no use to a command that only reads a list.
 HEAVY = ("torch", "tvm", "transformers", "matplotlib", "pyarrow", "numpy", "scipy", "xgboost", "lightgbm")
@@ -69,15 +69,6 @@ def test_the_python_module_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_help_has_the_most_used_commands_first() -> None:
-    with cli.make_context("tchub", [], resilient_parsing=True) as context:
-        text = cli.get_help(context)
-    titles = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and line[0] != " "]
-    assert titles == ["Options", "Most used", "Advanced"]
-    assert len(SECTIONS["Most used"]) == 5
-    assert all(f"\n  {name} " in text for name in COMMANDS)
-
-
 def leaves() -> list[click.Command]:
     with cli.make_context("tchub", [], resilient_parsing=True) as context:
         commands = [cli.get_command(context, name) for name in COMMANDS]
@@ -86,16 +77,3 @@ def leaves() -> list[click.Command]:
 
 def test_there_are_at_most_24_commands() -> None:
     assert len(leaves()) <= 24
-
-
-@pytest.mark.parametrize("name", ["adapt", "tune"])
-def test_the_longest_helps_fit_one_screen(name: str) -> None:
-    done = subprocess.run(
-        [Path(sys.executable).with_name("tchub"), name, "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"COLUMNS": "80"},
-    )
-    assert len(done.stdout.splitlines()) <= 50
-    assert all(len(line) <= 80 for line in done.stdout.splitlines())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from cli_kit import use_zoo
-from click import unstyle
 from tchub.hub.cli.zoo import list_command
 from tchub.hub.registry import Index
 from tchub.hub.registry.listing import SORT_KEYS
@@ -91,20 +89,6 @@ def test_lines_that_are_read_by_a_program_are_whole(zoo, run, monkeypatch):
     assert all("Apache-2.0, data CC0-1.0" in line for line in lines)
 
 
-@pytest.mark.parametrize(("width", "left_out"), [(120, "data"), (80, "arch"), (60, "version"), (40, "top-5")])
-def test_a_narrow_terminal_loses_columns_and_no_digit_of_a_score(zoo, run, monkeypatch, width, left_out):
-    monkeypatch.delenv("TCHUB_INDEX")  # the zoo that ships, whose names are long
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    head, *lines = unstyle(run("list", "--quiet")[1]).splitlines()
-    assert left_out not in head
-    scores = [title for title in ("top-1", "top-5", "pairwise") if title != left_out]
-    assert head.split()[-len(scores) :] == scores
-    for line in lines:
-        assert len(line) <= width
-        assert all(re.fullmatch(r"\d\.\d{3}", score) for score in line.split()[-len(scores) :]), line
-
-
 # pull
 
 
@@ -158,14 +142,6 @@ def test_commands_take_families_and_old_names_and_warn(zoo, run, command):
     assert run(*command.split(), "tlp-k80")[2].startswith("warning: tlp-k80@1.0.0 is deprecated: trained on a leaky")
 
 
-def test_an_unknown_checkpoint_is_answered_with_names_reasons_and_exit_code_1(zoo, run):
-    code, out, err = run("pull", "tcl-epic", "--json")
-    error = json.loads(out)
-    assert (code, error["error"], error["nearest"]) == (1, "UnknownCheckpointError", ["tcl-epyc"])
-    assert {"tcl-epyc@1.1.0", "tcl-t4@1.0.0"} <= {verdict["id"] for verdict in error["verdicts"]}
-    assert err.splitlines()[-1] == "remedy: try tcl-epyc; `tchub list` shows all"
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -188,28 +164,6 @@ def test_every_error_has_a_remedy_on_stderr_and_json_on_stdout(zoo, run, words):
 )  # fmt: skip
 def test_options_that_exclude_each_other_are_wrong_usage(zoo, run, words):
     assert run("pull", *words)[0] == 2
-
-
-def test_an_offline_pull_that_needs_the_network_says_so(zoo, run, tmp_path, monkeypatch):
-    entry = publish(tmp_path / "other", "tlp-epyc", entry={"sources": ["hf://zoo/tlp-epyc"], "revision": "0" * 40})
-    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "other.json", entry)))
-    code, error = run.json("pull", "tlp-epyc", "--offline")
-    assert (code, error["error"]) == (1, "SourceError")
-
-
-def test_the_hub_through_the_environment_as_a_user_has_it(zoo, tmp_path):
-    from hub_protocol import running
-
-    entry = publish(tmp_path / "other", "tlp-epyc")
-    with running() as server:
-        commit = server.add("zoo/tlp-epyc", tmp_path / "other" / "tlp-epyc" / "1.0.0")
-        index = write_index(tmp_path / "other.json", replace(entry, sources=("hf://zoo/tlp-epyc",), revision=commit))
-        settings = {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
-        environment = os.environ | settings | {"TCHUB_INDEX": str(index)}
-        command = [*TCHUB, "pull", "tlp-epyc", "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["source"] == "hf://zoo/tlp-epyc"
 
 
 # pull --verify
@@ -264,17 +218,6 @@ def test_a_device_decides_by_what_was_measured_on_it_and_each_other_one_has_a_re
     assert "tcl-epyc@1.0.0" not in passed_over(run.json("pull", "--dry-run")[1])
     assert run.json("pull", "--dry-run", "tcl-rome")[1]["warnings"] == ["tcl-rome is called tcl-epyc now"]
     assert run.json("pull", "--dry-run", "mi50")[1]["error"] == "UnknownCheckpointError"
-
-
-@pytest.mark.parametrize(("width", "numbers"), [(200, True), (80, False), (40, False)])
-def test_the_table_has_numbers_beside_the_reasons_where_there_is_room(zoo, run, monkeypatch, width, numbers):
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    lines = unstyle(run("pull", "--dry-run", "--device", "rtx3090")[1]).splitlines()
-    header = next(line for line in lines if line.startswith("passed over"))
-    assert ("spec sheets  top-1" in header) == numbers
-    assert "why" in header
-    assert all(len(line) <= width for line in lines)
 
 
 # All commands

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tchub.hub.device.detect import detect_local, match_gpu
 from tchub.hub.device.errors import DeviceError
-from tchub.hub.device.host_facts import HostFacts, read_caches, read_gpus, read_host_facts, usable_cores
+from tchub.hub.device.host_facts import HostFacts, read_caches, usable_cores
 from tchub.zoo.devices import Device, distance, get_device
 
 AVX512 = frozenset({"sse2", "sse4_2", "avx", "avx2", "fma", "bmi1", "bmi2", "movbe", "f16c", "avx512f"}) | {
@@ -41,12 +41,9 @@ def arm(part: str, sys_vendor: str) -> HostFacts:
     ("facts", "device"),
     [
         (amd(26, 2, "AMD EPYC"), "epyc-turin"),  # a virtual machine that hides the part
-        (amd(26, 17, "AMD EPYC 9965 192-Core Processor"), "epyc-turin"),
         (amd(25, 17, "AMD EPYC 9R14"), "epyc-genoa"),
         (amd(23, 49, "AMD EPYC 7452 32-Core Processor", flags=AVX2), "epyc-7452"),
         (amd(23, 113, "AMD Ryzen 7 3700X 8-Core Processor", flags=AVX2), "ryzen-3700x"),
-        (intel(85, "Intel(R) Xeon(R) Platinum 8124M CPU @ 3.00GHz"), "xeon-8124m"),
-        (intel(85, "Intel(R) Xeon(R) Silver 4210 CPU @ 2.20GHz"), "xeon-4210"),
         (intel(85, "Intel(R) Xeon(R) Platinum 8272CL CPU @ 2.60GHz"), "xeon-8272cl"),
         (intel(79, "Intel(R) Xeon(R) CPU E5-2673 v4 @ 2.30GHz", flags=AVX2), "xeon-e5-2673"),
         (arm("0xd08", "Amazon EC2"), "graviton1"),
@@ -87,7 +84,6 @@ def test_an_unknown_part_of_a_known_family_takes_the_nearest_sheet_and_marks_it(
     [
         HostFacts("x86-64"),
         HostFacts("aarch64"),
-        HostFacts("riscv64"),
         intel(198, "Intel(R) Core(TM) Ultra 9"),
         arm("0xd0c", "Ampere"),  # the same core as Graviton2, but not Amazon's machine
         HostFacts("x86-64", "CentaurHauls", "VIA Nano", 6, 15),
@@ -157,10 +153,6 @@ def test_an_l2_of_a_cluster_is_divided_among_its_cores(tmp_path: Path) -> None:
     assert read_caches(tmp_path, threads_per_core=1) == {"l1_kib": 32, "l2_kib": 512, "l3_mib": None}
 
 
-def test_no_sysfs_means_no_cache_sizes(tmp_path: Path) -> None:
-    assert set(read_caches(tmp_path / "none", 1).values()) == {None}
-
-
 # GPUs
 
 
@@ -168,22 +160,15 @@ def test_no_sysfs_means_no_cache_sizes(tmp_path: Path) -> None:
     ("name", "device"),
     [
         ("Tesla T4", "t4"),
-        ("Tesla K80", "k80"),
         ("NVIDIA GeForce RTX 2080 Ti", "rtx2080ti"),
-        ("NVIDIA GeForce RTX 3090", "rtx3090"),
         ("Tesla V100-SXM2-16GB", "v100"),
         ("NVIDIA A100-SXM4-40GB", "a100"),
-        ("NVIDIA H200", "h200"),
         ("NVIDIA T400", None),
         ("NVIDIA GeForce RTX 4090", None),
     ],
 )
 def test_gpus_are_known_by_whole_words_of_their_name(name: str, device: str | None) -> None:
     assert match_gpu(name) == device
-
-
-def test_no_gpu_is_no_error() -> None:
-    assert isinstance(read_gpus(), tuple)
 
 
 # This machine
@@ -198,9 +183,3 @@ def test_this_machine_is_detected() -> None:
     assert len(local.reasons) >= 3
     assert local.device.hardware_row(22).any()
     json.dumps(local.to_dict(), allow_nan=False)
-
-
-def test_the_facts_are_plausible() -> None:
-    facts = read_host_facts()
-    assert 1 <= facts.usable <= (facts.threads or 1)
-    assert (facts.cores or 1) <= (facts.threads or 1)

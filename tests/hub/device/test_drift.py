@@ -26,11 +26,6 @@ def fed(times: Iterable[float]) -> Callable[[], float]:
     return lambda: next(feed)
 
 
-def test_nothing_is_disturbed_while_the_usual_time_is_learned() -> None:
-    watch = DriftWatch(DriftConfig(learn=3))
-    assert [watch.is_disturbed(x) for x in (QUIET, 9 * QUIET, QUIET)] == [False] * 3
-
-
 def test_the_tolerance_parts_noise_from_disturbance() -> None:
     watch = learned(DriftConfig(tolerance=0.15))
     assert not watch.is_disturbed(1.1 * QUIET)
@@ -45,26 +40,21 @@ def test_a_short_disturbance_does_not_become_usual_but_a_lasting_change_does() -
     assert not watch.is_disturbed(1.5 * QUIET)
 
 
-def test_a_disturbed_program_is_measured_again_until_the_machine_is_quiet() -> None:
-    assert measure_watched(
-        fed([9.0, 8.0, 1.0]), fed([2 * QUIET, 2 * QUIET, QUIET]), learned(DriftConfig(retries=5))
-    ) == (1.0, 2, False)
-
-
-def test_retries_are_bounded_and_the_disturbance_is_told() -> None:
-    assert measure_watched(fed([9.0, 8.0, 7.0]), fed([2 * QUIET] * 3), learned(DriftConfig(retries=2))) == (
-        7.0,
-        2,
-        True,
-    )
-
-
-def test_a_quiet_machine_measures_once() -> None:
-    assert measure_watched(fed([1.0]), fed([QUIET]), learned()) == (1.0, 0, False)
-
-
-def test_without_retries_the_reference_never_runs() -> None:
-    assert measure_watched(fed([1.0]), fed([]), DriftWatch(DriftConfig(retries=0))) == (1.0, 0, False)
+@pytest.mark.parametrize(
+    ("times", "reference", "retries", "outcome"),
+    [
+        ([9.0, 8.0, 1.0], [2 * QUIET, 2 * QUIET, QUIET], 5, (1.0, 2, False)),
+        ([9.0, 8.0, 7.0], [2 * QUIET] * 3, 2, (7.0, 2, True)),
+        ([1.0], [QUIET], 5, (1.0, 0, False)),
+        ([1.0], [], 0, (1.0, 0, False)),
+    ],
+)
+def test_a_disturbed_program_is_measured_again_until_the_machine_is_quiet(
+    times: list[float], reference: list[float], retries: int, outcome: tuple[float, int, bool]
+) -> None:
+    config = DriftConfig(retries=retries)
+    watch = learned(config) if retries else DriftWatch(config)
+    assert measure_watched(fed(times), fed(reference), watch) == outcome
 
 
 @given(st.lists(st.floats(1e-6, 1e-2), min_size=20, max_size=80), st.floats(1e-3, 1e3))
@@ -72,10 +62,6 @@ def test_the_decision_depends_on_ratios_alone(times: list[float], factor: float)
     one, other = DriftWatch(DriftConfig(tolerance=0.15001)), DriftWatch(DriftConfig(tolerance=0.15001))
     binary = 2.0 ** round(factor).bit_length()  # exact in floating point
     assert [one.is_disturbed(x) for x in times] == [other.is_disturbed(binary * x) for x in times]
-
-
-def test_the_reference_kernel_takes_a_moment() -> None:
-    assert 0 < make_reference_kernel()() < 1
 
 
 def test_beside_a_program_of_several_threads_it_runs_on_all_their_cores_in_turn(

@@ -26,11 +26,10 @@ def measured(target_dict: dict[str, Any], small_candidates: list[Any]) -> list[t
         return list(measurer.measure(small_candidates))
 
 
-def test_every_candidate_is_measured_once(measured: list[Any], small_candidates: list[Any]) -> None:
+def test_every_candidate_is_measured_once_with_its_repeats_and_what_it_cost(
+    measured: list[Any], small_candidates: list[Any]
+) -> None:
     assert sorted(c.key for c, _ in measured) == sorted(c.key for c in small_candidates)
-
-
-def test_a_measurement_holds_its_repeats_and_what_it_cost(measured: list[Any]) -> None:
     for _, measurement in measured:
         assert measurement.error is None, measurement.message
         assert all(0 < seconds < 1 for seconds in measurement.latencies)
@@ -124,12 +123,6 @@ def test_threads_of_a_program_share_no_physical_core_with_each_other_or_a_build(
     assert runner.cpus == timing
     assert [cpu for builder in builders for cpu in builder.cpus or ()] == building
     assert overlaps is (threads < 4)
-
-
-def test_builders_need_not_yield_where_the_timed_program_has_real_time_priority() -> None:
-    builders, runner, _ = plan_workers([(0,), (1,)], 1, 1 << 30, real_time=True)
-    assert runner.urgent
-    assert not any(b.idle for b in builders)
 
 
 def test_no_compiler_is_said_clearly(target_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,13 +143,3 @@ def test_the_work_of_others_is_told_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_its_own_workers_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert notes_of(monkeypatch, _Spent(0.0, 0.0, {1: 5.0}), _Spent(10.0, 20.0, {1: 14.0, 7: 9.0})) == []
-
-
-def test_a_worker_that_ended_makes_the_others_no_busier(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert notes_of(monkeypatch, _Spent(0.0, 0.0, {1: 5.0, 7: 400.0}), _Spent(10.0, 18.0, {1: 14.0, 8: 8.0})) == []
-
-
-def test_what_was_spent_is_read_from_this_machine() -> None:
-    spent = patience._spent()
-    assert spent.busy > 0
-    assert sum(spent.own.values()) > 0

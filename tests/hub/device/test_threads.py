@@ -17,10 +17,8 @@ from tchub.hub.cli.corpus import bundle_command, collect_command
 from tchub.hub.cli.publish import contribute_command
 from tchub.hub.cli.quickstart import quickstart_command
 from tchub.hub.cli.tune import tune_command
-from tchub.hub.device.device_choice import choose_device, describe_remote
+from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.host_facts import usable_cores
-from tchub.hub.device.rpc_jobs import ServerFacts
-from tchub.hub.device.rpc_tracker import RpcAddress
 from tchub.hub.search.models import choose_model
 
 COMMANDS = {
@@ -47,12 +45,6 @@ def test_the_default_is_the_physical_cores_of_this_machine() -> None:
     assert found.cores == found.target["num-cores"] == usable_cores()
     assert resolve_target("local").threads == usable_cores()
     assert choose_device("local", 1).facts.target["num-cores"] == 1
-
-
-def test_the_default_of_servers_is_what_they_use_by_themselves() -> None:
-    address, server = RpcAddress("h", 1, "k"), ServerFacts("znver5", "x86_64-linux-gnu", 6)
-    assert describe_remote(address, server, None).target["num-cores"] == 6
-    assert describe_remote(address, replace(server, threads=None), None).cores == 1
 
 
 def test_a_bundle_for_more_threads_than_the_machine_has_is_refused() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from tchub.hub.cli import main
 from tchub.hub.registry import Index, describe, resolve
 from tchub.hub.registry.sources import bundled_root
 from tchub.zoo.adapt.continual import (
-    PAPER,
     AccuracyChange,
     DistillConfig,
     grow_base,
@@ -25,7 +23,6 @@ from tchub.zoo.adapt.continual.curriculum import computation_key, seen_tasks
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
-from tchub.zoo.training import loop
 from tchub.zoo.training.fit import CheckpointFacts
 from toy_checkpoints import publish, write_index
 
@@ -192,36 +189,6 @@ def test_a_base_without_a_licence_is_warned_of(capsys, tmp_path, corpora):
     assert "no licence" not in capsys.readouterr().err
     assert "license: apache-2.0" in (tmp_path / "kb" / "README.md").read_text()
     assert json.loads((tmp_path / "kb" / "metrics.json").read_text())["corpus"] == "the mean over 1 corpus"
-
-
-def test_both_phases_really_have_the_papers_epochs_rates_and_batches(tmp_path, corpora, monkeypatch):
-    """TCL, section 7.1.3: 100 epochs over two devices; of a new base the first has both shares at once."""
-    rates, batches = defaultdict(list), set()
-    real = loop.epoch_batches
-
-    def noted(data, groups, programs, rng):
-        batches.add((groups, programs))
-        return real(data, groups, programs, rng)
-
-    def listen(corpus, phase, entry):
-        if phase != "done":
-            rates[corpus, phase].append(entry["learning_rate"])
-
-    monkeypatch.setattr(loop, "epoch_batches", noted)
-    opened = [Corpus.open(corpora[name]) for name in ("epyc", "xeon")]
-    settings = DistillConfig(recipe=str(corpora["recipe"]), schedule="paper")
-    grow_base("tcl", opened, tmp_path, CheckpointFacts("tcl-kb-cpu", "1.0.0"), settings, on_event=listen)
-    assert {key: len(values) for key, values in rates.items()} == {
-        ("on-epyc", "train"): 50, ("on-xeon", "learn"): 25, ("on-xeon", "distill"): 25,
-    }  # fmt: skip
-    for phase in (rates["on-epyc", "train"], rates["on-xeon", "learn"]):
-        assert phase[0] == phase[10] == phase[20] == 7e-4, "a cosine of ten epochs"
-        assert phase[0] > phase[5] > phase[9]
-    steps = [rates["on-xeon", "distill"][epoch] for epoch in (0, 4, 5, 9, 10)]
-    assert steps == pytest.approx([7e-4, 7e-4, 7e-5, 7e-5, 7e-6]), "a tenth, every five epochs"
-    assert batches == {(8, 128)}
-    run = json.loads((tmp_path / "devices" / "02-on-xeon" / "device.json").read_text())
-    assert run["config"] == asdict(PAPER.divided(100, 2))
 
 
 # In the registry

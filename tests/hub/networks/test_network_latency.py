@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tchub.hub.networks.errors import LatencyError
-from tchub.hub.networks.latency import Latency, compare, measure
+from tchub.hub.networks.latency import compare, measure
 from tchub.hub.networks.rivals import ReferenceNetwork, arrays, rival_runs
 from tchub.hub.networks.sources import open_network
 
@@ -55,20 +55,8 @@ def test_other_runtimes_compute_the_same(pt2: Path, name: str) -> None:
     assert len(arrays(runs[name]())) == 2
 
 
-def test_nested_outputs_are_flattened_in_order() -> None:
-    output = {"a": (torch.tensor([1.0]), [torch.tensor([2.0])]), "b": torch.tensor([3.0])}
-    assert [float(x[0]) for x in arrays(output)] == [1.0, 2.0, 3.0]
-
-
 def test_systems_take_turns_on_the_clock() -> None:
     order: list[str] = []
     seconds = measure({name: lambda name=name: order.append(name) for name in "ab"}, max_seconds=0.0, min_repeats=5)
     assert {name: len(values) for name, values in seconds.items()} == {"a": 5, "b": 5}
     assert order.index("b") < len(order) - order[::-1].index("a")
-
-
-def test_a_latency_is_a_median_with_quartiles() -> None:
-    latency = Latency((4.0, 1.0, 2.0, 3.0, 100.0))
-    assert latency.median == 3.0
-    assert latency.quartiles == (2.0, 4.0)
-    assert Latency((2.0,)).quartiles == (2.0, 2.0)

@@ -121,18 +121,6 @@ class Attention(nn.Module):
         return self.out(torch.softmax(q @ k.transpose(1, 2) / 4, -1) @ v)
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.step = nn.Linear(24, 16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        state = torch.zeros(1, 16)
-        for t in range(3):
-            state = torch.tanh(self.step(torch.cat([x[:, t], state], 1)))
-        return state
-
-
 class Embedding(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -142,21 +130,10 @@ class Embedding(nn.Module):
         return self.out(self.table(x)).cumsum(1)
 
 
-class Decoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.norm = nn.ConvTranspose2d(4, 8, 4, 2, 1), nn.GroupNorm(2, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.sigmoid(self.norm(self.up(x)))
-
-
 NETWORKS: list[tuple[Callable[[], nn.Module], torch.Tensor]] = [
     (Convolutions, torch.randn(1, 3, 12, 12)),
     (Attention, torch.randn(1, 6, 16)),
-    (Recurrent, torch.randn(1, 3, 8)),
     (Embedding, torch.randint(0, 20, (1, 7))),
-    (Decoder, torch.randn(1, 4, 6, 6)),
 ]
 
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from tchub.hub.device.jobs import file_sha256
 from tchub.hub.networks.errors import NetworkImportError, NetworkLoadError
-from tchub.hub.networks.latency_worker import answer
-from tchub.hub.networks.library import build_library
 from tchub.hub.networks.sources import open_network
 from tiny_network import Tiny
 
@@ -45,39 +40,6 @@ def test_a_network_that_changes_its_state_or_its_input_is_refused_before_it_is_t
         open_network(tmp_path / "net.pt2").relax_module()
     assert {"norm.running_mean", "calls", "x"} <= set(caught.value.fields["written"])
     assert "export it after .eval()" in str(caught.value.remedy)
-
-
-def test_an_importer_that_says_nothing_is_quoted_by_its_kind(monkeypatch: pytest.MonkeyPatch, pt2: Path) -> None:
-    def silent(*_: Any, **__: Any) -> Any:
-        raise AssertionError
-
-    monkeypatch.setattr("tvm.relax.frontend.torch.from_exported_program", silent)
-    with pytest.raises(NetworkImportError, match=r"cannot import tiny: AssertionError"):
-        open_network(pt2).relax_module()
-
-
-def test_an_onnx_file_is_a_network_with_a_checked_output(tmp_path: Path, target: Any) -> None:
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    weight = numpy_helper.from_array(np.random.default_rng(0).standard_normal((8, 4)).astype("float32"), "w")
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
-        [weight],
-    )
-    path = tmp_path / "small.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
-    network = open_network(path)
-    library = build_library(network.relax_module(), target, None, tmp_path / "small.so")
-    torch.save(network.inputs(), tmp_path / "inputs.pt")
-    request = {"reference": str(path), "inputs": str(tmp_path / "inputs.pt"), "max_seconds": 0.1, "min_repeats": 1}
-    request |= {"rivals": [], "threads": 1}
-    found = answer(request | {"libraries": {"untuned": (library.path, file_sha256(library.path))}})
-    assert found["checks"]["untuned"]["ok"]
-    assert set(found["seconds"]) == {"untuned"}, "ONNX's reference evaluator is no rival worth timing"
 
 
 @pytest.mark.parametrize(

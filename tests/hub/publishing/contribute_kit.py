@@ -113,3 +113,9 @@ def small_config(folder: Path, **changes: Any) -> ContributionConfig:
 def outcomes(steps: Iterable[StepResult]) -> dict[str, str]:
     """Return the outcome of each step."""
     return {step.name: step.outcome for step in steps}
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return the files of the checkpoint of a contribution."""
+    files = [path for path in (folder / "checkpoint").rglob("*") if path.is_file()]
+    return {path.relative_to(folder / "checkpoint"): path.read_bytes() for path in files}

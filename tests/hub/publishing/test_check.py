@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,6 @@ from safetensors.numpy import load, save
 from tchub.cards import render_card
 from tchub.hub.cli import main
 from tchub.hub.publishing.check import QUESTIONS, CheckFinding, CheckReport, check
-from tchub.hub.publishing.errors import PublishError
 from tchub.hub.registry import Index, describe
 from tchub.hub.registry.sources import bundled_root
 from tchub.zoo.corpus import Corpus, write_corpus
@@ -43,15 +41,6 @@ def test_without_its_corpora_two_questions_stay_open_and_it_does_not_pass(capsys
     open_ones = [finding for finding in result["findings"] if finding["outcome"] == "not-checked"]
     assert [finding["name"] for finding in open_ones] == ["scores", "leak"]
     assert all("--corpus DIR/k80" in finding["remedy"] for finding in open_ones)
-
-
-def test_the_next_command_can_be_pasted_whatever_the_folder_is_called(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = shutil.copytree(next(path for path in CHECKPOINTS if path.parent.name == "tcl-k80"), tmp_path / "my k80")
-    assert main(["check", str(folder), "--no-evaluate"]) == 0
-    (hint,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("next: ")]
-    assert shlex.split(hint)[3] == str(folder)
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,18 +120,14 @@ def score(value: float | None) -> tuple[str, Callable[[dict[str, Any]], Any]]:
     [
         (config(name="tcl-epyc+local"), "name", "one machine"),
         (config(name="tlp-epyc"), "name", "no name for"),
-        (config(name="tcl-v100"), "name", "no name for"),
         (config(name="TCL"), "name", "not a"),
         (config(family="z80", name="tcl-z80"), "device", "no device is called 'z80'"),
         (lineage(authors=None), "facts", "lineage.authors"),
         (lineage(weights_licence=None), "facts", "lineage.weights_licence"),
         (lineage(weights_licence="mine"), "licences", "weights: mine"),
-        (lineage(weights_licence="none found"), "licences", "weights: none found"),
         (data(licence="see website"), "licences", "see website"),
         (data(licence="none found"), None, ""),
         (score(1.5), "metrics", "model.mean_top5"),
-        (score(-0.1), "metrics", "model.mean_top5"),
-        (score(None), "metrics", "model.mean_top5"),
         (("metrics.json", lambda body: body["results"].pop("random")), "metrics", "random"),
     ],
 )
@@ -193,12 +178,6 @@ def test_a_pickle_or_an_archive_in_disguise(folder: Path, data: bytes, what: str
     assert what in findings["files"].detail
 
 
-def test_a_pickle_called_a_card(folder: Path) -> None:
-    (folder / "README.md").write_bytes(pickle.dumps({"w": 1}))
-    findings = {finding.name: finding.detail for finding in check(folder, evaluate=False).failed}
-    assert "README.md is a pickle" in findings["files"]
-
-
 def test_a_version_that_is_published_with_other_weights(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     published = describe(folder, config["name"], config["version"])
@@ -237,14 +216,6 @@ def test_a_score_that_does_not_come_out_again(folder: Path, finished: Contributi
     assert "pairwise" in wrong.detail
     assert "(+0.0100)" in wrong.detail
     assert check(folder, corpora=[finished.corpus], tolerance=0.02).ok
-
-
-def test_another_corpus_of_the_same_name(folder: Path, finished: Contribution, tmp_path: Path) -> None:
-    corpus = Corpus.open(finished.corpus)
-    programs = [program for program in corpus.iter_programs() if int(program.key[0], 16) % 4]
-    write_corpus(tmp_path / corpus.path.name, corpus.meta, corpus.tasks.values(), programs)
-    names = {finding.name for finding in check(folder, corpora=[tmp_path / corpus.path.name]).failed}
-    assert "scores" in names
 
 
 def test_a_training_that_cannot_have_left_out_the_test_tasks(
@@ -320,20 +291,3 @@ def test_whatever_the_card_says_the_check_ends_in_findings(odd: Path, card: byte
     (odd / "README.md").write_bytes(card)
     report = check(odd, evaluate=False, index=Index())
     assert "card" in {finding.name for finding in report.failed}
-
-
-outcomes = st.lists(st.sampled_from(["ok", "failed", "not-checked"]), min_size=1)
-
-
-@given(outcomes, st.booleans())
-def test_a_report_passes_when_nothing_failed_and_nothing_is_open_that_may_not_be(
-    drawn: list[Any], allowed: bool
-) -> None:
-    report = CheckReport(tuple(CheckFinding(str(i), outcome, "", "do it") for i, outcome in enumerate(drawn)), allowed)
-    assert report.ok == ("failed" not in drawn and (allowed or "not-checked" not in drawn))
-    assert report.as_dict()["ok"] == report.ok
-    if report.ok:
-        report.require()
-    else:
-        with pytest.raises(PublishError):
-            report.require()

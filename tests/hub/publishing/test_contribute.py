@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from contribute_kit import FACTS, Contribution, FakeMeasurer, fake_machine, outcomes, small_config
+from contribute_kit import FACTS, Contribution, FakeMeasurer, contents, fake_machine, outcomes, small_config
 from registry_kit import refused
 from tchub.hub.publishing.check import check
 from tchub.hub.publishing.contribute import STATE_FILE, STEPS, ContributionSteps, contribute
@@ -27,12 +27,6 @@ from tchub.zoo.models import Checkpoint, Ensemble
 from tchub.zoo.training import TrainingError
 
 NAMES = list(STEPS)
-
-
-def contents(folder: Path) -> dict[Path, bytes]:
-    """Return the files of the checkpoint of a contribution."""
-    files = [path for path in (folder / "checkpoint").rglob("*") if path.is_file()]
-    return {path.relative_to(folder / "checkpoint"): path.read_bytes() for path in files}
 
 
 def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Contribution) -> None:

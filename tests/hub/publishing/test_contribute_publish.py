@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from contribute_kit import Answers, Contribution, FakeMeasurer, small_config
+from contribute_kit import Answers, Contribution, FakeMeasurer, contents, small_config
 from hub_client import use_client
 from hub_protocol import running
 from huggingface_hub import snapshot_download
 from registry_kit import refused
 from tchub.hub.cli import main
-from tchub.hub.cli.publish import contribute_command
-from tchub.hub.publishing.check import QUESTIONS
 from tchub.hub.publishing.contribute import STEPS, contribute
-
-
-def contents(folder: Path) -> dict[Path, bytes]:
-    """Return the files of the checkpoint of a contribution."""
-    files = [path for path in (folder / "checkpoint").rglob("*") if path.is_file()]
-    return {path.relative_to(folder / "checkpoint"): path.read_bytes() for path in files}
-
 
 NAMES = list(STEPS)
 
@@ -122,32 +112,6 @@ def test_the_command_reports_every_step_and_how_to_publish(
     corpus = next((mine / "corpora").iterdir())
     wanted = f"next: tchub publish {mine / 'checkpoint'} --corpus {corpus} --repo ada/tcl-epyc --no-index"
     assert capsys.readouterr().err.splitlines()[-1] == wanted
-
-
-@pytest.mark.parametrize(
-    ("options", "variable", "asked"),
-    [
-        ([], "", "tchub/index"),
-        ([], "lab/index", "lab/index"),
-        (["--index-repo", "ada/index"], "lab/index", "ada/index"),
-        (["--no-index"], "lab/index", None),
-    ],
-)
-def test_the_command_asks_an_index_to_list_it(
-    mine: Path, hub_calls: list[Any], monkeypatch: pytest.MonkeyPatch, options: list[str], variable: str, asked: Any
-) -> None:
-    monkeypatch.setenv("TCHUB_INDEX_REPO", variable)
-    assert main(command(mine, "--repo", "ada/tcl-epyc", "--yes", *options)) == 0
-    assert hub_calls == [(mine / "checkpoint", "ada/tcl-epyc", asked)]
-
-
-def test_the_command_and_contributing_list_the_same_steps_and_questions() -> None:
-    (option,) = (option for option in contribute_command.params if option.name == "step")
-    assert list(getattr(option.type, "choices", ())) == NAMES
-    text = (Path(__file__).resolve().parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    _, steps, questions = re.split(r"(?m)^## Contributing a checkpoint$|^### What reviewers look at$", text)
-    assert re.findall(r"(?m)^\| `(.*?)` \|", steps) == NAMES
-    assert re.findall(r"(?m)^\| `(.*?)` \|", questions) == list(QUESTIONS)
 
 
 def test_a_licence_of_the_data_belongs_to_what_is_measured(

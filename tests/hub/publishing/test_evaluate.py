@@ -172,12 +172,6 @@ def test_a_tenth_of_the_programs(capsys, tmp_path, corpus, recipe):
     assert facts["corpus"]["programs"] == 2 * facts["corpus"]["tasks"]
 
 
-def test_an_unknown_recipe_is_an_error_with_a_remedy(capsys, tmp_path, corpus):
-    refused = run(capsys, "train", "tlc", "--corpus", corpus.path, "--out", tmp_path / "run")
-    assert (refused["exit_code"], refused["error"]) == (1, "TrainingError")
-    assert "tcl-paper" in refused["remedy"]
-
-
 def test_a_corpus_without_the_split(capsys, tmp_path, corpus, recipe):
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
     tasks = [t for t in corpus.tasks.values() if dict(t.networks).get("bert-tiny") is None]

@@ -111,12 +111,6 @@ def test_what_does_not_pass_the_check_never_leaves_the_machine(hub, desk):
     assert REPO not in hub.repos
 
 
-def test_a_folder_that_is_no_checkpoint_is_named_by_what_is_missing(hub, desk, tmp_path):
-    (tmp_path / "empty").mkdir()
-    with refused("check", match=r"config\.json is missing"):
-        publish(tmp_path / "empty", REPO)
-
-
 def test_another_version_is_published_without_a_change_of_the_folder(hub, desk):
     before = {path.name: path.read_bytes() for path in desk.checkpoint.iterdir()}
     done = desk.publish(REPO, version="0.2.0")
@@ -130,11 +124,6 @@ def test_each_version_stays_where_its_tag_is(hub, desk):
     second = desk.publish(REPO, version="0.2.0")
     assert hub.repos[REPO].tags() == {"v0.1.0": first.commit, "v0.2.0": second.commit}
     assert json.loads(hub.repos[REPO].files("v0.1.0")["config.json"])["version"] == "0.1.0"
-
-
-def test_a_private_repository(hub, desk):
-    desk.publish(REPO, private=True)
-    assert hub.repos[REPO].private
 
 
 def test_a_version_drops_the_files_of_an_older_one_and_leaves_the_owners_alone(hub, desk):

@@ -157,19 +157,6 @@ def test_the_network_is_ruled_out(hub, desk, monkeypatch, variable):
     assert hub.requests == []
 
 
-def test_the_hubs_client_rules_the_network_out(hub, desk, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with refused("offline"):
-        desk.publish(REPO)
-
-
-def test_a_server_that_is_not_there(desk, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with refused("network", "could not be reached") as caught:
-        desk.publish(REPO)
-    assert "HF_ENDPOINT" in caught.value.remedy
-
-
 @pytest.mark.parametrize(
     ("route", "question"),
     [
@@ -246,12 +233,6 @@ def test_interrupted_before_the_index_was_asked(hub, desk):
 
 
 # Versions never change
-
-
-def test_the_same_version_again_is_nothing_to_do(hub, desk):
-    first, again = desk.publish(REPO), desk.publish(REPO)
-    assert (again.outcome, again.commit, again.tag) == ("already-published", first.commit, "v0.1.0")
-    assert titles(hub) == ["Publish tcl-epyc@0.1.0", "initial commit"]
 
 
 @pytest.mark.parametrize("proposes", [False, True])

@@ -11,10 +11,10 @@ import pytest
 from tchub.hub.device.candidate import trace_json, tuning_record
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.networks.workloads import operator_module
-from tchub.hub.records.database import RunDatabase, best_programs, export_json, programs_of
+from tchub.hub.records.database import RunDatabase, export_json, programs_of
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, RunStore
-from tchub.hub.search.candidates import random_candidates, tune_context
+from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tvm.s_tir import meta_schedule as ms
 
@@ -112,28 +112,3 @@ def test_programs_are_read_in_the_order_in_which_they_were_measured(database: An
     ours = [round(1e3 * seconds[0]) if seconds else None for _, seconds in programs_of(database, small_task.mod)]
     assert ours == [5, 2, None, 7, 2, 9]
     assert times(database.latest(small_task.mod, 2)) == [2, 9]
-
-
-def test_a_workload_without_programs_has_none(empty: Any, small_task: Any) -> None:
-    assert not empty.has_workload(small_task.mod)
-    assert list(programs_of(empty, small_task.mod)) == []
-    assert empty.get_top_k(ms.database.Workload(small_task.mod), 4) == []
-    assert len(best_programs(empty, [small_task])) == 0
-
-
-def test_the_evolutionary_search_takes_its_parents_from_it(
-    database: Any, small_task: Any, target: Any, small_candidates: list[Any]
-) -> None:
-    asked: list[int] = []
-    original = database._inst.get_top_k
-    database._inst.get_top_k = lambda workload, k: (asked.append(k), original(workload, k))[1]
-    strategy = ms.search_strategy.EvolutionarySearch(
-        population_size=10, init_measured_ratio=0.5, init_min_unmeasured=4, genetic_num_iters=0, eps_greedy=0.0
-    )
-    context = tune_context(small_task, target, strategy, seed=1)
-    spaces = context.generate_design_space()
-    context.pre_tuning(8, 8, spaces, database, ms.cost_model.RandomModel())
-    batch = context.generate_measure_candidates()
-    assert asked == [5], "half of the first generation"
-    parents = {json.dumps(json.loads(candidate.trace)) for candidate in small_candidates[: len(TIMES)]}
-    assert parents & {json.dumps(trace_json(candidate.sch.trace)) for candidate in batch}

@@ -13,21 +13,19 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from registry_kit import GOOD
 from tchub.hub.registry import Entry, Index, describe
-from tchub.hub.registry.entry import _CLAUSE
 from tchub.hub.registry.errors import IndexFileError
 from tchub.hub.registry.files import MAX_BYTES
 from tchub.zoo.errors import TchubError
 from tchub.zoo.primitives.metaschedule import TVM_RELEASES
-from toy_checkpoints import publish, write_index, write_toy
+from toy_checkpoints import publish, write_toy
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_an_entry_survives_a_round_trip(tmp_path):
     entry = publish(tmp_path, "tcl-epyc")
-    index = Index.read(write_index(tmp_path / "index.json", entry))
-    assert index.entries == (entry,)
-    assert Index.parse(index.to_json()).to_json() == index.to_json()
+    index = Index((entry,), 3, {"tcl-rome": "tcl-epyc"})
+    assert Index.parse(index.to_json()) == index
 
 
 def test_an_entry_is_described_by_its_files(tmp_path):
@@ -62,19 +60,12 @@ def test_a_licence_has_no_default(tmp_path, licence):
         ({"feature_version": "1"}, "feature_version"),
         ({"files": {}}, "config.json"),
         ({"files": {"config.json": GOOD["files"]["config.json"]}}, "files lacks model.safetensors"),
-        ({"parameters": "many"}, "parameters"),
         ({"parameters": -1}, "parameters"),
-        ({"files": None}, "files"),
         ({"files": GOOD["files"] | {f"f{i}.md": {"size": 1, "sha256": "c" * 64} for i in range(40)}}, "files"),
-        ({"sources": ["file:///a"] * 20}, "sources"),
         ({"sources": ["file:///" + "a" * 600]}, "sources"),
         ({"tvm_range": "0.27"}, "tvm_range"),
         ({"tvm_range": ">=0.27,newest"}, "tvm_range"),
-        ({"tvm_range": 27}, "tvm_range"),
-        ({"transfer": [0.8]}, "transfer"),
-        ({"transfer": {"t4": 0.8}}, "transfer"),
         ({"transfer": {"t4": {"pairwise": "high"}}}, "transfer"),
-        ({"transfer": {"t4": {"learnt": 1}}}, "transfer"),
         ({"transfer": {"t4": {"top1": True}}}, "transfer"),
         ({"transfer": {f"d{i}": {"top1": 0.5} for i in range(300)}}, "transfer"),
     ],
@@ -87,26 +78,13 @@ def test_a_wrong_field_is_named(change, why):
 @pytest.mark.parametrize(
     "name",
     [
-        "../up.json",
-        "/etc/passwd.json",
-        "a\\b.json",
-        "weights.pt",
-        "model.pkl",
-        ".hidden.json",
-        "a/b.json",
-        "x" * 99 + ".md",
-        "entry.json",
+        *("../up.json", "/etc/passwd.json", "a\\b.json", "weights.pt", "model.pkl", ".hidden.json", "a/b.json"),
+        *("x" * 99 + ".md", "entry.json", "Config.json"),
     ],
 )
 def test_no_file_name_leaves_the_folder_or_names_a_pickle(name):
     files = GOOD["files"] | {name: {"size": 1, "sha256": "c" * 64}}
-    with pytest.raises(IndexFileError, match="not allowed"):
-        Entry.from_dict(GOOD | {"files": files})
-
-
-def test_no_two_file_names_are_one_where_case_does_not_count():
-    files = GOOD["files"] | {"Config.json": {"size": 1, "sha256": "c" * 64}}
-    with pytest.raises(IndexFileError, match="case alone"):
+    with pytest.raises(IndexFileError, match=r"not allowed|case alone"):
         Entry.from_dict(GOOD | {"files": files})
 
 
@@ -117,12 +95,6 @@ def test_sizes_and_hashes_are_bounded(record):
     files = GOOD["files"] | {"config.json": GOOD["files"]["config.json"] | record}
     with pytest.raises(IndexFileError):
         Entry.from_dict(GOOD | {"files": files})
-
-
-def test_the_path_of_a_wrong_field_is_named():
-    wrong = GOOD | {"files": GOOD["files"] | {"config.json": {"size": "10", "sha256": "a" * 64}}}
-    with pytest.raises(IndexFileError, match=r"Expected `int`, got `str` - at `checkpoints\[1\].files\[...\].size`"):
-        Index.parse(listing(checkpoints=[GOOD, wrong]))
 
 
 def test_a_name_of_one_machine_is_refused_as_it_would_hide_what_was_adapted_here():
@@ -136,21 +108,13 @@ def listing(**changes) -> str:
     return json.dumps({"format": 1, "serial": 3, "checkpoints": [GOOD]} | changes)
 
 
-def test_serial_and_old_names_are_read():
-    index = Index.parse(listing(aliases={"tcl-rome": "tcl-epyc"}))
-    assert (index.serial, index.aliases) == (3, {"tcl-rome": "tcl-epyc"})
-    assert Index.parse(index.to_json()) == index
-
-
 @pytest.mark.parametrize(
     ("aliases", "why"),
     [
         ({"tcl-rome": "tcl-milan"}, "not the name of a checkpoint"),
         ({"tcl-epyc": "tcl-epyc"}, "is the name of a checkpoint"),
         ({"tcl-rome": "tcl-milan", "tcl-milan": "tcl-epyc"}, "'tcl-milan', which is not the name"),
-        ({"tcl-rome": "tcl-milan", "tcl-milan": "tcl-rome"}, "not the name of a checkpoint"),
         ({"../up": "tcl-epyc"}, "not a checkpoint name"),
-        ({"tcl-rome@1.0.0": "tcl-epyc"}, "not a checkpoint name"),
         ({"tcl-rome+local": "tcl-epyc"}, "not a checkpoint name"),
         ({"tcl-rome": ["tcl-epyc"]}, "aliases"),
         (["tcl-rome"], "aliases"),
@@ -170,7 +134,6 @@ def test_an_old_name_leads_to_a_checkpoint_at_once_and_hides_none(aliases, why):
         (listing().replace("20", "9" * 30), "64 bits"),
         (listing().replace('"serial"', '"format": 1, "serial"'), "twice"),
         (listing(serial=-1), "serial"),
-        (listing(serial=True), "serial"),
         (listing(note="\x1b[31mred"), "control characters"),
         (listing(note="x" * 30_000), "30000 characters"),
         ('{"a":' * 50 + "1" + "}" * 50, "nested"),
@@ -230,11 +193,6 @@ def test_the_releases_of_tvm_that_are_read_hold_the_one_that_tchub_installs():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pinned = next(text.partition("==")[2] for text in project["dependencies"] if text.startswith("apache-tvm=="))
     assert pinned in SpecifierSet(TVM_RELEASES)
-
-
-@given(st.from_regex(_CLAUSE, fullmatch=True))
-def test_every_range_of_versions_that_is_taken_can_be_asked(clause):
-    assert isinstance(SpecifierSet(clause).contains("0.27.0"), bool)
 
 
 json_values = st.recursive(

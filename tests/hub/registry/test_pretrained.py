@@ -14,7 +14,6 @@ from real_checkpoint import environment, make_checkpoint, publish_real, rewrite_
 from registry_kit import refused
 from tchub.hub import PretrainedModel
 from tchub.hub.registry.errors import CheckpointNameError, IntegrityError, NotInSourceError
-from tchub.hub.registry.pretrained import newest_version
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import (
@@ -76,13 +75,6 @@ def test_every_network_goes_to_the_hub_and_back_and_scores_the_same(arch, server
     np.testing.assert_array_equal(scores(back.model, width), scores(origin.model, width))
 
 
-def test_the_mixin_is_huggingface_hubs_own_and_the_rest_a_checkpoint():
-    from huggingface_hub import ModelHubMixin
-
-    assert issubclass(PretrainedModel, ModelHubMixin)
-    assert issubclass(PretrainedModel, Checkpoint)
-
-
 def test_a_folder_is_saved_and_loaded_without_a_network(server, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     small("tcl").save(tmp_path / "origin")
@@ -124,11 +116,6 @@ def test_the_newest_tagged_version_is_taken_not_what_was_pushed_last(server, tmp
     offline = PretrainedModel.from_pretrained(REPO, local_files_only=True)
     assert offline.config.version == "1.10.0"
     assert server.requests == []
-
-
-def test_versions_are_ordered_as_versions():
-    assert newest_version(["v1.9.0", "v1.10.0", "main", "v1", "v2.0.0-rc.1"]) == "v1.10.0"
-    assert newest_version(["main"]) is None
 
 
 def test_what_the_hub_does_not_have(server, tmp_path):

@@ -14,13 +14,11 @@ from tchub import hub
 from tchub.hub.api import locate
 from tchub.hub.registry import Registry, describe
 from tchub.hub.registry.errors import UnknownCheckpointError
-from tchub.hub.registry.resolve import CHECKPOINT_FORMAT
 from tchub.zoo.devices import get_device
 from tchub.zoo.errors import TchubWarning
 from tchub.zoo.models import Checkpoint
-from tchub.zoo.models.config import FORMAT
 from tchub.zoo.primitives import PrimitiveSequence
-from toy_checkpoints import fill_disk, forbid_writing, publish, write_index
+from toy_checkpoints import fill_disk, forbid_writing, write_index
 
 
 @pytest.fixture
@@ -30,10 +28,6 @@ def shelf(tmp_path, monkeypatch) -> Path:
     for key, value in environment(tmp_path, entry).items():
         monkeypatch.setenv(key, value)
     return tmp_path
-
-
-def test_the_registry_and_the_models_mean_the_same_format():
-    assert CHECKPOINT_FORMAT == FORMAT
 
 
 def test_every_exported_name_is_importable():
@@ -79,17 +73,6 @@ def test_an_adapted_checkpoint_is_stored_listed_and_loaded(shelf):
     assert hub.load(name).config.version == "1.0.1"
     assert hub.load(f"{name}@1.0.0").config.version == "1.0.0"
     assert hub.pull(name).source == "store"
-
-
-def test_the_checkpoint_that_the_wheel_ships_needs_no_pull(shelf, monkeypatch):
-    entry = publish(shelf / "wheel", "tlp-epyc")
-    registry = Registry(Registry.default().index.merged([entry]), *_stores(), shelf / "wheel")
-    assert registry.locate(registry.resolve("tlp-epyc")).source == "bundled"
-
-
-def _stores():
-    default = Registry.default()
-    return default.cache, default.home
 
 
 @pytest.fixture
@@ -192,14 +175,6 @@ def test_an_index_that_cannot_be_read(zoo, text, remedy):
     assert (error["error"], remedy in str(error["remedy"])) == ("IndexFileError", True)
 
 
-def test_a_disk_that_is_full_while_fetching(zoo, monkeypatch):
-    fill_disk(monkeypatch)
-    error = refusal(lambda: hub.pull(NAME))
-    assert error["error"] == "StoreError"
-    assert "no space left" in str(error["message"])
-    assert tree(zoo / "cache") == {}
-
-
 def test_a_disk_that_is_full_at_the_last_step(zoo, monkeypatch):
     def rename(source, target):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
@@ -251,13 +226,6 @@ def test_a_read_only_cache(zoo, monkeypatch):
     assert error["error"] == "StoreError"
     assert "set TCHUB_CACHE to a folder you may write" in str(error["remedy"])
     assert not (zoo / "cache").exists()
-
-
-def test_a_read_only_cache_that_holds_the_checkpoint_still_serves(zoo, monkeypatch):
-    folder = stored(zoo)
-    forbid_writing(monkeypatch)
-    assert locate(NAME).path == folder
-    assert hub.pull(NAME).path == folder
 
 
 def test_a_read_only_cache_serves_a_copy_whose_card_was_corrected_since(zoo, monkeypatch):

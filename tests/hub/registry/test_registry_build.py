@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,25 +65,3 @@ def test_what_publishing_added_is_kept(build, repository):
     build(repository)
     entry = Index.read(path).entries[0]
     assert (entry.sources, entry.revision, entry.deprecated) == (("hf://org/tcl-epyc",), "1" * 40, "old")
-
-
-def test_the_repositorys_own_index_and_cards_are_up_to_date(build):
-    code, _, err = build(ROOT, "--check")
-    assert code == 0, err
-
-
-@pytest.mark.parametrize(
-    ("package", "file"),
-    [
-        ("zoo", "checkpoints/tcl-epyc/1.0.0/model.safetensors"),
-        ("zoo", "checkpoints/tcl-epyc/1.0.0/README.md"),
-        ("hub", "registry/index.json"),
-        ("cards", "templates/card.md.j2"),
-        ("cards", "tcl-epyc.md"),
-    ],
-)
-def test_checkpoints_index_and_cards_are_package_data(tmp_path, package, file):
-    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).touch()
-    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    assert any(tmp_path / file in tmp_path.glob(pattern) for pattern in patterns[f"tchub.{package}"])

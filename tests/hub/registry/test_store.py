@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tchub.hub.registry import FileRecord, Outcome, Resolution, Store, cache_root, home_root
+from tchub.hub.registry import FileRecord, Outcome, Store
 from tchub.hub.registry.entry import LASTING_FILES
 from tchub.hub.registry.errors import IntegrityError, StoreError
 from tchub.zoo.files import LockError
-from toy_checkpoints import make_registry, publish, write_toy
+from toy_checkpoints import publish
 
 
 @pytest.fixture
@@ -139,15 +139,6 @@ def test_a_hostile_record_is_no_checkpoint(store, entry, fill, text):
     assert store.entries() == []
 
 
-def test_adapted_versions_are_numbered_and_immutable(tmp_path, entry):
-    registry = make_registry(tmp_path, entry)
-    first = registry.register_local("tcl-epyc+local", lambda f, v: write_toy(f, "tcl-epyc+local", v), entry)
-    second = registry.register_local("tcl-epyc+local", lambda f, v: write_toy(f, "tcl-epyc+local", v), entry)
-    assert (first.version, second.version) == ("1.0.0", "1.0.1")
-    assert registry.resolve("tcl-epyc+local").entry == second
-    assert registry.locate(Resolution(first, ())).path == registry.home.path(first)
-
-
 def test_a_version_is_for_all_to_read_whom_the_umask_lets(store, entry, fill):
     before = os.umask(0o022)
     try:
@@ -203,12 +194,3 @@ def test_whoever_looks_while_a_version_is_replaced_sees_a_whole_one(store, entry
     store.add(listed, fill_corrected)
     assert (len(moves), moves[-1]) == (5, "entry.json")
     assert store.require(listed) == path
-
-
-def test_the_roots_follow_the_environment(monkeypatch, tmp_path):
-    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "c"))
-    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "h"))
-    assert cache_root() == tmp_path / "c" / "checkpoints"
-    assert home_root() == tmp_path / "h" / "checkpoints"
-    monkeypatch.delenv("TCHUB_CACHE")
-    assert cache_root().parent.name == "tchub"

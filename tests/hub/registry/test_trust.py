@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,6 @@ from registry_kit import Publisher, refused
 from tchub import hub
 from tchub.hub.registry import Index, parse_source
 from tchub.hub.registry.errors import NotInSourceError, StoreError
-from tchub.hub.registry.files import MAX_BYTES
 from tchub.hub.registry.trust import METADATA, REFRESHED, TrustedIndexes
 from tchub.zoo.errors import TchubError, TchubWarning
 
@@ -187,13 +184,6 @@ def test_a_version_whose_weights_change_is_refused(publisher, cache, epyc, uncha
     assert publisher.refresh(cache).serial == 7, "a card may change"
 
 
-def test_an_index_that_is_too_large_is_not_read(publisher, cache, fetched):
-    path = publisher.root / "index.json"
-    os.truncate(path, MAX_BYTES + 1)
-    with refused("content", "larger than"):
-        publisher.refresh(cache.parent / "new")
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b'{"source": 5}', b"[]"])
 def test_a_damaged_state_is_replaced_by_the_next_refresh(publisher, cache, fetched, content):
     (cache / REFRESHED).write_bytes(content)
@@ -330,17 +320,3 @@ def test_a_refreshed_index_that_cannot_be_used_is_left_out_with_a_warning(user):
         damage()
         with pytest.warns(TchubWarning, match="the refreshed index is left out: .*tchub index refresh"):
             assert [entry.name for entry in hub.list_checkpoints()] == ["tcl-epyc"]
-
-
-def test_an_own_index_file_stands_in_place_of_both(user, monkeypatch):
-    hub.refresh_index()
-    (user / "own.json").write_text(json.dumps({"format": 1, "checkpoints": []}))
-    monkeypatch.setenv("TCHUB_INDEX", str(user / "own.json"))
-    assert hub.list_checkpoints() == []
-
-
-def test_the_user_overrules_the_source_of_the_environment(user):
-    with pytest.raises(NotInSourceError, match="nowhere"):
-        hub.refresh_index("file:///nowhere")
-    with refused("form"):
-        hub.refresh_index("ftp://example.org")

@@ -15,7 +15,7 @@ from real_checkpoint import make_checkpoint
 from tchub import hub
 from tchub.hub.records.store import RunStateError
 from tchub.hub.search.candidate_features import trace_features
-from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash, seconds
+from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash
 from tchub.hub.search.errors import TuningError
 from tchub.hub.search.online import OnlineSettings
 from tchub.zoo.features import SCHEMAS
@@ -91,23 +91,6 @@ def test_predict_is_the_models_own_score_of_the_sequences(
     assert np.array_equal(scores, Squash()(raw))
 
 
-def test_predict_leaves_the_programs_thread_setting_alone(
-    checkpoint: Any, context: Any, measure_candidates: list[Any]
-) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        hub.tvm_cost_model(checkpoint).predict(context, measure_candidates)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_a_result_counts_with_its_median_and_a_failure_as_infinite() -> None:
-    assert seconds(ms.runner.RunnerResult([3.0, 1.0, 2.0], None)) == 2.0
-    assert seconds(ms.runner.RunnerResult(None, "timeout")) == float("inf")
-
-
 def test_without_update_the_weights_stay(
     checkpoint: Any, context: Any, measure_candidates: list[Any], small_candidates: list[Any]
 ) -> None:
@@ -174,8 +157,3 @@ def test_scores_that_are_no_numbers_are_an_error(measure_candidates: list[Any]) 
         next(broken.model.parameters()).fill_(float("nan"))
     with pytest.raises(TuningError):
         PretrainedScorer(broken).predict("t", broken.features([from_trace(c.sch.trace) for c in measure_candidates]))
-
-
-def test_an_unknown_update_is_refused(checkpoint: Any) -> None:
-    with pytest.raises(ValueError, match="few-shot"):
-        hub.tvm_cost_model(checkpoint, update="sometimes")

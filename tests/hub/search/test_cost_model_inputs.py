@@ -17,7 +17,7 @@ from tchub.hub.networks.workloads import operator_module
 from tchub.hub.search import candidate_features as inputs
 from tchub.hub.search.candidate_features import require_target
 from tchub.hub.search.candidates import random_candidates, tune_context
-from tchub.hub.search.cost_model import PretrainedScorer, SessionCostModel, Squash
+from tchub.hub.search.cost_model import SessionCostModel
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.interrupt import StopFlag
 from tchub.zoo.corpus.workloads import OperatorSpec
@@ -79,14 +79,6 @@ def test_cuda_candidates_are_scored_without_a_gpu(made: Made, arch: str) -> None
     assert len(np.unique(scores)) > len(candidates) // 2
     assert model.scorer.unread == 0
     assert np.allclose(model.predict(context, candidates[::-1]), scores[::-1])
-
-
-@pytest.mark.parametrize("name", ["atformer-t4", "tilenet-t4", "tcl-t4"])
-def test_the_zoos_models_of_the_t4_score_its_candidates(made: Made, name: str) -> None:
-    context, candidates = made
-    scores = hub.tvm_cost_model(hub.load(name)).predict(context, candidates)
-    assert np.all(np.isfinite(scores))
-    assert len(np.unique(scores)) > len(candidates) // 2
 
 
 def test_statements_name_the_operator_of_the_task(made: Made) -> None:
@@ -206,23 +198,3 @@ def test_each_model_learns_in_the_way_that_suits_it() -> None:
     assert [hub.tvm_cost_model(tiny(arch)).scorer.update for arch in ("tilenet", "tlp")] == ["context", "few-shot"]
     with pytest.raises(TrainingError, match="no measured programs"):
         hub.tvm_cost_model(tiny("tlp"), update="context")
-
-
-def test_measured_programs_are_taken_in_once_and_again_after_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint, rng = tiny("tilenet"), np.random.default_rng(0)
-    x = rng.random((40, 1, checkpoint.model.config.width), np.float32)
-    scorer, latency = PretrainedScorer(checkpoint), np.exp(rng.random(40))
-    prepared: list[int] = []
-    given = type(checkpoint.model).given
-    monkeypatch.setattr(
-        type(checkpoint.model), "given", lambda model, *known: prepared.append(len(known[0])) or given(model, *known)
-    )
-    for seen in (0, 10, 20):
-        if seen:
-            scorer.observe("task", x[seen - 10 : seen], latency[seen - 10 : seen].tolist())
-        for asked in (x[20:], x[20:]):
-            found = scorer.predict("task", asked)
-        informed = given(checkpoint.model, x[:seen], latency[:seen])
-        # Sums on one thread or several differ in the last digits.
-        assert np.allclose(found, Squash()(informed.score(x[20:])), rtol=1e-4)
-    assert prepared == [0, 10, 20]

@@ -15,7 +15,7 @@ from tchub.hub.device.candidate import trace_json
 from tchub.hub.device.measurement import Measurement
 from tchub.hub.records.store import MeasuredProgram
 from tchub.hub.search.candidates import tune_context
-from tchub.hub.search.decision_search import DecisionSearch, DecisionSettings, ProgramPool, spread_out
+from tchub.hub.search.decision_search import DecisionSearch, DecisionSettings
 from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot, divisors, factorise
 from tchub.hub.search.design_space import DesignSpace
 from tchub.hub.search.engines import SearchSettings, TaskSearch, open_engine
@@ -229,13 +229,6 @@ def test_programs_of_earlier_runs_are_parents_and_context_and_are_not_repeated(s
     learnt = sorted(latency for features, latencies in tuning._model.seen for latency in latencies)
     assert learnt == [1e-3, 2e-3, 3e-3, 4e-3]
     assert not set(keys(tuning, tuning.candidates(4, StopFlag()))) & set(keys(before, batch))
-
-
-def test_near_programs_come_after_distant_ones() -> None:
-    points = np.array([0.0, 0.01, 5.0, 9.0], np.float32).reshape(4, 1, 1)
-    pool = ProgramPool([(0, (i,)) for i in range(4)], points, np.array([4.0, 3.0, 2.0, 1.0]))
-    assert list(spread_out(pool, 0.1, Random(0))) == [0, 2, 3, 1]
-    assert list(spread_out(pool, 0.0, Random(0))) == [0, 1, 2, 3]
 
 
 def test_the_engine_follows_the_model(small_task: Any, target: Any) -> None:

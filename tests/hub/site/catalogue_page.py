@@ -13,28 +13,6 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 _KEYS = {"tab": Keys.TAB, "enter": Keys.ENTER, "space": Keys.SPACE}
 _IN_SIGHT = "const inSight = (e) => e.getClientRects().length > 0;"
 
-# Of each piece of text in sight: its contrast with what is behind it (WCAG 2.2, 1.4.3), by text and tag.
-CONTRASTS = """
-const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
-const linear = (c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-const light = ([r, g, b]) => [r, g, b].map((c) => linear(c / 255))
-  .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-const opaque = (colour) => numbers(colour)[3] !== 0;
-const behind = (e) => { while (e && !opaque(getComputedStyle(e).backgroundColor)) e = e.parentElement;
-  return light(numbers(e ? getComputedStyle(e).backgroundColor : 'rgb(255, 255, 255)')); };
-const found = {};
-const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-while (walker.nextNode()) {
-  const parent = walker.currentNode.parentElement;
-  if (!walker.currentNode.textContent.trim() || parent.closest('.unseen, script')) continue;
-  if (!parent.checkVisibility()) continue;
-  const [a, b] = [light(numbers(getComputedStyle(parent).color)), behind(parent)];
-  const key = parent.tagName + ' ' + walker.currentNode.textContent.trim().slice(0, 40);
-  found[key] = Math.min(found[key] ?? 99, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
-}
-return found;
-"""
-
 
 class Catalogue:
     """The index page; other pages of the catalogue by `visit`.
@@ -183,10 +161,6 @@ class Catalogue:
 
     # How it is looked at
 
-    def prefer(self, theme: str) -> None:
-        """What the system prefers: `light` or `dark`."""
-        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-
     def scripts(self, on: bool) -> None:
         self.command("Emulation.setScriptExecutionDisabled", value=not on)
 
@@ -195,8 +169,6 @@ class Catalogue:
 
     def reset(self) -> None:
         self.scripts(True)
-        self.command("Emulation.setEmulatedMedia", media="", features=[])
-        self.command("Emulation.clearDeviceMetricsOverride")
 
     # What it did
 

@@ -88,14 +88,6 @@ def test_a_source_is_linked_where_a_browser_can_open_it() -> None:
 # What is shown of a card
 
 
-def test_a_picture_in_a_card_leads_to_the_pages_own_figure() -> None:
-    read = Page(card_html("![words](plots/scatter.svg) ![more](plots/other.svg)", {"plots/scatter.svg": "Scatter"}))
-    assert (read.one("a")["href"], read.one("a").text) == ("#plots/scatter.svg", "Plot: Scatter")
-    assert "more" in read.one("p").text
-    linked = Page(card_html("[![words](plots/scatter.svg)](https://x.org)", {"plots/scatter.svg": "Scatter"}))
-    assert (linked.one("a")["href"], linked.one("a").text) == ("https://x.org", "words")
-
-
 def test_a_card_keeps_its_tables_links_and_code_without_its_head_and_title() -> None:
     html = card_html(
         "---\nlicense: mit\n---\n# name\n\n## Data\n\n[a](https://x.org)\n\n|n|\n|--:|\n|1|\n\n```\nf(<T>)\n```\n"

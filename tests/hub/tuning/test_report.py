@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.device.measurement import Measurement
 from tchub.hub.records.store import MeasuredProgram
-from tchub.hub.tuning import charts
 from tchub.hub.tuning.report import agreement, spearman, write_report
-from tchub.hub.tuning.report_page import caught_up, gains, render, runs_here
+from tchub.hub.tuning.report_page import gains, render, runs_here
 
 
 def scored(task: str, pairs: list[tuple[float, float]]) -> list[MeasuredProgram]:
@@ -90,31 +88,6 @@ def texts(svg: str) -> str:
     return " ".join(ElementTree.fromstring(svg).itertext())
 
 
-def test_a_report_has_five_charts_without_colours_of_their_own() -> None:
-    page = render(make_report())
-    drawn = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
-    assert len(drawn) == 6, "the curve by trials and by seconds"
-    assert all(ElementTree.fromstring(svg).attrib["viewBox"] for svg in drawn)
-    assert all("prefers-color-scheme: dark" in svg for svg in drawn)
-    assert len(page) < 250_000
-
-
-def test_nothing_to_draw_is_drawn_as_nothing() -> None:
-    run = make_report()["runs"]["tuned"] | {"curve": [], "sum_of_tasks_untuned": None, "programs": [], "tasks": []}
-    idle = {"tuned": run | {"tuning_seconds": 0.0, "phases": dict.fromkeys(run["phases"], 0.0)}}
-    assert charts.curves(idle, "trial", "x") == charts.phases(idle) == charts.allocation(idle) == ""
-    assert charts.latencies({}) == charts.predictions(run) == charts.predictions(None) == ""
-
-
-def test_a_bar_that_would_dwarf_the_others_is_cut_and_still_says_its_number() -> None:
-    medians = {"untuned": 2.0, "tuned": 0.04, "pytorch": 0.05}
-    facts = {name: {"first_quartile": m, "median": m, "third_quartile": m} for name, m in medians.items()}
-    drawn = texts(charts.latencies(facts))
-    assert "2000 ms" in drawn
-    assert "hatched: cut" in drawn
-    assert "hatched: cut" not in texts(charts.latencies({name: facts[name] for name in ("tuned", "pytorch")}))
-
-
 class _Page(HTMLParser):
     """Collects tags and visible text, and checks that tags close."""
 
@@ -159,37 +132,6 @@ def test_the_page_needs_nothing_else_and_says_what_was_found() -> None:
     assert "search: population_size" in page.text
 
 
-def test_the_page_says_when_the_stock_model_was_caught_up_with() -> None:
-    report = make_report()
-    report["runs"]["stock"] |= {"sum_of_tasks": 6e-3}
-    assert caught_up(report["runs"]) == {"trial": 1, "seconds": 2.0}
-    assert "after 1 of its 4 programs and\n2 s of its 12 s" in read(report).text
-    report["runs"]["stock"] |= {"sum_of_tasks": 1e-3}
-    assert caught_up(report["runs"]) is None
-    assert "was reached after" not in read(report).text
-    del report["runs"]["stock"]
-    assert caught_up(report["runs"]) is None
-    assert "stock model" not in read(report).text
-
-
-def test_trials_are_drawn_for_every_task_with_a_choice_and_the_fewest_left_out() -> None:
-    report = make_report()
-    task = report["runs"]["tuned"]["tasks"][0]
-    many = [task | {"id": f"t{i}", "name": f"task-{i}", "trials": i} for i in range(40)]
-    for run in report["runs"].values():
-        run["tasks"] = [*many, task | {"id": "fixed", "name": "no-choice", "one_program": True}]
-    drawn = texts(charts.allocation(report["runs"]))
-    assert "12 tasks with fewer left out" in drawn
-    assert "task-39" in drawn
-    assert "no-choice" not in drawn
-
-
-def test_where_nothing_was_timed_end_to_end_the_page_says_why() -> None:
-    text = read(make_report(latency={}, output_check={}, latency_note="the server cannot run it")).text
-    assert "Not timed end to end: the server cannot run it" in text
-    assert "faster than" not in text
-
-
 def test_what_was_gained_is_said_of_each_system_and_a_loss_too() -> None:
     latency = {name: {"median": seconds} for name, seconds in (("tuned", 2e-3), ("untuned", 0.2), ("pytorch", 1.5e-3))}
     assert gains({"latency": latency}) == [
@@ -223,19 +165,6 @@ def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run
         assert not runs_here(report)
         assert "load_tuned" not in read(report).text
     assert runs_here(make_report())
-
-
-def test_settings_within_settings_have_their_full_name() -> None:
-    settings = {"trials": 4, "batch": None, "search": {"engine": "auto", "decisions": {"random": 1024}}}
-    text = read(make_report(settings=settings)).text
-    assert "search: decisions: random" in text
-    assert "{" not in text[text.index("Machine and settings") :]
-
-
-def test_one_program_of_a_task_orders_nothing() -> None:
-    report = make_report()
-    report["runs"]["tuned"]["programs"] = report["runs"]["tuned"]["programs"][:1]
-    assert "Scores and measurements" not in read(report).text
 
 
 def test_a_wrong_output_is_said_on_the_page() -> None:

@@ -199,19 +199,6 @@ def test_the_command_prints_json_on_stdout_alone(
     assert "tuned" in capsys.readouterr().out
 
 
-def test_the_command_reports_errors_in_one_line_with_a_remedy(tmp_path: Path, capsys: Any) -> None:
-    assert main(["tune", "bert-tinny", "--checkpoint", "none", "--out", str(tmp_path), "--json"]) == 1
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["error"] == "NetworkLoadError"
-    assert "bert-tiny" in captured.err
-
-
-@pytest.mark.parametrize("command", ["tune", "quickstart"])
-def test_help_has_examples(command: str, capsys: Any) -> None:
-    assert main([command, "--help"]) == 0
-    assert "Examples:" in capsys.readouterr().out
-
-
 def test_a_runtime_that_is_unknown_or_not_installed_is_refused_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,11 +14,9 @@ from fake_tuning import FakeBuilder, FakeMeasure, FakeRunner, latency_of_key, op
 from real_checkpoint import make_checkpoint
 from tchub.hub.records.database import best_programs
 from tchub.hub.search.cost_model import tvm_cost_model
-from tchub.hub.search.engines import MOST_ASKED, TaskSearch
 from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.measuring import RunnerMeasure
-from tchub.hub.tuning.progress import SessionView
 from tchub.hub.tuning.session import TuningSession
 
 
@@ -112,12 +110,6 @@ def test_a_done_run_measures_nothing_and_more_trials_may_be_asked_for(session: A
     assert view.done == 16
 
 
-def test_a_task_of_one_program_takes_one_trial(session: Any, small_task: Any, one_program: Any) -> None:
-    view = session(FakeMeasure(), trials=9, tasks=[one_program, small_task]).run()
-    assert [p.trials for p in view.progress] == [1, 8]
-    assert view.progress[0].fixed
-
-
 def test_a_space_that_is_used_up_ends_the_run_early(session: Any, one_program: Any) -> None:
     assert session(FakeMeasure(), tasks=[one_program]).run().done == 1
 
@@ -170,15 +162,6 @@ def test_programs_that_the_interrupt_itself_broke_are_not_recorded(session: Any,
     assert [p.failure for p in programs_in(tmp_path, "tune")] == [None]
 
 
-def test_the_display_is_told(session: Any) -> None:
-    tuning, phases = session(FakeMeasure(), trials=4), []
-    tuning._on_change = lambda view: phases.append((view.phase, view.done))
-    view = tuning.run()
-    assert isinstance(view, SessionView)
-    assert {phase for phase, _ in phases} == {"search", "model", "measure", "done"}
-    assert phases[-1] == ("done", 4)
-
-
 def test_any_builder_and_runner_of_metaschedule_serve(session: Any, target: Any) -> None:
     builder, runner = FakeBuilder(failing=True), FakeRunner()
     view = session(RunnerMeasure(builder, runner, target), untuned=False).run()
@@ -221,24 +204,3 @@ def test_a_resumed_run_goes_on_counting_and_untuned_programs_are_outside_the_clo
     more = session(FakeMeasure(), trials=8).run().phases
     assert more["build"] == pytest.approx(8 * 0.01)
     assert more["search"] > first["search"]
-
-
-def test_a_batch_of_known_programs_alone_does_not_end_a_search() -> None:
-    """MetaSchedule offers what it likes; what an earlier run measured is asked past."""
-    offers = [["a"], ["a", "b"], ["b"], ["c"], None]
-
-    class Search(TaskSearch):
-        def _generate(self, stop: StopFlag) -> list[Any]:
-            return offers.pop(0) or []
-
-        def _fresh(self, batch: Any, limit: int) -> list[Any]:
-            fresh = [one for one in batch if one not in self._known][:limit]
-            self._known.update(fresh)
-            return fresh
-
-    search = Search(None, [])
-    search._known.update("ab")
-    assert search.candidates(4, StopFlag()) == ["c"]
-    assert search.candidates(4, StopFlag()) == [], "the search itself has nothing more"
-    offers.extend([["a"]] * MOST_ASKED)
-    assert search.candidates(4, StopFlag()) == []

@@ -150,13 +150,10 @@ def test_a_device_with_a_wrong_field_is_refused(change: dict, match: str) -> Non
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("epyc-turin", "epyc-turin"),
         ("EPYC_Turin", "epyc-turin"),
         ("epyc", "epyc-turin"),
         ("Xeon E5-2673 v4", "xeon-e5-2673"),
         ("2080Ti", "rtx2080ti"),
-        ("GeForce RTX 3090", "rtx3090"),
-        ("platinum-8272", "xeon-8272cl"),
         ("a72", "graviton1"),
     ],
 )

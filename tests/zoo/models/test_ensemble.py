@@ -64,19 +64,6 @@ def test_each_member_corrects_its_own_scores_by_measured_programs() -> None:
     assert not np.allclose(together, ensemble.score(x))
 
 
-@pytest.mark.parametrize("labels", [0, 5, 20])
-def test_a_model_and_its_twin_say_what_the_model_says(labels: int) -> None:
-    """With labels enough that trees have their say too."""
-    model = tiny("tilenet")
-    twins = Ensemble.around([model, model], (0.75, 0.25))
-    assert isinstance(model, ContextModel)
-    assert isinstance(twins, ContextModel)
-    x = programs(30, rows=1).numpy()
-    seconds = np.random.default_rng(1).uniform(1e-3, 1e-2, labels)
-    one, two = (m.score_given(x, x[:labels], seconds) for m in (model, twins))
-    np.testing.assert_allclose(one, two, atol=1e-5)
-
-
 @pytest.mark.parametrize("arch", ["tilenet", "tenset-mlp"])
 def test_labels_move_every_member_and_no_share(arch: str) -> None:
     ensemble, _ = of_three(arch)

@@ -8,7 +8,6 @@ from progressive_kit import NETWORKS, apart, programs, tiny
 from tchub.zoo.models import (
     ProgressiveNetwork,
 )
-from tchub.zoo.models.lateral import lateral_layers
 from torch.nn import functional
 
 
@@ -36,15 +35,6 @@ def test_a_column_computes_equation_7() -> None:
 
 
 @pytest.mark.parametrize("arch", NETWORKS)
-def test_without_alpha_the_column_is_alone(arch: str) -> None:
-    base = apart(ProgressiveNetwork.around(tiny(arch), lateral=3))
-    for lateral in base.lateral.values():
-        torch.nn.init.zeros_(lateral.get_parameter("alpha"))
-    assert torch.equal(base(programs()), base.column(programs()))
-    assert not torch.equal(base(programs()), base.kb(programs()))
-
-
-@pytest.mark.parametrize("arch", NETWORKS)
 def test_every_lateral_of_every_network_is_heard_and_learns(arch: str) -> None:
     base = apart(ProgressiveNetwork.around(tiny(arch), lateral=8)).train()
     x = programs(40)
@@ -52,15 +42,6 @@ def test_every_lateral_of_every_network_is_heard_and_learns(arch: str) -> None:
     silent = [n for n, p in base.lateral.named_parameters() if p.grad is None or not p.grad.abs().sum()]
     assert silent == []
     assert all(p.grad is None for p in base.kb.parameters())
-
-
-@pytest.mark.parametrize("arch", NETWORKS)
-def test_layers_that_read_raw_features_have_no_lateral(arch: str) -> None:
-    model = tiny(arch)
-    layers = lateral_layers(arch, model.config)
-    first = next(name for name, m in model.named_modules() if isinstance(m, torch.nn.Linear))
-    assert layers
-    assert first not in layers
 
 
 @pytest.mark.parametrize("arch", NETWORKS)

@@ -13,8 +13,8 @@ from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.features.columns import PROGRAM_COLUMNS, WAVE_COLUMNS
 from tchub.zoo.models import Checkpoint, CheckpointConfig, TileNet, create
-from tchub.zoo.models.context import HALF_TREES, MAX_CONTEXT, MIN_TREES, ContextModel, share_of_trees
-from tchub.zoo.models.tilenet import CONTEXT_SIZES, MAX_DEVICES, MIN_QUERIES
+from tchub.zoo.models.context import HALF_TREES, MAX_CONTEXT, MIN_TREES, share_of_trees
+from tchub.zoo.models.tilenet import MAX_DEVICES
 from tchub.zoo.models.trees import grow_task_trees
 from tchub.zoo.training import get_loss, pairwise_accuracy
 
@@ -93,21 +93,6 @@ def test_what_is_prepared_once_answers_every_question() -> None:
             assert np.array_equal(informed.score(asked), model.score_given(asked, x[:n], latency[:n])), n
 
 
-@pytest.mark.parametrize("arch", ["tilenet", "tilenet-ensemble"])
-def test_many_programs_are_read_a_batch_at_a_time(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Gaussian process compares each with the whole context, which all at once would take gigabytes."""
-    torch.manual_seed(0)
-    model, (x, latency) = create(arch, width=WIDTH, hidden=16), task(60)
-    assert isinstance(model, ContextModel)
-    informed = model.given(x[:20], latency[:20])
-    whole, sizes, rows = informed.score(x), [], model.rows
-    monkeypatch.setattr("tchub.zoo.models.context.BATCH", 16)
-    monkeypatch.setattr(model, "rows", lambda part: (sizes.append(len(part)), rows(part))[1])
-    np.testing.assert_allclose(informed.score(x), whole, atol=1e-6)
-    assert sizes == [16, 16, 16, 12]
-    assert informed.score(x[:0]).shape == (0,)
-
-
 def test_trees_have_a_say_that_is_bounded_by_the_labels() -> None:
     model, (x, latency) = new_model(), task(60)
     for n in (MIN_TREES - 1, HALF_TREES, MIN_TREES, 12, 36):
@@ -164,9 +149,6 @@ def test_a_column_that_never_changed_is_shut() -> None:
     assert not np.array_equal(model.score(other), model.score(x))
 
 
-# Trees
-
-
 # Training
 
 
@@ -178,41 +160,6 @@ def batch(model: TileNet, lengths: list[int]) -> tuple[torch.Tensor, torch.Tenso
     labels = torch.zeros(mask.shape, dtype=dtype)
     labels[mask] = torch.from_numpy(latency.min() / latency).to(dtype)
     return model.describe(torch.from_numpy(x)), labels, mask
-
-
-@pytest.mark.parametrize(
-    "lengths",
-    [
-        [40, 40],
-        [40, 9, 2],  # groups that end before the others' context does
-        [2, 3],  # none long enough for an episode
-        [min(CONTEXT_SIZES) + MIN_QUERIES, 2],
-    ],
-)
-@pytest.mark.parametrize("loss", ["log_ranknet", "lambda_rank"])
-def test_the_loss_is_finite_whatever_the_groups(lengths: list[int], loss: str) -> None:
-    for seed in range(len(CONTEXT_SIZES) * 2):
-        model = new_model()
-        value = model.training_loss(*batch(model, lengths), get_loss(loss), np.random.default_rng(seed))
-        value.backward()
-        assert torch.isfinite(value)
-        assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
-
-
-def test_an_episode_is_judged_on_the_programs_that_it_does_not_know() -> None:
-    judged: list[torch.Tensor] = []
-
-    def loss(scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        judged.append(labels[mask])
-        return scores.sum()
-
-    model = new_model()
-    rows, labels, mask = batch(model, [50])
-    model.training_loss(rows, labels, mask, loss, np.random.default_rng(0))
-    everyone, unknown = judged
-    assert torch.equal(everyone, labels[0])
-    assert len(everyone) - len(unknown) in CONTEXT_SIZES
-    assert torch.equal(unknown, labels[0, -len(unknown) :])
 
 
 def test_padding_changes_no_loss() -> None:
@@ -227,9 +174,6 @@ def test_padding_changes_no_loss() -> None:
             for y, m in ((labels, mask), (padded, wide))
         ]
         assert losses[0] == pytest.approx(losses[1], rel=1e-9)
-
-
-# Files
 
 
 # Devices that were not learnt

@@ -42,13 +42,6 @@ def test_pooled_rows_by_hand():
     np.testing.assert_array_equal(table, [[3, -8, 2, -3, 2], [0, 0, 0, 0, 0]])
 
 
-def test_rows_side_by_side_by_hand():
-    x = np.array([[[1, 2], [0, 0], [8, 9]]], np.float32)
-    np.testing.assert_array_equal(XGBoostRanker(pool=False).table(x), [[1, 2, 0, 0, 8, 9]])
-    device_first = XGBoostRanker(pool=False, hardware=True).table(x)
-    np.testing.assert_array_equal(device_first, [[8, 9, 1, 2, 0, 0]])
-
-
 def test_a_program_longer_than_those_learnt_from_is_refused_but_its_padding_is_not():
     model = fitted(XGBoostRanker, pool=False)
     x = np.ones((1, 5, 3), np.float32)

@@ -31,53 +31,6 @@ def test_every_template_has_a_sample() -> None:
     assert set(SAMPLES) == AUTOTVM_TEMPLATES
 
 
-def test_direct_convolution_on_a_gpu_in_full() -> None:
-    """2 images, 16 -> 32 channels, 14 x 14 -> 7 x 7, kernel 3 x 3, stride 2."""
-    assert texts(told("conv2d_nchw.cuda")) == [
-        "ComputeInline(0, @pad_temp)",
-        "CacheWrite(1, 0, local, @conv2d_nchw)",  # block 2 copies the registers to the output
-        "CacheRead(1, 0, 1, shared)",  # block 3: data
-        "CacheRead(1, 1, 1, shared)",  # block 4: weights
-        "Split(2, 0, 2, 2, 1, 1, 1)",
-        "Split(2, 4, 32, 2, 2, 4, 2)",
-        "Split(2, 8, 7, 1, 1, 7, 1)",
-        "Split(2, 12, 7, 1, 1, 1, 7)",
-        "Reorder(2, 0, 4, 8, 12, 5, 9, 13, 6, 10, 14, 1, 2, 3, 7, 11, 15)",
-        "Fuse(2, 0, 1)",
-        "Bind(2, 0, 4, blockIdx.z)",  # 2 images x 2 channel blocks
-        "Bind(2, 1, 1, blockIdx.y)",
-        "Bind(2, 2, 1, blockIdx.x)",
-        "Bind(2, 3, 2, vthread.z)",
-        "Bind(2, 4, 1, vthread.y)",
-        "Bind(2, 5, 1, vthread.x)",
-        "Bind(2, 6, 4, threadIdx.z)",
-        "Bind(2, 7, 7, threadIdx.y)",
-        "Bind(2, 8, 1, threadIdx.x)",
-        "ComputeAt(1, 8, 2)",
-        "Split(1, 4, 16, 4, 4)",
-        "Split(1, 6, 3, 1, 3)",
-        "Split(1, 8, 3, 3, 1)",
-        "Reorder(1, 4, 6, 8, 5, 7, 9, 0, 1, 2, 3)",
-        "ComputeAt(3, 2, 1)",
-        "ComputeAt(4, 2, 1)",
-        "Fuse(3, 0, 1, 2, 3)",
-        "Split(3, 0, 780, 4, 195)",  # 4 channels, (7 - 1) * 2 + 3 rows, (7 - 1) * 2 + 1 columns
-        "Split(3, 1, 195, 7, 28)",
-        "Split(3, 2, 28, 1, 28)",
-        "Bind(3, 0, 4, threadIdx.z)",
-        "Bind(3, 1, 7, threadIdx.y)",
-        "Bind(3, 2, 1, threadIdx.x)",
-        "Fuse(4, 0, 1, 2, 3)",
-        "Split(4, 0, 192, 4, 48)",  # 16 filters x 4 channels x 3 x 1
-        "Split(4, 1, 48, 7, 7)",
-        "Split(4, 2, 7, 1, 7)",
-        "Bind(4, 0, 4, threadIdx.z)",
-        "Bind(4, 1, 7, threadIdx.y)",
-        "Bind(4, 2, 1, threadIdx.x)",
-        "Unroll(2, 0, 512, explicit)",
-    ]
-
-
 def test_reorder_and_annotation_knobs_name_the_loops_they_mean() -> None:
     """Loops n co oh ow ci kh kw vc vh vw: kw is unrolled, vh too, vc is a vector."""
     product = [p for p in told("conv2d_nchw_spatial_pack.arm_cpu") if p.numbers[0] == 1]

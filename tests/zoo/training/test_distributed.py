@@ -12,7 +12,7 @@ import torch
 from tchub.zoo.features.columns import PROGRAM_COLUMNS
 from tchub.zoo.models import TileNet, create
 from tchub.zoo.training import RankingDataset, train
-from tchub.zoo.training.distributed import ALONE, World
+from tchub.zoo.training.distributed import World
 from test_training import RECIPE, new_model, toy_data
 
 LOSSES = ("log_ranknet", "rmse")
@@ -111,9 +111,3 @@ def test_the_parts_of_all_processes_are_the_whole():
         parts = [range(count)[World(rank, 3).part(count)] for rank in range(3)]
         assert [i for part in parts for i in part] == list(range(count))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
-def test_alone_nothing_is_sent():
-    own = torch.rand(3, requires_grad=True)
-    assert ALONE.gather(own, 3) is own
-    assert World.join() == ALONE

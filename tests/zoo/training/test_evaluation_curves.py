@@ -10,7 +10,6 @@ from tchub.zoo.corpus import Task, computation
 from tchub.zoo.training import RankingDataset, evaluate_random, evaluate_scores
 from tchub.zoo.training.evaluation import (
     BINS,
-    POINTS,
     TOP,
     WORST,
     RankedPrograms,
@@ -73,16 +72,6 @@ def test_a_perfect_ranking_is_calibrated_perfectly_and_has_no_failure():
     assert all(row["pairwise"] == 1 and row["top1"] == 1 for row in curves["failures"]["tasks"])
 
 
-def test_the_sample_is_drawn_from_every_task_alike_and_by_its_seed():
-    part = ranked(tasks=10)
-    scatter = measure_curves([part], seed=3)["scatter"]
-    assert len(scatter["predicted"]) == len(scatter["measured"]) == POINTS
-    assert measure_curves([part], seed=3)["scatter"] == scatter
-    assert measure_curves([part], seed=4)["scatter"] != scatter
-    small = measure_curves([ranked(tasks=2, programs=5)])["scatter"]
-    assert len(small["predicted"]) == 10
-
-
 def test_the_worst_tasks_come_first_and_are_told_in_words():
     part = ranked()
     upside_down = part.data.group == 3
@@ -119,17 +108,3 @@ def test_a_corpus_without_a_test_task_is_judged_by_all_of_its_tasks(tmp_path):
     assert unseen_tasks(one, set()).part == "all"
     assert len(unseen_tasks(one, set()).tasks) == 1
     assert unseen_tasks(one, {"matmul-7"}) == replace(unseen_tasks(one, set()), tasks=(), seen=1)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (computation.conv2d(1, 8, 8, 8, 16, (3, 3), (1, 1), groups=4),
-         "convolution of 1x8x8x8 in 4 groups, 16 filters of 3x3, stride 1x1"),
-        (computation.matmul(2, 3, 4, batch=5), "5 matrix products, 2x4 by 4x3"),
-        (computation.pool("max", 1, 2, 3, 4, (2, 2), (2, 2)), "max pooling of 1x2x3x4, window of 2x2, stride 2x2"),
-        (computation.unknown("0a1b"), None),
-    ],
-)  # fmt: skip
-def test_a_computation_is_told_in_words(text, words):
-    assert computation.in_words(text) == words

@@ -9,7 +9,7 @@ import torch
 from tchub.zoo.corpus import Corpus, CorpusError, Program, Task, write_corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
-from tchub.zoo.models import XGBoostRanker, create
+from tchub.zoo.models import create
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 from tchub.zoo.training import RankingDataset, TrainConfig, TrainingError
 from tchub.zoo.training.baselines import evaluate_trees, fit_trees
@@ -176,12 +176,6 @@ def test_trees_are_cut_to_the_number_that_validates_best(target, name):
     assert [fit_trees(TREES[name][1], data, seed).ranker.seed for seed in (0, 1)] == [43, 44], (
         "43 is that of the first figures"
     )
-
-
-def test_validation_tasks_of_programs_alike_cut_no_tree(target):
-    data = load_training_data(target, [], "tlp")
-    alike = replace(data, val=replace(data.val, latency=np.full_like(data.val.latency, 1e-3)))
-    assert fit_trees(XGBoostRanker(), alike).ranker.booster.num_boosted_rounds() == 300
 
 
 def test_every_corpus_trains_its_own_head_and_the_first_one_scores(target, source):

@@ -102,22 +102,6 @@ def test_unknown_loss_names_the_nearest():
     assert "lambda_rank" in str(caught.value.remedy)
 
 
-def test_lambda_rank_by_hand():
-    """Two programs with labels 1 and 0, ranked wrongly by a difference of 1.
-
-    G = 1 and 0 (maxDCG = 1 / log2 2 = 1), D = log2 3 and log2 2, so the weight is 1 - 0.63093 = 0.36907;
-    log2(1 + e) = 1.89466.
-    """
-    loss = lambda_rank(row(0.0, 1.0), row(1.0, 0.0), ALL)
-    assert loss.item() == pytest.approx(0.36907 * 1.89466, abs=1e-4)
-
-
-def test_pairwise_rank_by_hand():
-    """ATFormer equations 4 and 5: one pair, log(1 + e^1) when wrong by 1, log(1 + e^-1) when right by 1."""
-    assert pairwise_rank(row(0.0, 1.0), row(1.0, 0.5), ALL).item() == pytest.approx(1.313262, abs=1e-6)
-    assert pairwise_rank(row(1.0, 0.0), row(1.0, 0.5), ALL).item() == pytest.approx(0.313262, abs=1e-6)
-
-
 def test_rmse_by_hand():
     loss = get_loss("rmse")(row(0.0, 1.0, 99.0), row(1.0, 0.5, 0.0), torch.tensor([[True, True, False]]))
     assert loss.item() == pytest.approx(math.sqrt((1 + 0.25) / 2))
