@@ -92,10 +92,3 @@ def test_the_target_can_be_told(log: Path, tmp_path: Path, capsys: pytest.Captur
     target = '{"kind": "llvm", "mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"}'
     replay(capsys, str(log), "--out", str(tmp_path / "db"), "--target", target)
     assert {str(r.target.attrs["mcpu"]) for r in records(tmp_path / "db")} == {"cortex-a72"}
-
-
-def test_people_read_shares_and_reasons(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["corpus", "import", "--replay", str(log), "--out", str(tmp_path / "db")]) == 0
-    text = capsys.readouterr().out
-    assert "100.0%" in text
-    assert "unknown-workload" in text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,8 @@ from tchub.hub.bundle.archive import Bundle, write_parts
 from tchub.hub.bundle.build import BuildSettings, build_bundle, choose_candidates
 from tchub.hub.bundle.target import BundleError, resolve_target
 from tchub.hub.cli import main
-from tchub.hub.device.candidate import tuning_record
-from tchub.hub.networks.workloads import operator_module
-from tchub.hub.search.candidates import random_candidates
-from tchub.zoo.corpus import Corpus, Program, Task, write_corpus
+from tchub.zoo.corpus import Corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
-from tvm.s_tir import meta_schedule as ms
 
 SMALL = OperatorSpec("small", "dense", {"m": 32, "n": 24, "k": 16})
 
@@ -70,28 +65,6 @@ def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     assert not {candidate.key for candidate in chosen} & {program.key for program in opened.iter_programs()}
 
 
-def test_programs_of_a_corpus_whose_blocks_have_other_names_are_parents_too(
-    tmp_path: Path, small_task: Any, target: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = replace(small_task, mod=operator_module(SMALL))
-    measured = [
-        Program(own.task_id, found.key, found.trace, "random", (1e-3,), 1e-3, "epyc-turin", "llvm")
-        for found in random_candidates(own, target, 4)
-    ]
-    held = Task(own.task_id, own.name, own.op, own.flops, str(tvm.ir.save_json(own.mod)), networks=(("bert", 1),))
-    meta = {"device": "epyc-turin", "family": "epyc", "target": "llvm", "tvm_version": "0.27.0", "licence": "CC0-1.0"}
-    corpus = write_corpus(tmp_path / "corpus", meta, [held], measured)
-    asked: list[Any] = []
-    monkeypatch.setattr("tchub.hub.bundle.build.evolved_candidates", lambda *args: asked.append(args) or [])
-    assert not list(choose_candidates([small_task], {small_task.task_id: 3}, target, 0, None, corpus, print))
-    ((_, _, _, parents, _, known),) = asked
-    assert "T_matmul" in measured[0].trace
-    assert len(parents) == 4
-    workload = ms.database.Workload(small_task.mod)
-    assert all(tuning_record(small_task.mod, target, workload, json.loads(trace), [1e-3]) for trace, _ in parents)
-    assert set(known) == {candidate.key for candidate in random_candidates(small_task, target, 4)}
-
-
 def test_a_stopped_build_gives_nothing_to_one_with_other_settings(
     tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,20 +77,6 @@ def test_a_stopped_build_gives_nothing_to_one_with_other_settings(
     monkeypatch.setattr("tchub.hub.bundle.build.Zygote", None)
     build_bundle("small", resolve_target('{"kind": "llvm"}', 2), archive, BuildSettings(1))
     assert Bundle(archive).manifest["threads"] == 2
-
-
-def test_what_did_not_compile_before_a_stop_is_tried_again(
-    tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_: [small_task])
-    archive, target = tmp_path / "bundle.zip", resolve_target("local")
-    told: list[int] = []
-    short = BuildSettings(2, max_bytes=1000, build_timeout=1e-4)
-    with pytest.raises(BundleError):
-        build_bundle("small", target, archive, short, tell=lambda done, *_: told.append(done))
-    assert told == [1, 2], "both were given up"
-    assert not list(archive.with_suffix(".work").glob("*/*.json"))
-    assert build_bundle("small", target, archive, BuildSettings(2)).failed == 0
 
 
 def test_a_checkpoint_chooses_half_of_the_programs(small_task: Any, target: Any) -> None:

@@ -15,8 +15,7 @@ from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import write_manifest
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
-from tchub.hub.networks.signature import Signature, TensorSpec
-from tchub.hub.networks.tuned import random_arrays, read_arrays
+from tchub.hub.networks.signature import Signature
 
 
 class Scaled(torch.nn.Module):
@@ -119,12 +118,3 @@ def test_bench_stands_beside_the_report(folder: Path, capsys: pytest.CaptureFixt
     (now,) = result["now"]
     assert len(now["repeats"]) >= 5
     assert 0 < now["first_quartile"] <= now["median"] <= now["third_quartile"]
-
-
-def test_a_single_array_and_types_that_numpy_lacks(tmp_path: Path) -> None:
-    spec = TensorSpec("x", (2, 3), "bfloat16", "float32")
-    one = Signature((spec,), (), {"args": [{"tensor": 0}], "names": ["x"], "kwargs": {}}, {"value": None})
-    np.save(tmp_path / "x.npy", X)
-    array = read_arrays(tmp_path / "x.npy", one)["x"]
-    assert array.dtype.name == random_arrays(one)["x"].dtype.name == "bfloat16"
-    np.testing.assert_array_equal(array.astype("float32"), X)

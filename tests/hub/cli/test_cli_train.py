@@ -71,12 +71,6 @@ def test_a_metric_of_no_comparable_pair_is_null(train, tmp_path, recipe):
     assert Checkpoint.load(tmp_path / "run").config.training["best_epoch"] == 1, "the last, as without a validation set"
 
 
-def test_zero_shot(train, tmp_path, epyc, xeon, recipe):
-    done = train(recipe, "--corpus", epyc, "--corpus", xeon, "--programs-fraction", 0, "--out", tmp_path / "run")
-    assert done["trained_on"][0]["programs"] == 0
-    assert done["split"] == "test"
-
-
 def test_from_a_checkpoint(train, tmp_path, epyc, xeon, recipe):
     train(recipe, "--corpus", xeon, "--out", tmp_path / "base")
     done = train(recipe, "--corpus", epyc, "--checkpoint", tmp_path / "base", "--out", tmp_path / "tuned")

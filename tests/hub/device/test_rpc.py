@@ -15,7 +15,7 @@ import pytest
 import torch
 from tchub import hub
 from tchub.hub.device.device_choice import choose_device
-from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError, NoServerError
+from tchub.hub.device.errors import DeviceError, NoServerError
 from tchub.hub.device.measure import MeasureConfig, Measurement
 from tchub.hub.device.pool import Zygote
 from tchub.hub.device.rpc import RpcConfig, RpcMeasurer, ask_server
@@ -87,15 +87,6 @@ def test_programs_use_the_threads_that_were_asked_for(monkeypatch: pytest.Monkey
         assert "TVM_NUM_THREADS=9" in str(caught.value.remedy)
 
 
-def test_every_candidate_is_measured_once_and_its_cost_is_told(measurer: RpcMeasurer, small_candidates: list[Any]):
-    results = list(measurer.measure(small_candidates))
-    _assert_each_once(results, small_candidates)
-    for _, measurement in results:
-        assert all(0 < seconds < 1 for seconds in measurement.latencies)
-        assert measurement.build_seconds > 0
-        assert measurement.run_seconds > 0
-
-
 def test_a_server_killed_mid_run_loses_nothing(farm: Farm, measurer: RpcMeasurer, small_candidates: list[Any]):
     results = []
     with _one_more(farm):
@@ -134,21 +125,6 @@ def test_a_broken_program_fails_alone_and_costs_no_server(
         assert results["broken"].error == "run"
         assert measurer.outcomes == {"ok": 1, "run": 1}
     _await_servers(farm.address, 3)
-
-
-def test_a_hopeless_batch_stops(
-    farm: Farm, zygote: Zygote, target_dict: dict[str, Any], small_candidates: list[Any]
-) -> None:
-    broken = [replace(small_candidates[0], key=str(i), args_info=()) for i in range(30)]
-    config = replace(QUICK, failure_minimum=4)
-    seen = []
-    with (
-        RpcMeasurer(farm.address, target_dict, config, IMPATIENT, zygote) as measurer,
-        pytest.raises(MeasurementFailureRateError) as caught,
-    ):
-        seen.extend(measurer.measure(broken))
-    assert len(seen) < 30
-    assert "run" in caught.value.fields["commonest"]
 
 
 def test_without_a_server_the_run_ends_with_a_remedy(

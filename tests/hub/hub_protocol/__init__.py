@@ -5,8 +5,7 @@ second host, access tokens, and the cards' metadata check. Faults are injected w
 spoken; a client that has `hf_xet` uploads by it unless HF_HUB_DISABLE_XET is set.
 """
 
-from .repository import Repo
 from .server import running
-from .state import HubServer
+from .state import HubServer, Repo
 
 __all__ = ["HubServer", "Repo", "running"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from . import cards, files, lfs, pulls, repos, uploads  # noqa: F401  (each registers its routes)
+from . import cards, routes  # noqa: F401  (each registers its routes)
 from .state import HubServer
 from .wire import Answer, RefusedError, Request, dispatch
 

@@ -83,9 +83,6 @@ ROUTES: list[tuple[str, re.Pattern[str], Route]] = []
 
 def route(method: str, pattern: str) -> Callable[[Route], Route]:
     """Registers `handler(hub, request, **parts)`; in the pattern `{name}` is one part, `{name:path}` any number."""
-    expression = re.sub(
-        r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(pattern).replace(r"\{repo\}", "(?P<repo>[^/]+/[^/]+?)")
-    )
     expression = re.escape(pattern).replace(r"\{repo\}", "(?P<repo>[^/]+/[^/]+?)")
     expression = re.sub(r"\\{(\w+):path\\}", r"(?P<\1>.+)", expression)
     expression = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", expression)

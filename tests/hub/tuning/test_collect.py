@@ -101,19 +101,6 @@ def test_when_nothing_can_be_built_the_run_stops_and_the_journal_stays(
     assert (tmp_path / "out" / FILE).exists()
 
 
-def test_programs_that_a_full_disk_failed_are_tried_again(
-    tmp_path: Path, small_task: Any, target: Any, small_candidates: list[Any]
-) -> None:
-    with RunStore(tmp_path / FILE, SCOPE) as store:
-        messages = ("OSError: [Errno 28] No space left on device", "LLVM has no such intrinsic")
-        for number, candidate in enumerate(small_candidates[:6]):
-            store.put(candidate, Measurement((), "build", messages[number % 2], 0.1, 0.0))
-        collector = _Collector(store, FakeMeasurer(), target, 12, 0, lambda _: None, lambda _: None, 12)
-        assert {p.measurement.message for p in collector._known(small_task)} == {messages[1]}
-        again = {candidate.key for candidate in collector._random([small_task])}
-        assert again & {candidate.key for candidate in small_candidates[:6:2]}
-
-
 def test_failures_of_a_machine_where_all_fails_are_forgotten(tmp_path: Path, small_task: Any, target: Any) -> None:
     with RunStore(tmp_path / FILE, SCOPE) as store:
         collector = _Collector(store, FakeMeasurer(), target, 12, 0, lambda _: None, lambda _: None, 12)

@@ -12,7 +12,6 @@ from fake_tuning import SCOPE, FakeMeasure, key_of, latency_of_key, open_session
 from tchub.hub.device.measurement import Measurement
 from tchub.hub.records.database import best_programs
 from tchub.hub.records.store import RunStateError, home_file, open_store
-from tchub.hub.tuning.progress import curve
 from tchub.hub.tuning.session import MOST_RECORDS
 
 
@@ -42,12 +41,6 @@ def test_a_new_run_begins_with_the_best_of_the_last_and_repeats_nothing(
     (record,) = best_programs(session.database, [small_task]).get_all_tuning_records()
     assert float(record.run_secs[0]) == pytest.approx(best, rel=1e-5), "the fastest is compiled, reused or not"
     assert key_of(record.as_measure_candidate()) in {*first.keys, *second.keys}
-
-
-def test_another_scope_shares_nothing(run: Any) -> None:
-    run("first")
-    view, _ = run("second", scope=replace(SCOPE, tvm_version="another"))
-    assert view.reused == 0
 
 
 def test_a_stored_trace_that_does_not_apply_costs_itself_alone(run: Any, small_task: Any) -> None:
@@ -80,27 +73,12 @@ def test_a_run_that_goes_on_takes_over_once(run: Any, tmp_path: Path) -> None:
     assert len(programs_in(tmp_path / "second", "tune")) == view.done <= 8, "a search may find fewer new programs"
 
 
-def test_a_run_that_goes_on_reuses_none_of_its_own_programs(run: Any) -> None:
-    run("first")
-    view, _ = run("first", trials=8)
-    assert view.done > 4
-    assert view.reused == 0
-
-
 def test_a_run_that_begins_afresh_refuses_a_folder_of_one_that_did_not(run: Any) -> None:
     run("first")
     run("second")
     with pytest.raises(RunStateError, match="began with programs of earlier runs") as caught:
         run("second", reuse=False, trials=8)
     assert "--no-reuse" in str(caught.value.remedy)
-
-
-def test_the_curve_begins_with_what_was_reused(run: Any, small_task: Any) -> None:
-    run("first")
-    view, _ = run("second")
-    points = curve(view.programs, {small_task.task_id: 1.0}, {})
-    assert points[0].trial == 1
-    assert points[-1].latency == pytest.approx(view.progress[0].best)
 
 
 def test_programs_of_another_purpose_are_known_to_tune(
