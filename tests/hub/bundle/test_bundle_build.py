@@ -121,16 +121,6 @@ def test_a_damaged_or_newer_bundle_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "arch"), [("graviton2", "cpu", "aarch64"), ("epyc-turin", "cpu", "x86_64")]
-)  # fmt: skip
-def test_a_device_names_its_target(name: str, kind: str, arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tchub.hub.bundle.target.find_linker", lambda _: "ld")
-    target = resolve_target(name, threads=2)
-    assert (target.device, target.device_kind, target.arch) == (name, kind, arch)
-    assert target.target["num-cores"] == target.threads == 2
-
-
-@pytest.mark.parametrize(
     ("text", "told"),
     [("no-such-device", "no device is called"), ("{", "is no target"), ('{"kind": "rocm"}', "not for 'rocm'"),
      ('{"kind": "llvm", "mtriple": "riscv64-linux-gnu"}', "riscv64")],

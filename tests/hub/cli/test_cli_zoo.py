@@ -124,15 +124,6 @@ def test_pull_as_json_and_of_several_names(zoo, run):
     assert (code, [(row["name"], row["version"]) for row in rows]) == (0, [("tcl-epyc", "1.1.0"), ("tcl-t4", "1.0.0")])
 
 
-def test_without_a_name_or_by_a_family_the_reasons_of_the_choice_are_given(zoo, run):
-    err = run("pull")[2]
-    assert "chosen: tcl-epyc@1.1.0" in err
-    assert "passed over: tcl-t4@1.0.0" in err
-    err = run("pull", "k80")[2]
-    assert "chosen: tcl-k80@1.0.0: the same device, k80" in err
-    assert "passed over: tlp-k80@1.0.0: deprecated: trained on a leaky split" in err
-
-
 @pytest.mark.parametrize("command", ["pull", "info", "pull --verify"])
 def test_commands_take_families_and_old_names_and_warn(zoo, run, command):
     run("pull", "tcl-epyc", "--quiet")

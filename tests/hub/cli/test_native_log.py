@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tchub.hub.cli import native_log
-from tchub.hub.cli.native_log import LOG_NAME, NativeLog, native_output_logged
+from tchub.hub.cli.native_log import LOG_NAME, native_output_logged
 from tchub.hub.cli.output import Output
 
 TVM = "[10:00:00] transform.h:1261: Warning: Fast mode segfaults when there are out-of-bounds indices."
@@ -59,25 +58,6 @@ def test_a_crash_of_native_code_leaves_its_stack_on_the_screen(tmp_path: Path) -
     done = run(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
     assert done.returncode == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in done.stderr
-
-
-def test_a_log_is_gone_on_with_counts_its_own_run_and_stays_small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / LOG_NAME
-    for runs in (1, 2):
-        log = NativeLog(path)
-        for number in range(10):
-            log.file.write(f"{runs}.{number}: Warning: w\n".encode())
-        log.file.write(b"Warning: half a li")
-        assert log.summary() == f"10 warnings in {path}"
-        log.file.write(b"ne\n")
-        assert log.summary() == f"11 warnings in {path}"
-        log.close()
-    assert path.read_text().startswith("1.0: ")
-    monkeypatch.setattr(native_log, "MOST_BYTES", 100)
-    NativeLog(path).close()
-    assert not path.exists()
 
 
 def test_an_empty_log_is_not_kept_and_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:

@@ -9,12 +9,9 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from real_checkpoint import make_checkpoint
-from tchub.hub import api
 from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice, detect_local
 from tchub.hub.device.device_choice import ChosenDevice, choose_device, parse_target
@@ -23,12 +20,7 @@ from tchub.hub.device.host_facts import HostFacts
 from tchub.hub.device.local_target import with_target
 from tchub.hub.networks.errors import NetworkLoadError
 from tchub.hub.records.store import FILE, home_file
-from tchub.hub.search import cost_model
-from tchub.hub.search.models import choose_model
 from tchub.hub.tuning import collect as collecting
-from tchub.zoo.corpus import CorpusError, merge_corpus
-from tchub.zoo.devices import get_device
-from tchub.zoo.models import Checkpoint
 
 FOREIGN = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 FOREIGN_CPU = {"aarch64": "neoverse-n1", "x86_64": "znver4"}[FOREIGN]
@@ -142,18 +134,6 @@ class Enough(Exception):
 
 
 @pytest.mark.x86
-def test_a_tuning_model_is_told_the_sheet_of_the_target(local: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint = make_checkpoint()
-    told: list[Checkpoint] = []
-    monkeypatch.setattr(api, "choose_checkpoint", lambda _: SimpleNamespace(checkpoint=checkpoint, reasons=()))
-    monkeypatch.setattr(cost_model, "tvm_cost_model", lambda found, *_, **__: told.append(found))
-    narrow, gpu = level(local, "x86-64-v2").device, get_device("v100")
-    for device in (None, narrow, gpu):
-        choose_model("tcl-epyc", update="none", device=device).make()
-    assert [found.device for found in told] == [checkpoint.device, narrow, checkpoint.device]
-
-
-@pytest.mark.x86
 def test_collect_keeps_a_scope_for_each_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collecting, "_load_tasks", lambda *_: [])
     for target in (None, "x86-64-v2", "x86-64"):
@@ -163,17 +143,6 @@ def test_collect_keeps_a_scope_for_each_target(tmp_path: Path, monkeypatch: pyte
         with closing(sqlite3.connect(file)) as db:
             facts = [json.loads(text) for (text,) in db.execute("SELECT facts FROM scopes")]
         assert len({str(scope["target"]) for scope in facts}) == len(facts) == 3
-
-
-@pytest.mark.x86
-def test_a_corpus_takes_no_programs_of_another_target(tmp_path: Path, local: LocalDevice) -> None:
-    def meta(device: LocalDevice) -> dict[str, Any]:
-        facts = {"device": device.device.name, "family": device.family, "cpu_model": device.cpu_model}
-        return facts | {"target": device.target, "tvm_version": "0.27.0", "licence": "CC0-1.0", "command": "-"}
-
-    merge_corpus(tmp_path / "corpus", meta(local), [], [])
-    with pytest.raises(CorpusError, match="target"):
-        merge_corpus(tmp_path / "corpus", meta(level(local, "x86-64-v2")), [], [])
 
 
 # Machine code ----------------------------------------------------------------------------------------

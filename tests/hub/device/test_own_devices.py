@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tchub.hub.device.detect import add_device, detect_local
+from tchub.hub.device.detect import add_device
 from tchub.hub.device.errors import DeviceError
 from tchub.zoo.devices import UnknownDeviceError, distance, get_device, list_devices, own_folder
 from tchub.zoo.errors import TchubError
@@ -25,14 +25,6 @@ def test_the_nearest_devices_numbers_stand_in_and_say_so():
     assert set(added.spec.sources.values()) == {"assumed: as rtx3090"}
     assert added in list_devices("gpu")
     assert distance(added, get_device("rtx3090")).gap == 0
-
-
-def test_this_machine_is_recognised_as_the_device_that_was_made_of_it():
-    added = add_device("mine", "local")
-    assert added.kind == "cpu"
-    assert "measured" in added.spec.sources["cores"]
-    local = detect_local(ask_llvm=False)
-    assert not any(c.isdigit() for c in local.cpu_model) or (local.exact and local.family in ("mine", local.family))
 
 
 def test_a_sheet_from_a_file_is_validated(tmp_path: Path):

@@ -178,19 +178,6 @@ def test_a_device_that_the_base_knew_better_before_is_learnt_with_a_warning(
     assert [bool(device.warning) for device in devices] == [False, False, warned]
 
 
-def test_a_base_without_a_licence_is_warned_of(capsys, tmp_path, corpora):
-    given = ["distill", "new:tcl", "--corpus", corpora["epyc"], "--out", tmp_path / "kb", "--epochs", 1]
-    given = [str(part) for part in (*given, "--recipe", corpora["recipe"])]
-    assert main(given) == 0
-    shown = capsys.readouterr().err
-    assert "warning: the card names no licence" in shown
-    assert shown.count("first device, epoch") == 2, "the first device has the passes of both phases"
-    assert main([*given, "--resume", "--weights-licence", "Apache-2.0"]) == 0
-    assert "no licence" not in capsys.readouterr().err
-    assert "license: apache-2.0" in (tmp_path / "kb" / "README.md").read_text()
-    assert json.loads((tmp_path / "kb" / "metrics.json").read_text())["corpus"] == "the mean over 1 corpus"
-
-
 # In the registry
 
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from typing import Any
-from urllib.parse import parse_qs
 
 from .cards import check_card
 from .state import (
@@ -84,13 +83,6 @@ def references(hub: HubServer, request: Request, repo: str) -> Answer:
     return as_json(listed)
 
 
-@route("GET", "/api/models/{repo}/commits/{revision}")
-def commits(hub: HubServer, request: Request, repo: str, revision: str) -> Answer:
-    """The history, the newest first."""
-    found, _ = hub.visible(request, repo)
-    return as_json([_log(commit) for commit in found.history(revision)])
-
-
 @route("GET", "/api/models/{repo}/tree/{revision}")
 def tree(hub: HubServer, request: Request, repo: str, revision: str) -> Answer:
     """Files, and folders in their place unless all is asked for."""
@@ -103,14 +95,6 @@ def tree(hub: HubServer, request: Request, repo: str, revision: str) -> Answer:
     return as_json(rows + [_listed(path, file) for path, file in sorted(files.items()) if "/" not in path])
 
 
-@route("POST", "/api/models/{repo}/paths-info/{revision}")
-def paths_info(hub: HubServer, request: Request, repo: str, revision: str) -> Answer:
-    """The files of these names that exist."""
-    files = hub.readable(request, repo).at(revision).files
-    names = parse_qs(request.body.decode()).get("paths", [])
-    return as_json([_listed(name, files[name]) for name in names if name in files])
-
-
 @route("POST", "/api/models/{repo}/tag/{revision}")
 def tag(hub: HubServer, request: Request, repo: str, revision: str) -> Answer:
     """A tag on a revision; 409 when it exists."""
@@ -118,22 +102,6 @@ def tag(hub: HubServer, request: Request, repo: str, revision: str) -> Answer:
     require_writer(who, repo)
     found.tag(request.json["tag"], revision)
     return as_json({})
-
-
-@route("POST", "/api/models/{repo}/branch/{branch}")
-def branch(hub: HubServer, request: Request, repo: str, branch: str) -> Answer:
-    """A branch at a revision, else at main; 409 when it exists."""
-    found, who = hub.visible(request, repo)
-    require_writer(who, repo)
-    if f"refs/heads/{branch}" in found.refs:
-        raise RefusedError(409, "Reference already exists")
-    found.refs[f"refs/heads/{branch}"] = found.resolve(request.json.get("startingPoint", MAIN))
-    return as_json({})
-
-
-def _log(commit: Commit) -> dict[str, Any]:
-    authors = [{"user": commit.author}]
-    return {"id": commit.id, "title": commit.title, "message": commit.message, "authors": authors, "date": DATE}
 
 
 def _listed(path: str, file: File) -> dict[str, Any]:
@@ -287,8 +255,6 @@ def _apply(hub: HubServer, repo: Repo, base: str, operations: list[tuple[str, di
             files[path] = _large(hub, value)
         elif key == "deletedFile":
             files.pop(path)
-        elif key == "deletedFolder":
-            files = {name: file for name, file in files.items() if not name.startswith(path.rstrip("/") + "/")}
         else:
             raise RefusedError(400, f"unknown operation {key}")
     if "README.md" in files and (errors := check_card(files["README.md"].data.decode())):
@@ -309,17 +275,6 @@ def listed(hub: HubServer, request: Request, repo: str) -> Answer:
     wanted = request.query.get("status", ["all"])[0]
     shown = [pull for pull in reversed(found.pulls) if wanted == "all" or (pull.status == "open") == (wanted == "open")]
     return as_json({"discussions": [_facts(repo, pull) for pull in shown], "count": len(shown), "start": 0})
-
-
-@route("GET", "/api/models/{repo}/discussions/{number}")
-def details(hub: HubServer, request: Request, repo: str, number: str) -> Answer:
-    """One with its change."""
-    found, _ = hub.visible(request, repo)
-    pull = _pull(found, number)
-    changes = {"base": "refs/heads/main", "mergeCommitId": pull.merged_as}
-    return as_json(
-        _facts(repo, pull) | {"changes": changes, "filesWithConflicts": _conflicts(found, pull), "events": []}
-    )
 
 
 @route("POST", "/api/models/{repo}/discussions/{number}/merge")

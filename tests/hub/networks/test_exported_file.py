@@ -11,7 +11,6 @@ from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.exported_file import from_exported, half_types
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.network import Network
-from tchub.hub.networks.rivals import ReferenceNetwork
 from tchub.hub.networks.shapes import FreeSize, choices
 from tchub.hub.networks.sources import open_network
 
@@ -43,14 +42,6 @@ def test_inputs_by_name_nested_inputs_and_constants_are_taken(tmp_path: Path, ta
     total, kept = run_compiled(network, tmp_path, target)
     assert torch.equal(total, x * 3 + first + second)
     assert torch.equal(kept, mask)
-
-
-def test_the_reference_of_a_comparison_gets_the_arguments_as_they_were_exported(tmp_path: Path) -> None:
-    x, first, second, mask = (torch.ones(2, 3) for _ in range(4))
-    exported = torch.export.export(Mixed(), (x, [first, second], 3), {"options": {"mask": mask}})
-    torch.export.save(exported, tmp_path / "net.pt2")
-    reference = ReferenceNetwork(str(tmp_path / "net.pt2"), [x, x * 10, x * 100, mask])
-    assert reference.run()["sum"][0, 0] == 113
 
 
 # Half precision -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from tchub.hub.networks.errors import NetworkImportError, NetworkInputError
+from tchub.hub.networks.errors import NetworkInputError
 from tchub.hub.networks.signature import Arguments, Signature, TensorSpec
 from tchub.hub.networks.trees import Outputs
 from torch.utils._pytree import tree_leaves
@@ -210,12 +210,6 @@ def test_outputs_have_unique_names() -> None:
     assert [spec.name for spec in _signature_of(lambda x: (x + 1, x)).outputs] == ["output_0", "output_1"]
     twice = _signature_of(lambda x: {"a_b": x + 1, "a": {"b": x}})
     assert [spec.name for spec in twice.outputs] == ["a_b_0", "a_b_1"]
-
-
-def test_a_dynamic_shape_is_refused() -> None:
-    exported = torch.export.export(_Optional(), (X,), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=2)}})
-    with pytest.raises(NetworkImportError, match="dynamic shape"):
-        Signature.of_exported(exported)
 
 
 def test_the_function_of_an_onnx_file_takes_and_returns_tensors_by_name() -> None:

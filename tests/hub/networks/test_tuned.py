@@ -19,7 +19,7 @@ from tchub import hub
 from tchub.hub.device.errors import DeviceError
 from tchub.hub.networks.errors import NetworkInputError, NetworkLoadError
 from tchub.hub.networks.library import build_library
-from tchub.hub.networks.manifest import constant_results, write_manifest
+from tchub.hub.networks.manifest import write_manifest
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.signature import Signature
@@ -196,13 +196,6 @@ def test_half_precision_is_cast_at_the_border(tmp_path: Path) -> None:
     assert found.tolist() == [2.0, 3.0]
     array = tvm.runtime.from_dlpack(torch.tensor([1.0, 2.0], dtype=torch.bfloat16)).numpy()
     assert str(tuned(array).dtype) == "bfloat16"
-
-
-def test_results_that_are_constants_are_found(folder: Path) -> None:
-    libraries = json.loads((folder / "network.json").read_text())["libraries"]
-    assert libraries[0]["constants"] == [4]
-    exported = torch.export.export(Sum(), (torch.zeros(1),))
-    assert constant_results(prepare(import_exported(exported, "sum"))) == []
 
 
 def test_it_runs_where_there_is_no_pytorch_on_its_threads(tmp_path: Path, folder: Path) -> None:

@@ -164,14 +164,6 @@ def test_weights_without_a_licence_are_told_how_to_get_one(capsys, tmp_path, cor
     assert Checkpoint.load(tmp_path / "run").config.lineage["weights_licence"] == "Apache-2.0"
 
 
-def test_a_tenth_of_the_programs(capsys, tmp_path, corpus, recipe):
-    out = tmp_path / "run"
-    run(capsys, "train", recipe, "--corpus", corpus.path, "--out", out, "--programs-fraction", "0.2")
-    facts = Checkpoint.load(out).config.training
-    assert facts["programs_fraction"] == 0.2
-    assert facts["corpus"]["programs"] == 2 * facts["corpus"]["tasks"]
-
-
 def test_a_corpus_without_the_split(capsys, tmp_path, corpus, recipe):
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
     tasks = [t for t in corpus.tasks.values() if dict(t.networks).get("bert-tiny") is None]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from hub_protocol import HubServer
-from publish_kit import INDEX, REPO, Desk, Person
+from publish_kit import INDEX, REPO, Desk
 from tchub.hub.cli import main
 
 Run = Callable[..., tuple[int, str, list[str]]]
@@ -38,14 +38,6 @@ def test_it_shows_what_is_where_and_the_next_command(hub: HubServer, publish: Ru
     result = json.loads(out)
     assert set(result) == {"name", "version", "repo", "outcome", "files", "url", "commit", "tag", "index"}
     assert result["index"] is None
-
-
-def test_quiet_silences_the_progress_of_the_hubs_client_too(hub: HubServer, trained, tmp_path) -> None:
-    ada = Person(hub, tmp_path / "ada", "hf_ada")
-    command = ("publish", trained[0], "--repo", REPO, "--no-evaluate", "--no-index", "--quiet")
-    out, notes = ada.start(*command, HF_HUB_DISABLE_PROGRESS_BARS="0").communicate(timeout=120)
-    assert out.startswith("published: ")
-    assert notes == ""
 
 
 @pytest.mark.parametrize(

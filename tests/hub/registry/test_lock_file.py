@@ -114,12 +114,6 @@ def test_further_names_are_added_and_equal_pins_are_equal_bytes_in_whatever_orde
     assert (tmp_path / "b.lock").read_bytes() == first
 
 
-def test_an_old_name_leads_to_the_pin_of_the_new_one(project):
-    pull_and_pin(["tcl-epyc"])
-    index = replace(Index.read(project.parent / "index.json"), aliases={"tlp-epyc": "tcl-epyc"})
-    assert LockFile.read(project / "tchub.lock").entry("tlp-epyc", index).name == "tcl-epyc"
-
-
 def test_a_folder_that_cannot_be_written_keeps_the_lock_file(project, monkeypatch):
     pull_and_pin(["tcl-epyc"])
     before = (project / "tchub.lock").read_bytes()

@@ -73,14 +73,6 @@ def test_a_server_that_fails_every_time_is_given_up(server, entry, source, dest,
     assert len(server.seen) == 4
 
 
-def test_a_broken_download_goes_on_where_it_stopped(server, entry, source, dest):
-    data = server.files[f"/{VERSION}/config.json"]
-    server.answers = [broken_off(data, 100), broken_off(data[100:], 50, code=206)]
-    source.fetch(entry, dest)
-    assert arrived(dest) == server.files
-    assert [headers.get("range") for _, headers in server.seen][:3] == [None, "bytes=100-", "bytes=150-"]
-
-
 @settings(max_examples=20)
 @given(breaks=st.lists(st.integers(0, 100), max_size=3), ranges=st.booleans())
 def test_wherever_it_breaks_off_every_byte_arrives(tmp_path_factory, breaks, ranges):

@@ -58,11 +58,6 @@ def test_a_local_checkpoint_that_is_not_here_is_told_to_be_made(entries):
     assert "tcl-epyc" in caught.value.remedy, "of a base that is mistyped the base is what matters"
 
 
-def test_a_folder_that_is_no_checkpoint_is_told_what_it_lacks(entries, tmp_path):
-    with pytest.raises(CheckpointNameError, match=r"it is a folder without a config\.json"):
-        resolve(entries, str(tmp_path))
-
-
 def test_without_a_name_the_nearest_device_wins_and_each_other_has_a_reason(entries):
     found = resolve(entries, device=get_device("epyc"))
     assert found.entry.id == "tcl-epyc@1.1.0"
@@ -156,16 +151,6 @@ def test_what_was_measured_on_the_device_beats_the_nearer_spec_sheet(tmp_path):
         "tcl-k80": "",
         "tcl-rtx2080ti": "not measured on this device or its family; "
         "tcl-k80@1.0.0 was measured on this device (rtx3090): top-1 0.80, pairwise 0.80 of 5 tasks",
-    }
-
-
-def test_this_device_counts_more_than_its_family(tmp_path):
-    family = publish(tmp_path, "tcl-xeon", entry={"transfer": {"epyc-7452": {"top1": 0.9}}})
-    here = publish(tmp_path, "tlp-xeon", entry={"transfer": {"epyc-turin": {"top1": 0.6}, "epyc-7452": {"top1": 0.1}}})
-    assert chosen_for("epyc-turin", family, here) == {
-        "tlp-xeon": "",
-        "tcl-xeon": "measured on its family (epyc-7452): top-1 0.90; "
-        "tlp-xeon@1.0.0 was measured on this device (epyc-turin): top-1 0.60",
     }
 
 

@@ -143,18 +143,6 @@ def test_a_key_that_was_seen_to_be_taken_back_stays_taken_back(publisher, cache,
         publisher.refresh(cache)
 
 
-def test_each_root_has_a_state_of_its_own(publisher, epyc, t4, tmp_path, monkeypatch):
-    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(Index, "shipped", Index)
-    other = Publisher(tmp_path / "other")
-    for one, entry in ((publisher, epyc), (other, t4)):
-        one.publish(entry)
-        (tmp_path / "root.json").write_bytes(one.trusted)
-        monkeypatch.setenv("TCHUB_TRUSTED_KEYS", str(tmp_path / "root.json"))
-        assert hub.refresh_index(one.root.as_uri()).before is None
-        assert TrustedIndexes.default().stored().parsed.entries == (entry,)
-
-
 # Older, out of date, changed, too large
 
 
@@ -221,18 +209,6 @@ def test_a_mirror_is_asked_for_the_index_only_when_it_changed(publisher, cache, 
         publisher.publish(epyc, serial=2)
         mirror.add(publisher.root)
         assert publisher.refresh(cache, parse_source(mirror.url)).serial == 2
-
-
-def test_a_mirror_that_refuses_what_is_not_there_ends_the_chain_of_roots(publisher, cache, epyc):
-    publisher.publish(epyc)
-    with mirror_server.running() as mirror:
-        mirror.add(publisher.root)
-        mirror.answers = [mirror_server.status(403)]
-        assert publisher.refresh(cache, parse_source(mirror.url)).serial == 1
-        assert mirror.paths[0] == "/metadata/2.root.json"
-        mirror.token = "secret"
-        with refused("token"):
-            publisher.refresh(cache, parse_source(mirror.url))
 
 
 def test_a_mirror_that_sends_too_much_or_fails_is_a_typed_error(publisher, cache, epyc):

@@ -23,8 +23,6 @@ from tchub.hub.search.interrupt import StopFlag
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import DeviceKindError, get_schema
-from tchub.zoo.features.columns import OPS
-from tchub.zoo.features.statements import PERSTORE_WIDTH
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 from tchub.zoo.training.errors import TrainingError
 from tchub.zoo.tvm_import import import_tensor_intrinsics
@@ -79,15 +77,6 @@ def test_cuda_candidates_are_scored_without_a_gpu(made: Made, arch: str) -> None
     assert len(np.unique(scores)) > len(candidates) // 2
     assert model.scorer.unread == 0
     assert np.allclose(model.predict(context, candidates[::-1]), scores[::-1])
-
-
-def test_statements_name_the_operator_of_the_task(made: Made) -> None:
-    context, candidates = made
-    features, usable = inputs.candidate_features(tiny("atformer"), context, candidates)
-    operator = features[:, 0, PERSTORE_WIDTH:]
-    assert usable.all()
-    assert np.all(operator.argmax(axis=1) == OPS.index(context.task_name))
-    assert np.all(operator.sum(axis=1) == 1)
 
 
 def test_a_candidate_that_cannot_be_lowered_is_scored_worst_and_counted(

@@ -172,22 +172,6 @@ def test_no_program_is_offered_twice_not_even_under_other_decisions(search: Any)
     assert len(set(modules)) == 16
 
 
-def test_what_cannot_be_built_is_replaced_and_remembered(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    tuning, asked = search(), []
-    real = DesignSpace.replay
-
-    def every_other(self: Any, decisions: Any) -> Any:
-        asked.append(decisions)
-        return real(self, decisions) if len(asked) % 2 else None
-
-    monkeypatch.setattr(DesignSpace, "replay", every_other)
-    assert len(tuning.candidates(4, StopFlag())) == 4
-    refused = set(asked[1::2])
-    tuning.candidates(4, StopFlag())
-    assert not refused & set(asked[asked.index(asked[-1]) :]), "a refused program is not tried again"
-    assert len(asked) == len(set(asked))
-
-
 def test_a_small_space_is_searched_to_its_end(target: Any) -> None:
     import tvm
     from tchub.hub.networks.tasks import make_task

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,14 +28,6 @@ def test_every_reference_within_a_page_has_its_target(either: Path) -> None:
         named = {word for e in read.elements for word in (e.get("aria-labelledby") or "").split()}
         named |= {link[1:] for link in read.links() if link.startswith("#")}
         assert named <= set(ids), path
-
-
-def test_headings_go_down_one_level_at_a_time_from_one_title(either: Path) -> None:
-    for path, read in pages(either):
-        levels = [int(e.tag[1]) for e in read.elements if re.fullmatch(r"h[1-6]", e.tag)]
-        assert levels.count(1) == 1, path
-        assert levels[0] == 1, path
-        assert all(below <= above + 1 for above, below in pairwise(levels)), path
 
 
 def test_tables_and_pictures_are_named_for_those_who_do_not_see_them(either: Path) -> None:

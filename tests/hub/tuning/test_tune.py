@@ -91,12 +91,6 @@ def test_a_dynamic_shape_is_tuned_at_each_of_the_sizes_given(
             torch.testing.assert_close(tuned(x), exported.module()(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("shape", ["batch", "=1", "batch=", "batch=1,x"])
-def test_sizes_are_given_as_a_name_and_numbers(shape: str, capsys: Any) -> None:
-    assert main(["tune", "bert-tiny", "--shape", shape]) == 2
-    assert "write batch=1,8" in capsys.readouterr().err
-
-
 def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
     tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -185,22 +184,3 @@ def test_a_task_whose_untuned_program_is_fastest_is_left_as_it_is(session: Any, 
     view = tuning.run()
     assert view.better_untuned() == {small_task.task_id}
     assert view.latency() == pytest.approx(1e-6)
-
-
-class SlowForUntuned(FakeMeasure):
-    """The first program, the untuned one, takes half a second; the others nearly nothing."""
-
-    def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
-        if self.count == 0:
-            time.sleep(0.5)
-        yield from super().__call__(jobs)
-
-
-def test_a_resumed_run_goes_on_counting_and_untuned_programs_are_outside_the_clock(session: Any) -> None:
-    first = session(SlowForUntuned(), trials=4).run().phases
-    assert 0 < first["measure"] < 0.5
-    assert first["build"] == pytest.approx(4 * 0.01)
-    assert session(FakeMeasure(), trials=4).run().phases == first, "nothing is left to do: the same report"
-    more = session(FakeMeasure(), trials=8).run().phases
-    assert more["build"] == pytest.approx(8 * 0.01)
-    assert more["search"] > first["search"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tchub.zoo.devices import list_devices
 from tchub.zoo.errors import TchubError
 from tchub.zoo.features import SCHEMAS, DeviceKindError, get_schema
-from tchub.zoo.features.rows import KNOWN_NAMES, crop, index_code, size_code
+from tchub.zoo.features.rows import KNOWN_NAMES, crop
 from tchub.zoo.primitives import KINDS, Primitive, PrimitiveSequence, from_trace_json
 from trace_samples import matmul_trace, thread_trace
 
@@ -76,16 +76,6 @@ def test_a_program_has_one_matrix_whatever_its_batch(schema, batch) -> None:
     together = schema.extract(batch)
     for program, matrix in zip(batch, together, strict=True):
         assert np.array_equal(schema.extract([program])[0], matrix)
-
-
-def test_the_row_of_a_split_holds_its_factors_and_what_follows_from_them() -> None:
-    split = PrimitiveSequence((Primitive("Split", (0, 4, 512, 2, 2, 8, 16)),))
-    row = get_schema("tlp-cpu").extract([split])[0, 0]
-    assert row[:8].tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
-    assert row[9:11].tolist() == [index_code(0), index_code(4)]
-    assert row[11:16].tolist() == [size_code(n) for n in (512, 2, 2, 8, 16)]
-    assert row[18] == size_code(16)
-    assert row[19:].tolist() == [1 / 16, 7 / 16, 0]
 
 
 def test_a_crop_keeps_the_order_and_what_the_search_decides() -> None:

@@ -6,7 +6,7 @@ from tchub.zoo.errors import MissingPackageError
 from tchub.zoo.models import ModelConfigError, XGBoostRanker
 from tchub.zoo.training.metrics import evaluate_scores
 
-from scripts.zoo.trees import LightGBMRanker, _split_queries
+from scripts.zoo.trees import LightGBMRanker
 
 every_library = pytest.mark.parametrize("ranker", [XGBoostRanker, LightGBMRanker])
 
@@ -71,8 +71,3 @@ def test_a_missing_library_is_named(ranker, library, remedy, monkeypatch):
     with pytest.raises(MissingPackageError, match=library) as caught:
         fitted(ranker)
     assert remedy in str(caught.value.remedy)
-
-
-def test_lightgbm_takes_tasks_above_its_limit_in_equal_parts():
-    parts = _split_queries(np.array([7, 25_000, 10_000]))
-    np.testing.assert_array_equal(parts, [7, 8334, 8333, 8333, 10_000])

@@ -83,13 +83,3 @@ def test_who_was_measured_is_not_judged() -> None:
     judged = evaluate_unknown(data, known, np.where(known, np.nan, scores))
     assert judged == {"top1": 1, "top5": 1, "mean_top1": 1, "mean_top5": 1, "pairwise": 1}
     assert judged == evaluate_unknown(data, known, np.where(known, 1e9, scores))
-
-
-def test_labels_make_a_task_s_own_rule_known() -> None:
-    """The column that matters is another in each task, which no weights of a pretrained model could tell."""
-    data, model = toy_data((200, 200, 200)), new_model()
-    model.prepare(torch.from_numpy(data.features))
-    blind, taught = (
-        evaluate_unknown(data, draw_labels(data, labels), few_shot_scores(model, data, labels)) for labels in (0, 32)
-    )
-    assert taught["pairwise"] > max(blind["pairwise"], 0.5) + 0.2
