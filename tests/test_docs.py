@@ -51,11 +51,26 @@ def test_the_readmes_own_network_tunes_loads_and_runs(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tune, "compare", partial(tune.compare, max_seconds=0.5))
-    found = re.search(r"## Your own network.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert found
-    names: dict[str, Any] = {}
-    exec(found[1].replace("trials=64", "trials=2"), names)
+    names = run_of_the_readme("Your own network", "trials=64", "trials=2")
     torch.testing.assert_close(names["y"], names["module"](names["x"]), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_readmes_own_metaschedule_call_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
+    names = run_of_the_readme("Five examples", " 200, num_trials_per_iter=16", " 4, num_trials_per_iter=4")
+    assert names["schedule"].mod is not None
+
+
+def run_of_the_readme(section: str, old: str, new: str) -> dict[str, Any]:
+    """Run the Python of a section, with few trials; return its names."""
+    script = re.search(rf"## {section}.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert script is not None
+    assert old in script[1]
+    names: dict[str, Any] = {}
+    exec(script[1].replace(old, new), names)
+    return names
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

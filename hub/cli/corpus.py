@@ -74,7 +74,7 @@ def corpus_command() -> None:
 @click.option("--device", metavar="D", help="The device that all programs were measured on.")
 @click.option("--framework", type=click.Choice(_FRAMEWORKS), help="Whose log it is. [default: as its lines show]")
 @click.option("--tasks", metavar="FILE[:NAME]", help="JSON of device -> task name -> facts; NAME if not --device.")
-@click.option("--split", metavar="FILE[:NAME]", help="JSON of protocol -> train, val, test; NAME if not --device.")
+@click.option("--split", metavar="FILE[:NAME]", help="JSON of test tasks, or of protocol -> train, val, test.")
 @click.option("--licence", help="Licence of the log, kept with every program.")
 @click.option("--source", help="Where the log came from, kept with every program.")
 @click.option("--allow-mixed", is_flag=True, help="Take records whose targets name different devices.")
@@ -91,9 +91,9 @@ def corpus_import_command(
 ) -> None:  # fmt: skip
     """Make a corpus of a log (Ansor, TenSet, AutoTVM), a MetaSchedule database, a bundle's results, or of corpora.
 
-    LOG is a file (.json, .log, also .xz or .gz), a folder of logs, a database folder, or what a bundle wrote. Records
-    that cannot be read are counted by kind and reported; an interrupted import leaves nothing behind. Results are
-    checked against their bundle; the same ones twice change nothing.
+    LOG is a file (.json, .jsonl, .log, also .xz, .gz or .zst), a folder of logs or databases, or what a bundle wrote.
+    Records that cannot be read are counted by kind and reported; an interrupted import leaves nothing behind. Results
+    are checked against their bundle; the same ones twice change nothing.
 
     Several corpora of one device, e.g. of `tchub collect --shard`, become one, and what --out holds already stays in
     it. Each program is there once, and the order of the folders does not matter.
@@ -131,8 +131,8 @@ def _merge(folders: Sequence[Path], out: Path, output: Output) -> None:
 
     merged = merge_corpora(out, folders)
     meta = merged.corpus.meta
-    result = {"path": str(out), "tasks": meta["tasks"], "programs": meta["programs"]}
-    result |= {"given": merged.given, "changed": merged.changed}
+    result = {"path": str(out), "given": merged.given, "changed": merged.changed}
+    result |= {name: meta[name] for name in ("tasks", "programs")}
     unchanged = "" if merged.changed else "; it held all of them before"
     counts = f"{meta['programs']} programs of {meta['tasks']} tasks in {out}, from {merged.given}"
     output.data(result, counts + unchanged)
@@ -169,15 +169,17 @@ def _file_and_name(text: str | None, device: str) -> tuple[str | None, str]:
 
 
 def _import_facts(result: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    def kinds(name: str) -> str:
+        counts = ", ".join(f"{kind} {count}" for kind, count in result[name].items())
+        return f" ({counts})" if counts else ""
+
+    small = f"{result['left_out']} of {len(result['too_small'])} tasks that are too small"
+    left = f"{result['duplicates']} duplicates, {small}, {sum(result['broken'].values())} broken{kinds('broken')}"
     yield "framework", result["framework"]
-    yield "tasks", f"{result['tasks']}, and {len(result['too_small'])} left out as too small"
-    counts = f"{result['valid_programs']} valid, {result['failed_programs']} failed"
-    yield "programs", f"{result['programs']}: {counts}"
-    yield "failed", ", ".join(f"{kind} {count}" for kind, count in result["errors"].items()) or "none"
-    yield "duplicates", f"{result['duplicates']}, left out"
-    yield "broken records", sum(result["broken"].values())
-    for kind, count in result["broken"].items():
-        yield f"  {kind}", "; ".join([str(count), *result["examples"][kind]])
+    yield "records", f"{result['records']}: {result['programs']} programs of {result['tasks']} tasks, {left}"
+    yield "programs", f"{result['valid_programs']} valid, {result['failed_programs']} failed{kinds('errors')}"
+    for kind, examples in result["examples"].items():
+        yield f"  {kind}", "; ".join(examples)
     if missing := result["without_task"]:
         yield "split", f"{len(missing)} of its tasks are not in the log: {missing[0]}, ..."
 
@@ -210,11 +212,8 @@ def _replayed(result: dict[str, Any]) -> Iterator[Part]:
         yield f"{op:<14}{counts['replayed']:>8} of {counts['of']:<8}{counts['replayed'] / counts['of']:>8.1%}"
     for row in result["reasons"]:
         yield f"not replayed: {row['programs']} {row['op']}, {row['reason']}: {row['example']}"
-    for name in ("untimed", "over_limit"):
-        if result[name]:
-            yield f"not tried: {result[name]} {name.replace('_', ' ')}"
-    for kind, count in result["broken"].items():
-        yield f"not read: {count} {kind}"
+    yield from (f"not tried: {result[name]} {name}" for name in ("untimed", "over_limit") if result[name])
+    yield from (f"not read: {count} {kind}" for kind, count in result["broken"].items())
 
 
 @opt.command("check", corpus_command)
@@ -236,15 +235,15 @@ def corpus_check_command(folders: tuple[Path, ...], seed: int, allowed: tuple[Pa
       tchub corpus check corpora/v100 corpora/v100-autotvm corpora/k80
       tchub corpus check corpora/v100 corpora/k80 --protocol-allows corpora/v100
     """
-    from ...zoo.corpus import Corpus, CorpusError, check_corpus, check_leaks, corpus_stats
+    from ...zoo.corpus import Corpus, CorpusError, check_corpus, check_leaks
 
     corpora = [Corpus.open(folder) for folder in folders]
-    findings = [{"path": str(c.path), **f.as_dict()} for c in corpora for f in check_corpus(c, seed)]
-    leaks = [leak.as_dict() for leak in check_leaks(corpora, seed, allowed)]
+    checked = [check_corpus(corpus, seed) for corpus in corpora]
+    findings = [{"path": stats["path"], **asdict(f)} for stats, answers in checked for f in answers]
+    leaks = list(map(asdict, check_leaks(corpora, seed, allowed)))
     wrong = sorted({finding["name"] for finding in findings if not finding["ok"]})
     wrong += ["no leak across corpora"] * bool(leaks)
-    stats = [corpus_stats(corpus, seed) for corpus in corpora]
-    result = {"ok": not wrong, "findings": findings, "leaks": leaks, "corpora": stats}
+    result = {"ok": not wrong, "findings": findings, "leaks": leaks, "corpora": [stats for stats, _ in checked]}
     if not wrong or output.mode != "json":  # with --json the error is the one document on stdout
         output.data(result, _check(result))
     if wrong:
@@ -261,7 +260,7 @@ def corpus_check_command(folders: tuple[Path, ...], seed: int, allowed: tuple[Pa
 
 def _check(result: dict[str, Any]) -> Iterator[Part]:
     def line(ok: bool, name: str, message: str) -> str:
-        return f"{'ok  ' if ok else 'FAIL'}  {name:<26}{message}"
+        return f"{'ok  ' if ok else 'FAIL'}  {name:<25} {message}"
 
     for stats in result["corpora"]:
         yield {key.replace("_", " "): _stat_text(value) for key, value in stats.items()}
@@ -273,8 +272,8 @@ def _check(result: dict[str, Any]) -> Iterator[Part]:
     if len(result["corpora"]) > 1:
         yield line(not leaks, "no leak across corpora", f"{len(leaks)} test computations are in another's training set")
     for leak in leaks[:_SHOWN]:
-        trained = f"in {leak['part']} of {leak['trained_by']}"
-        yield line(False, leak["computation"], f"tested by {leak['tested_by']}, {trained}")
+        message = f"tested by {leak['tested_by']}, in {leak['part']} of {leak['trained_by']}"
+        yield line(False, leak["computation"], message)
     if len(leaks) > _SHOWN:
         yield f"and {len(leaks) - _SHOWN} more (--json lists all)"
 

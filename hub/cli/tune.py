@@ -71,9 +71,10 @@ def tune_command(network: str, out: Path, engine: str, compare: str, output: Out
         result = tune(network, out=out, progress=progress, **options)
     report = result.report
     output.data(result.as_dict(), _report(result))
-    # Why the other checkpoints were passed over stands in the report.
     missing = [f"{name} was not timed: {why}" for name, why in report.get("not_compared", {}).items()]
-    for text in (*report["runs"]["tuned"]["reasons"][:1], *report.get("notes", ()), *missing):
+    others = "" if options["checkpoint"] else " (why no other: tchub pull --dry-run)"
+    chosen = [reason + others for reason in report["runs"]["tuned"]["reasons"][:1]]
+    for text in (*chosen, *report.get("notes", ()), *missing):
         output.note(text)
     output.note(f"library: {result.library}; report: {result.folder / 'report.html'}")
     for variant in report.get("variants", [])[1:]:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 
+from ...zoo.tvm_import import import_tensor_intrinsics
 from .candidate import args_of
 from .jobs import BuildResult
 from .measure import Measurer
@@ -108,7 +110,7 @@ class ForkedRunner(PyRunner):
         return note
 
 
-class BuilderRunner:
+class BuilderRunner(AbstractContextManager["BuilderRunner"]):
     """A builder, a runner and the processes behind them. Use as a context manager.
 
     Attributes:
@@ -120,15 +122,12 @@ class BuilderRunner:
         self.builder: Any = ForkedBuilder(self._workers)
         self.runner: Any = ForkedRunner(self._workers, self.builder.built)
 
-    def __enter__(self) -> BuilderRunner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def wait(self) -> None:
         """Wait until the first program can be built; the builder waits by itself."""
         self._workers.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End the processes and remove what they built."""
@@ -141,4 +140,5 @@ def make_builder_runner(config: MeasureConfig | None = None) -> BuilderRunner:
     Raises:
         DeviceError: no C compiler to link with.
     """
+    import_tensor_intrinsics()  # before `tune_tir` does it slowly
     return BuilderRunner(config)

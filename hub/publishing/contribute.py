@@ -244,7 +244,7 @@ class ContributionSteps:
             self.note(f"{measured.programs} programs of {measured.tasks} tasks ({measured.failed} failed)")
         corpora = [Corpus.open(folder) for folder in folders]
         for corpus in corpora:
-            if wrong := [f"{finding.name}: {finding.message}" for finding in check_corpus(corpus) if not finding.ok]:
+            if wrong := [f"{finding.name}: {finding.message}" for finding in check_corpus(corpus)[1] if not finding.ok]:
                 remedy = "collect it again, or leave out what is wrong (`tchub corpus check` says more)"
                 raise CorpusError(f"{corpus.path}: {'; '.join(wrong)}", remedy=remedy, path=str(corpus.path))
         tests = len(split_tasks(corpora[0]).test)
@@ -272,8 +272,6 @@ class ContributionSteps:
             *(f"--corpus {path.resolve().name}" for path in folders),
         ]
         command += [f"--checkpoint {config.checkpoint}"] if config.checkpoint else []
-        command += [f"--out DIR --seed {config.seed}"]
-        command += [f"--out DIR --seed {config.seed}"]
         corpus, *sources = [Corpus.open(folder) for folder in folders]
         store = StatementStore(cache_root().parent / "statements")
         fitted = fit(

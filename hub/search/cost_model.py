@@ -19,6 +19,7 @@ from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from ...zoo.features import get_schema
 from ...zoo.machine import one_thread
+from ...zoo.tvm_import import import_tensor_intrinsics
 from .candidate_features import candidate_features, require_target, skeleton
 from .errors import TuningError
 from .interrupt import StopFlag
@@ -335,6 +336,7 @@ def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **setting
         from ..api import load
 
         checkpoint = load(checkpoint)
+    import_tensor_intrinsics()  # before `tune_tir` does it slowly
     # `derived_object` makes it a TVM object, which a type checker cannot see.
     model: Any = PretrainedCostModel(PretrainedScorer(checkpoint, update, OnlineSettings(**settings)))
     return model

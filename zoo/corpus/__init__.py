@@ -4,7 +4,7 @@ A corpus is a folder of one device's programs; `Corpus.open` reads it, `merge_co
 `merge_corpora` makes one of several.
 """
 
-from .check import check_corpus, corpus_stats
+from .check import check_corpus
 from .corpus import MIN_PROGRAMS, Corpus, sequence_of, usable_programs
 from .merge import merge_corpora, merge_corpus
 from .schema import CorpusError, Program, Task
@@ -32,7 +32,6 @@ __all__ = [
     "check_corpus",
     "check_leaks",
     "computations",
-    "corpus_stats",
     "exclude_computations",
     "held_out_computations",
     "merge_corpora",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import median
 from typing import Any
@@ -16,13 +16,27 @@ import numpy as np
 from ..primitives import TraceFormatError
 from .computation import normal
 from .corpus import Corpus, sequence_of
-from .schema import PROGRAMS_FILE, TASKS_FILE, contradiction
-from .splits import PARTS, is_held_out, split_tasks
+from .schema import PROGRAMS_FILE, TASKS_FILE, Program, contradiction
+from .splits import PARTS, Split, is_held_out, split_tasks
 
 # Above this share of failed programs something is wrong with the machine or the design space.
 MAX_FAILED_SHARE = 0.5
 _COUNTED = ("error", "strategy", "framework", "licence", "source", "device", "target", "cpu_model")
-_COLUMNS = [*_COUNTED, "key", "latencies", "cost_seconds"]
+
+
+@dataclass(frozen=True)
+class CorpusFinding:
+    """One answer of `check_corpus`.
+
+    Attributes:
+        name: what was checked.
+        ok: whether it holds.
+        message: the number behind the answer, in one line.
+    """
+
+    name: str
+    ok: bool
+    message: str
 
 
 @dataclass
@@ -35,6 +49,7 @@ class _Counts:
         duplicates: programs that are in their task twice.
         noise: spread of the repeats of a program, (largest - smallest) / median.
         seconds: spent on measuring.
+        broken: programs whose trace or primitives cannot be read, and why.
     """
 
     programs: dict[str, int] = field(default_factory=dict)
@@ -42,6 +57,7 @@ class _Counts:
     duplicates: int = 0
     noise: array[float] = field(default_factory=lambda: array("d"))
     seconds: float = 0.0
+    broken: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -55,28 +71,54 @@ class _Counts:
         """Return how many programs have each value, most common first."""
         return {value or "not said": count for value, count in self.values[column].most_common()}
 
+    def add(self, program: Program) -> None:
+        """Count a program, and read what is text in it; numbers were checked where its row was read."""
+        for name, counter in self.values.items():
+            counter[getattr(program, name)] += 1
+        if len(repeats := program.latencies) > 1:
+            self.noise.append((max(repeats) - min(repeats)) / median(repeats))
+        if (cost := program.cost_seconds) and cost > 0:  # neither unknown nor NaN
+            self.seconds += cost
+        try:
+            sequence_of(program)
+            msgspec.json.decode(program.trace, type=list[msgspec.Raw])
+        except (TraceFormatError, msgspec.DecodeError, RecursionError) as error:
+            self.broken.append(f"{program.key} of task {program.task_id}: {error}"[:200])
 
-def _count(corpus: Corpus) -> _Counts:
-    counts = _Counts()
-    for task_id in corpus.tasks:
-        table = corpus.table(task_id, _COLUMNS)
-        counts.programs[task_id] = len(table)
-        counts.duplicates += len(table) - len(table["key"].unique())
-        for name, counter in counts.values.items():
-            for pair in table[name].value_counts().to_pylist():
-                counter[pair["values"]] += pair["counts"]
-        repeated = (repeats for repeats in table["latencies"].to_pylist() if repeats and len(repeats) > 1)
-        counts.noise.extend((max(repeats) - min(repeats)) / median(repeats) for repeats in repeated)
-        counts.seconds += float(np.nansum(table["cost_seconds"].to_numpy().astype(float)))
-    return counts
 
+def check_corpus(corpus: Corpus, seed: int = 0) -> tuple[dict[str, Any], list[CorpusFinding]]:
+    """Return statistics of a corpus (JSON-serialisable), and a finding of each check, good or bad.
 
-def corpus_stats(corpus: Corpus, seed: int = 0) -> dict[str, Any]:
-    """Return counts, failures, splits and noise of a corpus, JSON-serialisable.
-
+    Files, splits, duplicates, failures and devices are checked, and every program is read. Of the statistics,
     `noise_median` and `noise_p90` are the spread of a program's repeats: (largest - smallest) / median.
+
+    Raises:
+        CorpusError: a row holds a value that no program can have.
     """
-    counts, split = _count(corpus), split_tasks(corpus, seed)
+    counts, split = _Counts(), split_tasks(corpus, seed)
+    for task_id in corpus.tasks:
+        programs = corpus.programs(task_id)
+        counts.programs[task_id] = len(programs)
+        counts.duplicates += len(programs) - len({program.key for program in programs})
+        for program in programs:
+            counts.add(program)
+    real, stated = ((len(corpus.tasks), counts.total), tuple(map(corpus.meta.get, ("tasks", "programs"))))
+    twice, broken = counts.duplicates, counts.broken
+    shared = sum(n for n in Counter(task.workload for task in corpus.tasks.values()).values() if n > 1)
+    unread = f"{len(broken)} cannot be read{': '.join(['', *broken[:1]])}"
+    return _stats(corpus, counts, split), [
+        _check_hashes(corpus),
+        CorpusFinding("counts", real == stated, f"{real[0]} tasks and {real[1]} programs; corpus.json says {stated}"),
+        CorpusFinding("readable programs", not broken, unread),
+        _check_split(corpus, split),
+        CorpusFinding("one id a computation", not shared, f"{shared} tasks share a workload with another"),
+        CorpusFinding("no duplicates", not twice, f"{twice} programs occur twice in their task"),
+        _check_failures(counts),
+        _check_devices(corpus, counts),
+    ]
+
+
+def _stats(corpus: Corpus, counts: _Counts, split: Split) -> dict[str, Any]:
     sizes = [size for size in counts.programs.values() if size]
     return {
         "path": str(corpus.path),
@@ -102,41 +144,6 @@ def corpus_stats(corpus: Corpus, seed: int = 0) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class CorpusFinding:
-    """One answer of `check_corpus`.
-
-    Attributes:
-        name: what was checked.
-        ok: whether it holds.
-        message: the number behind the answer, in one line.
-    """
-
-    name: str
-    ok: bool
-    message: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
-
-def check_corpus(corpus: Corpus, seed: int = 0) -> list[CorpusFinding]:
-    """Check files, splits, duplicates, failures and devices; every finding is reported, good or bad."""
-    counts = _count(corpus)
-    number = counts.duplicates
-    return [
-        _check_hashes(corpus),
-        _check_counts(corpus, counts),
-        _check_programs(corpus),
-        _check_split(corpus, seed),
-        _check_workloads(corpus),
-        CorpusFinding("no duplicates", not number, f"{number} programs occur twice in their task"),
-        _check_failures(counts),
-        _check_devices(corpus, counts),
-    ]
-
-
 def _check_hashes(corpus: Corpus) -> CorpusFinding:
     known = corpus.meta.get("files", {})
     wrong = []
@@ -148,27 +155,8 @@ def _check_hashes(corpus: Corpus) -> CorpusFinding:
     return CorpusFinding("files", not wrong, message)
 
 
-def _check_counts(corpus: Corpus, counts: _Counts) -> CorpusFinding:
-    real = (len(corpus.tasks), counts.total)
-    stated = (corpus.meta.get("tasks"), corpus.meta.get("programs"))
-    return CorpusFinding("counts", real == stated, f"{real[0]} tasks and {real[1]} programs; corpus.json says {stated}")
-
-
-def _check_programs(corpus: Corpus) -> CorpusFinding:
-    """Read every program whole; what its columns hold is checked wherever they are read (`check_programs`)."""
-    broken: list[str] = []
-    for program in corpus.iter_programs():
-        try:
-            sequence_of(program)
-            msgspec.json.decode(program.trace, type=list[msgspec.Raw])
-        except (TraceFormatError, msgspec.DecodeError, RecursionError) as error:
-            broken.append(f"{program.key} of task {program.task_id}: {error}"[:200])
-    return CorpusFinding("readable programs", not broken, f"{len(broken)} cannot be read{': '.join(['', *broken[:1]])}")
-
-
-def _check_split(corpus: Corpus, seed: int) -> CorpusFinding:
+def _check_split(corpus: Corpus, split: Split) -> CorpusFinding:
     """Within the corpus (`leaks` looks over many): by task, and by computation where the split is by it."""
-    split = split_tasks(corpus, seed)
     by_network = not corpus.meta.get("split") and any(map(is_held_out, corpus.tasks.values()))
 
     def identities(task_id: str) -> set[str]:
@@ -180,11 +168,6 @@ def _check_split(corpus: Corpus, seed: int) -> CorpusFinding:
     leaked = [t for t in trained if identities(t) & tested or (by_network and is_held_out(corpus.tasks[t]))]
     message = f"{len(leaked)} test tasks in training or validation, of {len(split.test)} test tasks"
     return CorpusFinding("no test task in training", not leaked, message)
-
-
-def _check_workloads(corpus: Corpus) -> CorpusFinding:
-    repeated = [n for n in Counter(task.workload for task in corpus.tasks.values()).values() if n > 1]
-    return CorpusFinding("one id a computation", not repeated, f"{sum(repeated)} tasks share a workload with another")
 
 
 def _check_failures(counts: _Counts) -> CorpusFinding:

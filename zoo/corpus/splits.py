@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from ..apportion import apportion_capped
 from .computation import normal
@@ -32,7 +31,7 @@ class Split:
 
     def part(self, name: str) -> tuple[str, ...]:
         """Return the part called `train`, `val` or `test`."""
-        return {"train": self.train, "val": self.val, "test": self.test}[name]
+        return getattr(self, name)
 
 
 def is_held_out(task: Task) -> bool:
@@ -141,10 +140,6 @@ class Leak:
     trained_by: str
     part: str
     tasks: list[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 def computations(corpus: Corpus) -> dict[str, str]:

@@ -55,13 +55,6 @@ def blocks_of(mod: IRModule) -> list[Any]:
     return [block for block in blocks if block.iter_vars]  # the root block has none
 
 
-def share_an_axis(block: Any) -> bool:
-    """Return whether one data-parallel axis indexes both factors of a reduction, as where each channel has a filter."""
-    reduction = Reduction(block, [])
-    used = [reduction.used(read) & reduction.spatial for read in reduction.reads]
-    return len(used) == 2 and bool(used[0] & used[1])
-
-
 def _tell(blocks: list[Any]) -> str | None:
     reducing = [block for block in blocks if block.init is not None]
     if not reducing:
@@ -270,9 +263,10 @@ def _class_of_blocks(blocks: list[Any]) -> str:
 
 
 def _is_depthwise(convolution: Reduction) -> bool:
-    """Return whether each channel has a filter of its own: beside the window, nothing is summed."""
+    """Return whether each channel has a filter of its own: one axis in both factors, nothing summed but the window."""
     channels = [convolution.extents[axis] for axis in convolution.reduced - convolution.sliding]
-    return all(extent == 1 for extent in channels) and share_an_axis(convolution.block)
+    used = [convolution.used(read) & convolution.spatial for read in convolution.reads]
+    return all(extent == 1 for extent in channels) and len(used) == 2 and bool(used[0] & used[1])
 
 
 def _sums_after(blocks: list[Any], maximum: Reduction) -> bool:

@@ -10,7 +10,6 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -57,31 +56,6 @@ INSERT INTO programs VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
 SET error = NULL, size = excluded.size, row = excluded.row WHERE error IS NOT NULL AND excluded.error IS NULL
 """
 _CODEC = "lz4"
-
-
-@dataclass
-class TaskPrograms:
-    """Count of the programs of a task.
-
-    Attributes:
-        added: how many were added.
-        valid: how many of those that are kept have a latency.
-        failed: the others that are kept, by kind of error.
-    """
-
-    added: int
-    valid: int
-    failed: Counter[str]
-
-    @property
-    def total(self) -> int:
-        """Return how many programs are kept."""
-        return self.valid + self.failed.total()
-
-    @property
-    def duplicates(self) -> int:
-        """Return how many programs are left out because another one has their key."""
-        return self.added - self.total
 
 
 class CorpusWriter:
@@ -139,14 +113,11 @@ class CorpusWriter:
         self._query(_PUT, program.task_id, program.key, program.error, len(row), packed)
         self.added[program.task_id] += 1
 
-    def count(self) -> dict[str, TaskPrograms]:
-        """Count the programs so far, by task."""
-        counts = {task_id: TaskPrograms(self.added[task_id], 0, Counter()) for task_id in sorted(self.added)}
+    def count(self) -> dict[str, Counter[str | None]]:
+        """Count the programs that are kept, by task and kind of error; None is that of those that have a latency."""
+        counts = {task_id: Counter[str | None]() for task_id in self.added}
         for task_id, error, number in self._query("SELECT task_id, error, COUNT(*) FROM programs GROUP BY 1, 2"):
-            if error is None:
-                counts[task_id].valid = number
-            else:
-                counts[task_id].failed[error] = number
+            counts[task_id][error] = number
         return counts
 
     def discard(self, task_id: str) -> None:
@@ -193,7 +164,7 @@ class CorpusWriter:
         missing = [name for name in REQUIRED_META if not self.meta.get(name)]
         if missing:
             raise CorpusError(f"corpus.json lacks {', '.join(missing)}", remedy="pass them to the writer as `meta`")
-        programs = sum(counts.total for counts in self.count().values())
+        programs = sum(counts.total() for counts in self.count().values())
         layout: dict[str, Any] = {"use_dictionary": DICTIONARY_COLUMNS, **_PARQUET}
         with pq.ParquetWriter(self._temporary(PROGRAMS_FILE), PROGRAMS_SCHEMA, **layout) as file:
             for table in self._groups():

@@ -17,10 +17,8 @@ from tchub.zoo.corpus import (
     Corpus,
     CorpusError,
     check_corpus,
-    corpus_stats,
     merge_corpus,
     sequence_of,
-    usable_programs,
     write_corpus,
     writer,
 )
@@ -153,13 +151,6 @@ def test_any_layout_of_rows_and_groups_reads_alike(corpus: Corpus, rows: int):
     assert list(map(repr, Corpus.open(corpus.path).iter_programs())) == before
 
 
-def test_usable_programs_are_valid_and_several(corpus: Corpus):
-    assert {task_id[:2]: len(programs) for task_id, programs in usable_programs(corpus, corpus.tasks).items()} == {
-        "00": 5,
-        "11": 5,
-    }
-
-
 def test_a_sequence_comes_from_the_primitives_or_from_the_trace():
     steps = PrimitiveSequence((Primitive("Split", (0, 0, 64, 8, 3)),), "ansor")
     assert sequence_of(make_program("a", primitives=steps.to_json())) == steps
@@ -199,12 +190,12 @@ def test_a_writer_killed_between_two_renames_leaves_the_whole_old_corpus_or_the_
     monkeypatch.undo()
     found = Corpus.open(corpus.path)
     assert len(list(found.iter_programs())) == found.meta["programs"] == (11 if renames < 3 else 12)
-    assert check_corpus(found)[0].ok, "the hashes hold"
+    assert check_corpus(found)[1][0].ok, "the hashes hold"
     assert merge_corpus(corpus.path, META, [], [make_program("k9")]).meta["programs"] == 12
 
 
 def test_stats_count_what_is_there(corpus: Corpus):
-    stats = corpus_stats(corpus)
+    stats, _ = check_corpus(corpus)
     assert (stats["tasks"], stats["programs"], stats["valid_programs"]) == (2, 11, 10)
     assert stats["failed"] == {"build": 1}
     assert stats["programs_per_task"] == {"min": 5, "median": 5.5, "max": 6}
@@ -214,7 +205,7 @@ def test_stats_count_what_is_there(corpus: Corpus):
 
 
 def test_check_passes_a_good_corpus_and_names_what_is_wrong(corpus: Corpus):
-    assert [f for f in check_corpus(corpus) if not f.ok] == []
+    assert [f for f in check_corpus(corpus)[1] if not f.ok] == []
     twin = make_task("22" * 8, networks=(("resnet-18", 1),))
     twin = replace(twin, workload=corpus.tasks["11" * 8].workload)
     bad = write_corpus(
@@ -227,7 +218,7 @@ def test_check_passes_a_good_corpus_and_names_what_is_wrong(corpus: Corpus):
             *(make_program(f"f{i}", latency=None) for i in range(20)),
         ],
     )
-    failed = {f.name: f.message for f in check_corpus(bad) if not f.ok}
+    failed = {f.name: f.message for f in check_corpus(bad)[1] if not f.ok}
     assert set(failed) == {"no test task in training", "one id a computation", "failed share", "one device"}
     assert "most often build" in failed["failed share"]
     assert "2 of device" in failed["one device"]
@@ -237,6 +228,6 @@ def test_check_finds_a_file_whose_hash_differs(corpus: Corpus):
     meta = json.loads((corpus.path / "corpus.json").read_text())
     meta["files"]["programs.parquet"]["sha256"] = "0" * 64
     (corpus.path / "corpus.json").write_text(json.dumps(meta))
-    finding = check_corpus(Corpus.open(corpus.path))[0]
+    finding = check_corpus(Corpus.open(corpus.path))[1][0]
     assert not finding.ok
     assert "programs.parquet" in finding.message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -142,13 +141,3 @@ def test_a_broken_line_is_counted_and_the_next_one_read(tmp_path: Path, line: st
     assert isinstance(first, Broken)
     assert (first.kind, first.where) == (kind, "log.json:1")
     assert isinstance(second, LogEntry)
-
-
-def test_a_cut_file_gives_what_is_before_the_cut(tmp_path: Path) -> None:
-    file = tmp_path / "log.json.gz"
-    whole = gzip.compress("\n".join(record(costs=[1e-3 * (i + 1)]) for i in range(500)).encode())
-    file.write_bytes(whole[: len(whole) // 2])
-    items = list(read_autotvm(file, ImportContext("box")))
-    assert 0 < sum(isinstance(item, LogEntry) for item in items) < 500
-    assert isinstance(items[-1], Broken)
-    assert items[-1].kind == "not-readable"

@@ -6,6 +6,7 @@ import lzma
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tchub.zoo.corpus.importers.records import LONGEST_LINE, Broken, ImportContext
 from tchub.zoo.corpus.importers.run import read_entries
@@ -15,11 +16,11 @@ from scripts.fuzz.limits import limited
 from scripts.fuzz.seeds import files
 
 
-@pytest.mark.parametrize("framework", ["ansor", "autotvm"])
-def test_a_log_that_unpacks_to_far_more_than_it_is_ends_there(tmp_path: Path, framework: str) -> None:
-    log = tmp_path / "log.json.xz"
+@pytest.mark.parametrize(("framework", "end"), [("ansor", "xz"), ("autotvm", "xz"), ("ansor", "zst")])
+def test_a_log_that_unpacks_to_far_more_than_it_is_ends_there(tmp_path: Path, framework: str, end: str) -> None:
+    log = tmp_path / f"log.json.{end}"
     good = files("ansor")[0]
-    with lzma.open(log, "wb", preset=0) as file:
+    with lzma.open(log, "wb", preset=0) if end == "xz" else pa.output_stream(log, compression="zstd") as file:
         file.write(good)
         for _ in range(20):
             file.write(b"[" * LONGEST_LINE)
@@ -44,11 +45,15 @@ def test_a_file_beside_a_database_that_unpacks_to_more_than_any_has_is_refused(t
         list(read_entries(tmp_path, "metaschedule", ImportContext("v100")))
 
 
-@pytest.mark.parametrize("name", ["tasks.json.xz", "workload_tvmscript.json.xz", "database_workload.json.xz"])
-@pytest.mark.parametrize("content", [b"hello", lzma.compress(b"[1]" * 1000)[:40]], ids=["not packed", "cut short"])
+@pytest.mark.parametrize("name", ["tasks.json.xz", "workload_tvmscript.json.xz", "database_workload.json.zst"])
+@pytest.mark.parametrize(
+    "content",
+    [b"hello", lzma.compress(b"[1]" * 1000)[:40], pa.compress(b"[1]" * 1000, "zstd", asbytes=True)[:15]],
+    ids=["not packed", "cut short", "zstd cut short"],
+)
 def test_a_damaged_file_of_a_database_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     put_database(tmp_path)
-    (tmp_path / name.removesuffix(".xz")).unlink(missing_ok=True)
+    (tmp_path / name.rpartition(".")[0]).unlink(missing_ok=True)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CorpusError, match=f"{name} cannot be read"):
         list(read_entries(tmp_path, "metaschedule", ImportContext("v100")))

@@ -21,10 +21,8 @@ from tchub.zoo.corpus import (
     merge_corpora,
     merge_corpus,
     write_corpus,
-    writer,
 )
 from tchub.zoo.corpus.canonical import trace_key
-from tchub.zoo.files import StorageError
 from tvm import te
 
 NETWORKS = ("resnet-18", "bert-tiny")
@@ -64,17 +62,6 @@ PROGRAMS = st.lists(
     max_size=12,
     unique_by=lambda p: (p.task_id, p.key),
 )
-
-
-@settings(max_examples=8, deadline=None)
-@given(PROGRAMS, st.integers(1, 4))
-def test_shards_merge_to_what_was_never_cut(programs: list[Program], count: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        parts = [[p for p in programs if int(p.task_id, 16) % count == i] for i in range(count)]
-        shards = [write(folder / f"shard-{i}", part) for i, part in enumerate(parts) if part]
-        whole = write(folder / "whole", programs)
-        assert content(merge_corpora(folder / "merged", shards).corpus.path) == content(whole)
 
 
 @settings(max_examples=8, deadline=None)
@@ -164,23 +151,12 @@ def test_what_does_not_mix_is_refused(tmp_path: Path, other: dict[str, object]) 
     assert not (tmp_path / "both").exists()
 
 
-def test_a_newer_format_and_a_damaged_input_are_errors_and_leave_the_whole_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+def test_a_newer_format_and_a_damaged_input_are_errors_and_leave_the_whole_alone(tmp_path: Path) -> None:
     one, two = write(tmp_path / "one", [program(0, "a")]), write(tmp_path / "two", [program(0, "b")])
     whole = merge_corpora(tmp_path / "both", [one]).corpus.path
     files = {file.name: file.read_bytes() for file in whole.iterdir()}
-    with monkeypatch.context() as patch:
-        patch.setattr(writer, "_facts_of", full)
-        with pytest.raises(StorageError, match="No space left"):
-            merge_corpora(whole, [two])
-    (two / "corpus.json").write_text(json.dumps(Corpus.open(two).meta | {"format": 99}))
-    with pytest.raises(CorpusError):
-        merge_corpora(whole, [one, two])
-    (two / "corpus.json").write_text("{")
-    with pytest.raises(CorpusError):
-        merge_corpora(whole, [two])
+    for text in (json.dumps(Corpus.open(two).meta | {"format": 99}), "{"):
+        (two / "corpus.json").write_text(text)
+        with pytest.raises(CorpusError):
+            merge_corpora(whole, [one, two])
     assert {file.name: file.read_bytes() for file in whole.iterdir()} == files

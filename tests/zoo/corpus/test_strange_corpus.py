@@ -55,7 +55,7 @@ def test_any_other_value_out_of_range_is_refused(tmp_path: Path, name: str, colu
 
 @pytest.mark.parametrize("trace", ["", "{", "[[], 3]", "[" * 10_000, '[[["Teleport", [], [], []]], []]', "null"])
 def test_check_reads_every_trace(tmp_path: Path, trace: str):
-    found = {f.name: f for f in check_corpus(Corpus.open(altered(tmp_path / "c", PROGRAMS_FILE, "trace", trace)))}
+    found = {f.name: f for f in check_corpus(Corpus.open(altered(tmp_path / "c", PROGRAMS_FILE, "trace", trace)))[1]}
     assert not found["readable programs"].ok
     assert "5 cannot be read: k0 of task 00" in found["readable programs"].message
 

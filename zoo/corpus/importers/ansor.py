@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import pairwise
 from math import nan, prod
 from pathlib import Path
@@ -85,7 +85,7 @@ def read_ansor(path: str | Path, context: ImportContext) -> Iterator[LogEntry | 
             raise Broken("unknown-step" if error.unknown else "bad-steps", error.message) from None
         trace = json.dumps(state.steps, separators=(",", ":"))
         key = hashlib.sha256(trace.encode()).hexdigest()[:16]
-        columns |= {"key": key, "trace": trace, "primitives": primitives, "target": _json_text(recorded.target)}
+        columns |= {"key": key, "trace": trace, "primitives": primitives, "target": json.dumps(recorded.target)}
         return LogEntry(task, context.program("ansor", task, where, **columns))
 
     for file in find_logs(Path(path)):
@@ -99,11 +99,6 @@ def _make_task(key: str, facts: TaskFacts) -> Task:
     workload = read_workload(parsed)
     task_id = hashlib.sha256(f"{workload.text}|{workload.detail}".encode()).hexdigest()[:16]
     return facts.task(task_id, key, workload.text, workload.name, workload.op, workload.flops)
-
-
-@lru_cache(1024)
-def _json_text(target: str) -> str:
-    return json.dumps(target)
 
 
 # Workload keys -------------------------------------------------------------------------------------------

@@ -10,14 +10,14 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ...primitives import AUTOTVM_TEMPLATES, TraceFormatError, from_autotvm
-from ...primitives.problem import Conv, Matmul, Problem, problem
+from ...primitives.problem import Matmul, Problem, problem
 from .. import computation
 from ..schema import Task
 from .records import (
@@ -128,20 +128,29 @@ def _make_task(workload: str, template: str, args: Sequence[Any], facts: TaskFac
 
 
 def _unpadded_tasks(file: Path) -> frozenset[str]:
-    """Return the tasks whose arguments say `SAME` but whose knobs divide the output without padding alone.
+    """Return the tasks whose arguments say `SAME` but whose knobs fit the output without padding alone.
 
     Some operators ignore the padding that they are given. One record seldom proves it, hence a pass over the log.
     """
-    padded_fails: set[str] = set()
-    plain_fails: set[str] = set()
+    only: tuple[set[str], set[str]] = set(), set()  # tasks with a record that fits without padding alone; with it alone
+    with suppress(*PACKED_ERRORS), open_lines(file) as lines:  # the pass that follows reports it
+        for line in lines:
+            if '"SAME"' in line and "winograd" not in line:
+                with suppress(Broken, *MISSHAPEN):
+                    record = decode(line, _Record)
+                    template, args, entity = record.input.template, record.input.args, record.config.entity
+                    plain, padded = (_fits(template, each, entity) for each in (_without_padding(args), args))
+                    if plain != padded:
+                        only[padded].add(canonical([template, args]))
+    return frozenset(only[False] - only[True])
+
+
+def _fits(template: str, args: list[Any], entity: list[Any]) -> bool:
     try:
-        with open_lines(file) as lines:
-            for line in lines:
-                if '"SAME"' in line:
-                    _judge(line, padded_fails, plain_fails)
-    except PACKED_ERRORS:  # the pass that follows reports it
-        return frozenset()
-    return frozenset(padded_fails - plain_fails)
+        from_autotvm(template, args, entity)
+    except TraceFormatError:
+        return False
+    return True
 
 
 def _without_padding(args: Sequence[Any]) -> list[Any]:
@@ -165,28 +174,3 @@ def _identity(task: Problem | None, workload: str) -> tuple[str, str, str, str]:
     prefix = "depthwise_conv2d" if task.depthwise else "conv2d"
     sizes = f"n{task.n}c{task.c}h{task.h}w{task.w}-o{task.k}k{kh}x{kw}-s{sh}x{sw}"
     return op, text, detail, f"{prefix}-{sizes}-{detail}"
-
-
-def _judge(line: str, padded_fails: set[str], plain_fails: set[str]) -> None:
-    """Note for a record's task whether its tiles of rows and columns fail to divide the output."""
-    try:
-        record = json.loads(line)
-        template, args = record["input"][1:3]
-        tiles = {name: value for name, kind, value in record["config"]["entity"] if kind == "sp"}
-        rows, columns = (math.prod(tiles[name][1:]) for name in ("tile_y", "tile_x"))
-        workload = canonical([template, args])
-        for fails, (height, width) in zip((padded_fails, plain_fails), _outputs(workload), strict=True):
-            if rows and columns and (height % rows or width % columns):
-                fails.add(workload)
-    except (*MISSHAPEN, TraceFormatError):
-        return  # no such record, or a broken one that the pass that follows reports
-
-
-@lru_cache(4096)
-def _outputs(workload: str) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return height and width of the output with the padding of the arguments, and without padding."""
-    template, args = json.loads(workload)
-    padded, plain = problem(template, args), problem(template, _without_padding(args))
-    if not isinstance(padded, Conv) or not isinstance(plain, Conv) or "winograd" in template:
-        raise ValueError(f"{template} has no tiles of output rows")
-    return padded.out, plain.out

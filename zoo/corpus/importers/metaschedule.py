@@ -1,10 +1,13 @@
-"""MetaSchedule databases, of today's TVM and of older ones -> entries.
+"""MetaSchedule databases, of today's TVM and of older ones, and logs of measured traces -> entries.
 
-A database is a folder with `database_workload.json` (a line a workload: [structural hash, module]) and
-`database_tuning_record.json` (a line a record: [workload index, [trace, seconds, target, arguments]]), packed
-or not. Modules of older TVM cannot be loaded; a `workload_tvmscript.json` beside them (a list of TVMScript
-texts, in the order of the workloads) stands in. So does `tasks.json` (a list of `workload`, `task_name`, `op`,
-`flops`) for what the module would tell. Without both a task is known by its arguments alone.
+A database is `database_tuning_record.json` (a line a record: [workload index, [trace, seconds, target, arguments]])
+with `database_workload.json` beside it (a line a workload: [structural hash, module]), packed or not. Modules of older
+TVM cannot be loaded; a `workload_tvmscript.json` beside them (a list of TVMScript texts, in the order of the workloads)
+stands in. So does `tasks.json` (a list of `workload`, `task_name`, `op`, `flops`) for what the module would tell.
+Without both, or without the workloads, a task is known by a hash, which is its name.
+
+Other logs have a line a program: `{"trace": ..., "target": ..., "latency": seconds}`, or these three as a list. `task`
+may name the task; else it is known by what a trace shows of it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +25,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ...features.columns import OPS
 from ...primitives import TraceFormatError, from_trace_json
 from ...primitives.instructions import RENAMED
 from .. import computation
@@ -29,7 +32,6 @@ from ..canonical import before_postproc, trace_key
 from ..schema import CorpusError, Task
 from ..tir import computation_of_module, operator_class
 from .records import (
-    DATABASE,
     MISSHAPEN,
     PACKED_ERRORS,
     Broken,
@@ -37,6 +39,7 @@ from .records import (
     LogEntry,
     TaskFacts,
     decode,
+    find_logs,
     find_packed,
     latencies,
     open_lines,
@@ -52,18 +55,34 @@ SCRIPTS, TASKS = "workload_tvmscript.json", "tasks.json"
 # Seconds that TVM writes for a program that could not be built or run.
 _SENTINEL = 1e9
 _LARGEST = 64 << 20  # characters of each file beside the database; the script of a fused operator has 20,000
+_TILES = "SamplePerfectTile"
+
+_Trace = tuple[list[Any], list[Any]]
 
 
 class _Run(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    trace: tuple[list[Any], list[Any]]
+    trace: _Trace
     seconds: list[Any] | None
-    target: Any
+    target: dict[str, Any] | str
     arguments: list[Any]
 
 
 class _Record(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     workload: int
     run: _Run
+
+
+class _MeasuredTrace(msgspec.Struct):
+    """A line of a log that is no database; `latency` in seconds, several for repeats, null where it failed."""
+
+    trace: _Trace
+    target: dict[str, Any] | str
+    latency: float | list[Any] | None
+    task: str | None = None
+
+
+class _ListedTrace(_MeasuredTrace, array_like=True, forbid_unknown_fields=True):
+    pass
 
 
 class _TaskRow(msgspec.Struct):
@@ -76,38 +95,40 @@ class _TaskRow(msgspec.Struct):
 
 
 def read_metaschedule(path: str | Path, context: ImportContext) -> Iterator[LogEntry | Broken]:
-    """Read a database folder; `context.facts` is by structural hash, the text that leads a workload's line.
+    """Read a log, or every log and database below a folder.
 
-    Broken records have the kinds `not-json`, `wrong-shape`, `unknown-workload`, `unknown-instruction`,
-    `bad-trace`, `bad-result` and, for the rest of a damaged file, `not-readable`. A program without a time is a
-    failed one (`invalid`): the database does not say why.
+    `context.facts` is by structural hash, the text that leads a workload's line, or by the `task` of a line. Broken
+    records have the kinds `not-json`, `wrong-shape`, `unknown-workload`, `unknown-instruction`, `bad-trace`,
+    `bad-result` and, for the rest of a damaged file, `not-readable`. A program without a time is a failed one
+    (`invalid`): the log does not say why.
 
     Raises:
-        CorpusError: the folder is no database.
+        CorpusError: there is no such file, or no log below the folder.
     """
-    folder = Path(path)
-    records, workloads = (find_packed(folder, name) for name in DATABASE)
-    if workloads is None or records is None:
-        raise CorpusError(
-            f"{folder} is no MetaSchedule database",
-            remedy=f"name a folder with {' and '.join(DATABASE)}",
-            path=str(folder),
-        )
-    tasks = DatabaseTasks(folder, workloads, context)
-    yield from read_records(records, partial(_read, tasks=tasks, context=context))
+    files = find_logs(Path(path))
+    for file in files:
+        # Without workloads nothing tells the tasks of two databases apart but where they are.
+        tasks = _LogTasks(file, str(file.relative_to(path)) if len(files) > 1 else "", context)
+        yield from read_records(file, partial(_read, tasks=tasks, context=context))
 
 
-def _read(line: str, where: str, tasks: DatabaseTasks, context: ImportContext) -> LogEntry:
-    record = decode(line, _Record)
-    run, trace = record.run, modern_trace(record.run.trace)
-    task = tasks.get(record.workload, run.arguments)
+def _read(line: str, where: str, tasks: _LogTasks, context: ImportContext) -> LogEntry:
+    if re.match(r"\s*\[\s*[-\d]", line):
+        record = decode(line, _Record)
+        run, costs = record.run, record.run.seconds
+        find_task = partial(tasks.of_database, record.workload, record.run.arguments)
+    else:
+        run = decode(line, _MeasuredTrace if line.lstrip().startswith("{") else _ListedTrace)
+        costs = [run.latency] if isinstance(run.latency, float) else run.latency
+        find_task = partial(tasks.of_trace, run)
     # A record that was never measured has no times.
-    seconds = latencies(run.seconds, _SENTINEL) if run.seconds else ()
+    seconds, trace = latencies(costs, _SENTINEL) if costs else (), modern_trace(run.trace)
     try:
         # Cut first: what the postprocessors derive differs from program to program, what is before it hardly does.
         primitives = from_trace_json(before_postproc(trace)).to_json()
     except TraceFormatError as error:
         raise Broken("unknown-instruction" if error.unknown else "bad-trace", error.message) from None
+    task = find_task()
     program = context.program(
         "metaschedule",
         task,
@@ -118,7 +139,7 @@ def _read(line: str, where: str, tasks: DatabaseTasks, context: ImportContext) -
         latencies=seconds,
         latency=median(seconds) if seconds else math.nan,
         error=None if seconds else "invalid",
-        error_message=None if seconds else "the build or the run failed; the database does not say which",
+        error_message=None if seconds else "the build or the run failed; the log does not say which",
         target=json.dumps(run.target, sort_keys=True),
     )
     return LogEntry(task, program)
@@ -136,34 +157,45 @@ def _modern(name: str, inputs: list[Any], attributes: list[Any], outputs: list[A
     return [RENAMED.get(name, name), inputs, attributes, outputs]
 
 
-class DatabaseTasks:
-    """The tasks of a database by workload index, each made when it is first asked for.
+class _LogTasks:
+    """The tasks of a log, each made when it is first asked for.
 
     Args:
-        folder: the database; files beside it are looked for here.
-        file: its workloads.
-        context: with the facts by structural hash.
+        file: the log; files beside it are looked for in its folder.
+        name: of the log, where there are several.
+        context: with the facts by structural hash or name.
     """
 
-    def __init__(self, folder: Path, file: Path, context: ImportContext) -> None:
-        try:
-            with open_lines(file) as lines:
-                self._lines = [line for line in lines if line.strip()]
-        except PACKED_ERRORS as error:
-            raise _unreadable(file, error) from error
-        self._scripts = _beside(folder, SCRIPTS, list[str])
-        rows: list[_TaskRow] = _beside(folder, TASKS, list[_TaskRow])
+    def __init__(self, file: Path, name: str, context: ImportContext) -> None:
+        self._name, self._facts = name, context.facts
+        self._lines: list[str] | None = None
+        packed = find_packed(file.parent, file.name.partition(".")[0].replace("tuning_record", "workload") + ".json")
+        if packed and "tuning_record" in file.name:
+            try:
+                with open_lines(packed) as lines:
+                    self._lines = [line for line in lines if line.strip()]
+            except PACKED_ERRORS as error:
+                raise _unreadable(packed, error) from error
+        self._scripts = _beside(file.parent, SCRIPTS, list[str])
+        rows: list[_TaskRow] = _beside(file.parent, TASKS, list[_TaskRow])
         self._named = {row.workload: TaskFacts(row.task_name, row.op, row.flops) for row in rows}
-        self._facts = context.facts
-        self._tasks: dict[int, Task] = {}
+        self._tasks: dict[int | str, Task] = {}
 
-    def get(self, index: int, arguments: list[Any]) -> Task:
-        """Return the task of a record with these arguments.
+    def of_trace(self, run: _MeasuredTrace) -> Task:
+        """Return the task of a measured trace."""
+        name = run.task or _shown(run.trace)
+        if name not in self._tasks:
+            facts = self._facts.get(name, TaskFacts(run.task))
+            self._tasks[name] = _hashed(name, name, facts)
+        return self._tasks[name]
+
+    def of_database(self, index: int, arguments: list[Any]) -> Task:
+        """Return the task of a database's record with these arguments.
 
         Raises:
             Broken: there is no such workload, or it cannot be read.
         """
-        if not 0 <= index < len(self._lines):
+        if self._lines is not None and not 0 <= index < len(self._lines):
             raise Broken("unknown-workload", f"there is no workload {index}")
         if index not in self._tasks:
             try:
@@ -173,25 +205,21 @@ class DatabaseTasks:
         return self._tasks[index]
 
     def _make(self, index: int, arguments: list[Any]) -> Task:
-        structure, packed = json.loads(self._lines[index])
+        mod, structure = None, f"{self._name}:{index}"
+        if self._lines is not None:
+            structure, packed = json.loads(self._lines[index])
+            mod = self._module(index, packed)
         facts = self._facts.get(str(structure)) or self._named.get(index, TaskFacts())
-        name = facts.name or f"workload-{index}"
-        mod = self._module(index, packed)
         if mod is None:
             shown = json.dumps(arguments, separators=(",", ":"))
-            text = computation.unknown(hashlib.sha256(shown.encode()).hexdigest()[:16])
-            task_id = hashlib.sha256(f"{text}|{shown}|{name}".encode()).hexdigest()[:16]
-            op = facts.op if facts.op in OPS else "other"
-            return Task(task_id, name, op, facts.flops or 0.0, shown, text, facts.networks)
+            return _hashed(f"{structure} {shown}", shown, facts)
         import tvm
         from tvm_ffi import structural_hash
 
-        text = computation_of_module(mod)
-        task_id = f"{structural_hash(mod) & (2**64 - 1):016x}"
-        workload = str(tvm.ir.save_json(mod))
-        return Task(
-            task_id, name, operator_class(mod, text), facts.flops or _flops(mod), workload, text, facts.networks
-        )
+        text, name = computation_of_module(mod), facts.name or f"workload-{index}"
+        task_id, workload = f"{structural_hash(mod) & (2**64 - 1):016x}", str(tvm.ir.save_json(mod))
+        flops = facts.flops or _flops(mod)
+        return Task(task_id, name, operator_class(mod, text), flops, workload, text, facts.networks)
 
     def _module(self, index: int, packed: str) -> IRModule | None:
         """Return the module, from the database if this TVM can, else from the script beside it."""
@@ -203,6 +231,20 @@ class DatabaseTasks:
         if index >= len(self._scripts):
             return None
         return read_script(self._scripts[index])
+
+
+def _hashed(identity: str, problem: str, facts: TaskFacts) -> Task:
+    """Return a task without a module; those of one problem count as one computation."""
+    task_id, digest = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (identity, problem))
+    return facts.task(task_id, identity, computation.unknown(digest), task_id, "other", 0.0)
+
+
+def _shown(trace: _Trace) -> str:
+    """Return what a trace shows of its task: the blocks that it names, and the extents of the loops that it tiles."""
+    instructions, decisions = before_postproc(trace)
+    blocks = {attributes[0] for kind, _, attributes, _ in instructions if kind in ("GetBlock", "GetSBlock")}
+    extents = sorted(math.prod(map(int, tiles[:16])) for index, tiles in decisions if instructions[index][0] == _TILES)
+    return json.dumps([sorted(blocks), extents])
 
 
 def _beside(folder: Path, name: str, form: Any) -> Any:

@@ -7,9 +7,11 @@ memory grows with the number of tasks, never with the number of programs.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from statistics import median
 from typing import IO, Any, TypeVar, cast
 
 import msgspec
+import pyarrow as pa
 
 from ...features.columns import OPS
 from ..schema import FRAMEWORKS, LONGEST, CorpusError, Program, Task
@@ -38,7 +41,12 @@ ERRORS: Mapping[int, tuple[str, str]] = {
 MISSHAPEN = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
 """Errors of Python where a value of a log is of another form than every record that the tools themselves write."""
 
-_OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
+
+def _open_zstandard(file: Path, _mode: str, **how: Any) -> IO[str]:
+    return io.TextIOWrapper(pa.input_stream(file, compression="zstd"), **how)  # type: ignore[arg-type]
+
+
+_OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".zst": _open_zstandard}
 PACKED_ERRORS = (OSError, EOFError, lzma.LZMAError)
 SUFFIXES = tuple(end + packed for packed in ("", *_OPENERS) for end in (".json", ".jsonl", ".log"))
 """Endings of the names of logs."""
@@ -48,9 +56,11 @@ LONGEST_LINE = 16 << 20
 _LEAST, _RATIO = 64 << 20, 1000
 DATABASE = "database_tuning_record.json", "database_workload.json"
 """The files of a MetaSchedule database: records, and the workloads that they name."""
+_BESIDE = re.compile(r"(tasks|splits|workload_tvmscript|.*_workload)\.json")  # files that say more about a log
 _LOOK = 20  # lines to look at before a file is nobody's
-# A line of a framework's log is an object with these keys.
-_KEYS = {"ansor": {"i", "r"}, "autotvm": {"input", "config", "result"}}
+# A line of a framework's log is an object with these keys, or for MetaSchedule a list: [workload, [trace, ...]] of a
+# database, [trace, target, latency] of others.
+_KEYS = {"ansor": {"i", "r"}, "autotvm": {"input", "config", "result"}, "metaschedule": {"trace", "target", "latency"}}
 _Form = TypeVar("_Form")
 
 
@@ -216,7 +226,7 @@ def latencies(costs: Any, sentinel: float) -> tuple[float, ...]:
 
 
 def open_text(file: Path) -> IO[str]:
-    """Open a text file, unpacking `.xz` and `.gz`; bytes that are no UTF-8 become replacement characters."""
+    """Open a text file, unpacking `.xz`, `.gz` and `.zst`; bytes that are no UTF-8 become replacement characters."""
     return cast("IO[str]", _OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8", errors="replace"))
 
 
@@ -250,7 +260,9 @@ def find_logs(path: Path) -> list[Path]:
     Raises:
         CorpusError: there is no such file, or no log below the folder.
     """
-    files = [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file() and f.name.endswith(SUFFIXES)]
+    files = [path]
+    if not path.is_file():
+        files = [f for f in path.rglob("*") if f.name.endswith(SUFFIXES) and not _BESIDE.match(f.name) and f.is_file()]
     if not files:
         raise CorpusError(
             f"there is no log at {path}",
@@ -266,18 +278,17 @@ def sniff_framework(source: Path | str) -> str:
     Raises:
         CorpusError: there is no log, or none of `FRAMEWORKS` writes such lines.
     """
-    path = Path(source)
-    if path.is_dir() and find_packed(path, DATABASE[0]):
-        return "metaschedule"
-    for file in find_logs(path):
+    for file in find_logs(Path(source)):
         with suppress(*PACKED_ERRORS), open_lines(file) as lines:
             for line in islice(lines, _LOOK):
                 with suppress(Broken):
-                    record = decode(line, dict[str, Any])
-                    if names := [name for name, keys in _KEYS.items() if keys <= record.keys()]:
-                        return names[0]
+                    match decode(line, object):
+                        case [int(), [_, _, _, _]] | [[_, _], _, _]:
+                            return "metaschedule"
+                        case dict() as record if names := [n for n, keys in _KEYS.items() if keys <= record.keys()]:
+                            return names[0]
     raise CorpusError(
         f"{source} is no tuning log of {', '.join(FRAMEWORKS)}",
-        remedy=f"name a log file, a folder of logs, or a folder with {' and '.join(DATABASE)}; or say --framework",
+        remedy=f"name a log file, a folder of logs, or a folder with {DATABASE[0]}; or say --framework",
         path=str(source),
     )

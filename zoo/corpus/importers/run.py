@@ -51,8 +51,8 @@ class _TaskEntry(msgspec.Struct):
 class _Protocol(msgspec.Struct):
     """A protocol of a split file: names of tasks."""
 
-    train: list[str]
     test: list[str]
+    train: list[str] | None = None
     val: list[str] | None = None
 
 
@@ -64,11 +64,11 @@ class ImportReport:
         path, framework: of the corpus.
         valid, failed: programs taken, by task id.
         names: task id -> name.
-        errors: failed programs by kind, also those of tasks that are too small.
+        errors: failed programs by kind.
         duplicates: programs left out because the same one is there (see `CorpusWriter`).
         broken: records that could not be read, by kind.
         examples: kind of broken record -> where the first ones are, and what is wrong.
-        too_small: tasks left out because they have too few valid programs.
+        too_small: tasks left out because they have too few valid programs; left_out: records of these tasks.
         without_task: names of the protocol that no task of the log has.
     """
 
@@ -82,12 +82,14 @@ class ImportReport:
     broken: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     too_small: list[str] = field(default_factory=list)
+    left_out: int = 0
     without_task: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form, with the totals."""
+        """Return the JSON form, with the totals; `records` are the programs and all that was left out."""
         totals = {"tasks": len(self.names), "programs": self.valid.total() + self.failed.total()}
         totals |= {"valid_programs": self.valid.total(), "failed_programs": self.failed.total()}
+        totals["records"] = totals["programs"] + self.duplicates + self.left_out + self.broken.total()
         rows = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return totals | {name: dict(row) if isinstance(row, Counter) else row for name, row in rows.items()}
 
@@ -186,17 +188,17 @@ def _choose(writer: CorpusWriter, report: ImportReport, min_programs: int) -> No
     """Count the programs that are kept, and leave out the tasks that have too few."""
     counts = writer.count()
     for task_id, task in list(writer.tasks.items()):
-        programs = counts[task_id]
-        report.duplicates += programs.duplicates
-        report.errors += programs.failed
-        if programs.valid < min_programs:
+        failed, added = counts[task_id], writer.added[task_id]
+        valid = failed.pop(None, 0)
+        if valid < min_programs:
             writer.discard(task_id)
             report.too_small.append(task.name)
-        else:
-            report.names[task_id] = task.name
-            report.valid[task_id] = programs.valid
-            if programs.failed:
-                report.failed[task_id] = programs.failed.total()
+            report.left_out += added
+            continue
+        report.names[task_id], report.valid[task_id] = task.name, valid
+        report.failed[task_id] = failed.total()
+        report.duplicates += added - valid - failed.total()
+        report.errors.update({str(kind): number for kind, number in failed.items()})
 
 
 def _device(name: str) -> Device | None:
@@ -254,7 +256,7 @@ def read_facts(file: Path | str, device: str) -> dict[str, TaskFacts]:
     Raises:
         CorpusError: not such a file, or it does not know the device.
     """
-    tasks = _part(_load(file), device, file)
+    tasks = _part(_load(file, dict[str, Any]), device, file)
     facts: dict[str, TaskFacts] = {}
     for name in tasks:
         facts |= _convert(tasks[name], _TaskEntry, f"{file}: the task {name!r}").facts(name)
@@ -262,15 +264,19 @@ def read_facts(file: Path | str, device: str) -> dict[str, TaskFacts]:
 
 
 def read_protocol(file: Path | str, name: str) -> dict[str, list[str]]:
-    """Read a split file: protocol name -> `train`, `val` (may lack) and `test`, lists of task names.
+    """Read a split file: protocol name -> `test`, `train` and `val` (these two may lack), lists of task names.
+
+    A file with one protocol needs no name; a list alone is that of the test tasks.
 
     Raises:
         CorpusError: not such a file, or no protocol of that name.
     """
-    data = _load(file)
-    protocol = data if {"train", "test"} <= data.keys() else _part(data, name, file)
+    data = _load(file, dict[str, Any] | list[str])
+    if isinstance(data, list):
+        return {"test": data}
+    protocol = data if isinstance(data.get("test"), list) else _part(data, name, file)
     lists = _convert(protocol, _Protocol, f"{file}: the protocol {name!r}")
-    return {part: getattr(lists, part) or [] for part in PARTS}
+    return {part: names for part in PARTS if (names := getattr(lists, part)) is not None}
 
 
 def resolve_protocol(
@@ -278,7 +284,8 @@ def resolve_protocol(
 ) -> tuple[TaskNames, list[str]]:
     """Return a protocol's task names as task ids, by part, and the names that no task has.
 
-    Two names of one task, which stand for two spellings of its workload, are one id.
+    Two names of one task, which stand for two spellings of its workload, are one id. Without training tasks, all tasks
+    of no other part are.
 
     Args:
         names: the protocol.
@@ -301,6 +308,8 @@ def resolve_protocol(
         raise CorpusError(
             f"the protocol has the task {parts.most_common(1)[0][0]} in two parts", remedy="correct the split file"
         )
+    if "train" not in names:
+        split["train"] = sorted(known.keys() - parts.keys())
     missing = sorted({name for part in PARTS for name in names.get(part, ())} - ids.keys())
     if missing and not parts:
         raise CorpusError(
@@ -310,9 +319,9 @@ def resolve_protocol(
     return split, missing
 
 
-def _load(file: Path | str) -> dict[str, Any]:
+def _load(file: Path | str, form: Any) -> Any:
     try:
-        return msgspec.json.decode(Path(file).read_bytes(), type=dict[str, Any])
+        return msgspec.json.decode(Path(file).read_bytes(), type=form)
     except (OSError, ValueError, RecursionError) as error:
         remedy = "name a JSON file of the form {name: {...}}"
         raise CorpusError(f"{file} cannot be read: {error}", remedy=remedy, path=str(file)) from error

@@ -88,8 +88,5 @@ def _check_attribute(node: ast.Attribute) -> None:
 
 
 def _is_repeatable(node: ast.expr) -> bool:
-    return isinstance(node, ast.List | ast.Tuple) or (isinstance(node, ast.Constant) and not _is_number(node.value))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
+    number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+    return isinstance(node, ast.List | ast.Tuple | ast.Constant) and not number
