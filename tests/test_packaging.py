@@ -180,16 +180,6 @@ def test_quickstart_installs_once_then_runs_the_command_from_any_folder(clone: P
     )
 
 
-def test_the_test_tools_are_installed_beside_and_serve_the_quickstart_too(clone: Path) -> None:
-    assert quickstart(clone, "tests/zoo", script="test").returncode == 0
-    quickstart(clone)
-    quickstart(clone, "-k", "a b", script="test")
-    calls = (clone / "calls").read_text().splitlines()
-    assert [call.rpartition("/")[2] for call in calls if " install " in call] == ["a clone[test]"]
-    assert "python -m pytest -q -n 2 --dist worksteal tests/zoo" in calls
-    assert "python -m pytest -q -n 2 --dist worksteal -k a b" in calls
-
-
 @pytest.mark.parametrize(
     ("architecture", "programs", "marks"),
     [

@@ -17,7 +17,6 @@ from card_kit import (
     T4_CONFIG,
     T4_METRICS,
     changed,
-    corpus,
     spoiled,
     subsets,
     without,
@@ -95,15 +94,6 @@ def test_the_devices_of_a_knowledge_base_have_gate_column_and_loss():
     assert "**A knowledge base.** It has learnt 2 GPUs" in opening(text)
     assert "tchub distill tilenet-kb-gpu --corpus DIR --out with-mine" in text
     assert "\n## Device\n" not in text
-
-
-def test_the_corpora_decide_whether_the_device_was_measured_where_the_lineage_does_not():
-    silent = {"weights_licence": "Apache-2.0"}
-    assert "Measured on the device itself" in opening(render_card(T4_CONFIG | {"lineage": silent}, T4_METRICS))
-    judged_only = changed(T4_CONFIG, training={"corpus": corpus("t4", "t4", 0)}) | {"lineage": silent}
-    text = render_card(judged_only, T4_METRICS)
-    assert "Transferred, not measured" in opening(text)
-    assert rows(text, "t4")[0][3] == "judged by only"
 
 
 def test_a_transferred_checkpoint_names_the_device_that_was_measured_or_stands_in():

@@ -74,11 +74,6 @@ def test_channels_last_leaves_three_convolutions_with_all_that_follows_them_fuse
     assert sum(task.op == "elementwise" for task in after) <= 2  # the input's transposition, a reshape
 
 
-def test_no_function_of_libm_is_left(network) -> None:
-    assert "erf(" in prepare(_import(network), "as-imported").script()
-    assert "T.erf(" not in prepare(_import(network), "channels-last").script()
-
-
 @pytest.mark.parametrize(("name", "exact"), [("erf", special.erf), ("exp", np.exp), ("tanh", np.tanh)])
 def test_the_polynomials_have_the_accuracy_of_float32(name: str, exact) -> None:
     x = te.placeholder((4096,), "float32", name="x")

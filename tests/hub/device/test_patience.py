@@ -139,7 +139,3 @@ def test_the_work_of_others_is_told_once(monkeypatch: pytest.MonkeyPatch) -> Non
     seen = [_Spent(t, 2.0 * t, {1: 0.4 * t}) for t in (0.0, 10.0, 20.0)]
     (note,) = notes_of(monkeypatch, *seen)
     assert "other processes take 80% of its cores" in note
-
-
-def test_its_own_workers_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert notes_of(monkeypatch, _Spent(0.0, 0.0, {1: 5.0}), _Spent(10.0, 20.0, {1: 14.0, 7: 9.0})) == []

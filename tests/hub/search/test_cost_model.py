@@ -17,8 +17,10 @@ from tchub.hub.records.store import RunStateError
 from tchub.hub.search.candidate_features import trace_features
 from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash
 from tchub.hub.search.errors import TuningError
+from tchub.hub.search.models import choose_model
 from tchub.hub.search.online import OnlineSettings
-from tchub.zoo.features import SCHEMAS
+from tchub.zoo.devices import get_device
+from tchub.zoo.features import SCHEMAS, DeviceKindError
 from tchub.zoo.primitives import from_trace
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
@@ -157,3 +159,13 @@ def test_scores_that_are_no_numbers_are_an_error(measure_candidates: list[Any]) 
         next(broken.model.parameters()).fill_(float("nan"))
     with pytest.raises(TuningError):
         PretrainedScorer(broken).predict("t", broken.features([from_trace(c.sch.trace) for c in measure_candidates]))
+
+
+def test_an_unknown_way_to_learn_is_refused() -> None:
+    with pytest.raises(ValueError, match="few-shot"):
+        choose_model("tcl-epyc", update="often")
+
+
+def test_a_checkpoint_of_gpus_tunes_no_programs_of_a_cpu() -> None:
+    with pytest.raises(DeviceKindError, match="reads tcl-gpu, but the programs are for"):
+        choose_model("tcl-k80", runs_on=get_device("epyc"))

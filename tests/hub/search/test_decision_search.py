@@ -16,7 +16,7 @@ from tchub.hub.device.measurement import Measurement
 from tchub.hub.records.store import MeasuredProgram
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.decision_search import DecisionSearch, DecisionSettings
-from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot, divisors, factorise
+from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
 from tchub.hub.search.design_space import DesignSpace
 from tchub.hub.search.engines import SearchSettings, TaskSearch, open_engine
 from tchub.hub.search.errors import InterruptedRunError, TuningError
@@ -70,12 +70,6 @@ def keys(search: DecisionSearch, candidates: list[Any]) -> list[Any]:
 
 def results(latencies: list[float]) -> list[Any]:
     return [ms.runner.RunnerResult([x], None) if x < inf else ms.runner.RunnerResult(None, "x") for x in latencies]
-
-
-@given(EXTENTS)
-def test_primes_and_divisors(number: int) -> None:
-    assert prod(prime**exponent for prime, exponent in factorise(number)) == number
-    assert divisors(number) == tuple(d for d in range(1, number + 1) if number % d == 0)
 
 
 @given(EXTENTS, st.integers(1, 5), st.sampled_from([0, 16, 64]), st.integers(0, 99))

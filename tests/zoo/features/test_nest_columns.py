@@ -15,7 +15,7 @@ from tchub.zoo.features import get_schema, nest_columns
 from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS, NestEncoder
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps, from_autotvm, from_trace_json
 from test_ansor import gpu_matmul
-from test_one_language import CONV, DENSE, FRAMEWORKS, ansor, knob, metaschedule
+from test_one_language import CONV, DENSE, ansor, knob, metaschedule
 from trace_samples import matmul_trace, thread_trace
 
 Tile = tuple[int, ...]
@@ -91,20 +91,6 @@ def test_a_convolution_by_hand() -> None:
     assert close(row["totals"], 2, 2**1.0, 2 * 2 * 2, 16 * 4 * 8, 4 * 3, 1)
     # The filters' slot as an operand: T = 512 products of a step read T / 16 numbers of one and 16 of the other.
     assert row["reuse"][1] == pytest.approx(-log2(1 / 16 + 16 / 512), abs=1e-5)
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_matrix_product_by_hand(framework: str) -> None:
-    """64 x 64 x 128, tiled 4 2 4 2 and 2 2 4 4 and 8 4 4."""
-    row = columns(DENSE[framework])
-    assert close(row["levels"], 8, 4, 16, 8, 1, 8, 4, 4)
-    warps, used, *_ = row["totals"]
-    assert (warps, used) == (0, 0.5)  # 16 threads: half a warp
-    assert close(row["aligned"], 1, 1, 4, 4, 1, 1, 2, 4)
-    read = row["footprint"]
-    assert close(read[:3], 16 * 16, 32 * 16, 48 * 16)
-    assert close(read[3:6], 4 * 4, 8 * 4, 12 * 4)
-    assert read[13:].tolist() == [1, 0, 0]
 
 
 # That it does not matter who tells a program, nor with which others

@@ -95,7 +95,7 @@ def test_a_newer_format_is_refused_whatever_else_it_says(saved):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "[" * 100_000, '{"format": 0}', '{"format": true}', '{"format": "1"}', '{"format": 1}', "\xff"],
+    ["", "[]", '{"format": true}', '{"format": 1}', "\xff"],
 )
 def test_a_config_that_is_none(saved, text):
     (saved / "config.json").write_bytes(text.encode("latin1"))

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.primitives import (
-    Primitive,
     PrimitiveSequence,
     TraceFormatError,
     from_ansor_steps,
@@ -154,9 +153,3 @@ def test_damage_raises_nothing_but_format_errors(data: st.DataObject) -> None:
     except TraceFormatError:
         return
     assert PrimitiveSequence.from_json(sequence.to_json()) == sequence
-
-
-def test_equal_primitives_are_one_object() -> None:
-    first, second = (from_ansor_steps(gpu_matmul()).primitives for _ in range(2))
-    assert all(a is b for a, b in zip(first, second, strict=True))
-    assert isinstance(first[0], Primitive)
