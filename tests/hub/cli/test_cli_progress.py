@@ -158,33 +158,6 @@ def test_the_time_left_of_recorded_runs_is_right_within_a_factor_of_two(name: st
     assert first[0] <= 17, "it is told once two rounds are measured"
 
 
-def simulated(trial_seconds: float, *, busy: float = 1.0, sessions: tuple[str, ...] = ("tuned",)) -> dict[str, Any]:
-    """A run of 10 tasks with rounds of 4, whose machine is slower by `busy` from the middle on."""
-    events: list[list[Any]] = [[0.0, "stage"]]
-    now = 20.0
-    for label in sessions:
-        events += [[now, "stage"], [now + 1, 0, "search", 0, label], [now + 2, 0, "measure", 0, label]]
-        now += 10  # the untuned programs
-        done = visited = 0
-        while done < 80:
-            slower = busy if done >= 40 else 1.0
-            count = 1 if visited < 10 else min(4, 80 - done)
-            events.append([now, done, "search", visited, label])
-            now += slower * trial_seconds
-            events.append([now, done, "measure", visited, label])
-            for _ in range(count):
-                now += slower * trial_seconds
-                done += 1
-                events.append([now, done, "measure", visited, label])
-            visited = min(10, visited + 1)
-    events += [[now, "stage"], [now + 4, "stage"], [now + 12, "end"]]
-    return {"trials": 80, "tasks": 10, "batch": 4, "events": events}
-
-
-def test_before_the_first_programs_nothing_is_said() -> None:
-    assert [left for _, event, left in replay(simulated(1.0)) if event == ["stage"] or event[0] == 0][:4] == [None] * 4
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(None, "time left unknown"), (1.0, "about 5 s left"), (63.0, "about 65 s left"), (100.0, "about 2 min left")],

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from site_pages import Page
 from tchub.hub.device.measurement import Measurement
 from tchub.hub.records.store import MeasuredProgram
 from tchub.hub.tuning.report import agreement, spearman, write_report
@@ -84,52 +83,23 @@ def test_rank_correlation_lies_between_minus_one_and_one(pairs: list[tuple[float
     assert value is None or -1.000001 <= value <= 1.000001
 
 
-def texts(svg: str) -> str:
-    return " ".join(ElementTree.fromstring(svg).itertext())
-
-
-class _Page(HTMLParser):
-    """Collects tags and visible text, and checks that tags close."""
-
-    VOID = frozenset({"meta", "line", "rect", "path", "circle", "link", "use"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.text = ""
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.links += [str(value) for name, value in attrs if name in ("src", "href")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in self.VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def read(report: dict[str, Any]) -> _Page:
-    page = _Page()
-    page.feed(render(report))
-    assert page.open == []
-    return page
+def text_of(report: dict[str, Any], *folder: str) -> str:
+    """Return the visible text of a page whose tags all close and that loads nothing."""
+    page = Page(render(report, *folder))
+    assert page.links() == []
+    return page.one("body").text
 
 
 def test_the_page_needs_nothing_else_and_says_what_was_found() -> None:
-    page = read(make_report())
-    assert page.links == []
-    assert "1.50x faster than PyTorch (2 ms, PyTorch 3 ms)" in page.text
-    assert "4.00x faster than TVM untuned (2 ms, TVM untuned 8 ms)" in page.text
-    assert "equals the reference" in page.text
-    assert "fused_matmul_<add>" in page.text, "names are escaped, not swallowed"
-    assert "tuned: tcl-epyc+local@1.0.0" in page.text
-    assert "tuned, stock model" in page.text, "both curves are in the legend"
-    assert "tcl-epyc+local@1.0.0 (few-shot)" in page.text
-    assert "search: population_size" in page.text
+    text = text_of(make_report())
+    assert "1.50x faster than PyTorch (2 ms, PyTorch 3 ms)" in text
+    assert "4.00x faster than TVM untuned (2 ms, TVM untuned 8 ms)" in text
+    assert "equals the reference" in text
+    assert "fused_matmul_<add>" in text, "names are escaped, not swallowed"
+    assert "tuned: tcl-epyc+local@1.0.0" in text
+    assert "tuned, stock model" in text, "both curves are in the legend"
+    assert "tcl-epyc+local@1.0.0 (few-shot)" in text
+    assert "search: population_size" in text
 
 
 def test_what_was_gained_is_said_of_each_system_and_a_loss_too() -> None:
@@ -151,11 +121,10 @@ def test_a_gain_on_a_busy_machine_is_said_to_be_doubtful() -> None:
 
 
 def test_the_page_shows_how_to_run_the_network() -> None:
-    page = _Page()
-    page.feed(render(make_report(), "my runs/out"))
-    assert "from tchub import hub\nnet = hub.load_tuned('my runs/out')\ny = net(x)" in page.text
-    assert "tchub run 'my runs/out' --input x.npz" in page.text
-    assert "tchub run --bench 'my runs/out'" in page.text
+    text = text_of(make_report(), "my runs/out")
+    assert "from tchub import hub\nnet = hub.load_tuned('my runs/out')\ny = net(x)" in text
+    assert "tchub run 'my runs/out' --input x.npz" in text
+    assert "tchub run --bench 'my runs/out'" in text
 
 
 def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run() -> None:
@@ -163,21 +132,21 @@ def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run
     for change in ({"status": "interrupted"}, {"device": "rpc:turin"}, {"output_check": {"tuned": wrong}}):
         report = make_report(**change)
         assert not runs_here(report)
-        assert "load_tuned" not in read(report).text
+        assert "load_tuned" not in text_of(report)
     assert runs_here(make_report())
 
 
 def test_a_wrong_output_is_said_on_the_page() -> None:
     report = make_report()
     report["output_check"]["tuned"]["ok"] = False
-    assert "DIFFERS FROM" in read(report).text
+    assert "DIFFERS FROM" in text_of(report)
 
 
 def test_an_interrupted_run_has_a_page_without_latencies() -> None:
     report = make_report(status="interrupted")
     del report["latency"], report["output_check"]
     report["runs"]["tuned"] |= {"curve": [], "programs": [], "sum_of_tasks": None, "sum_of_tasks_untuned": None}
-    assert "Stopped early" in read(report).text
+    assert "Stopped early" in text_of(report)
 
 
 def test_the_json_is_strict(tmp_path: Path) -> None:
