@@ -36,6 +36,14 @@ def project(tmp_path, monkeypatch) -> Path:
     return tmp_path / "project"
 
 
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run commands in this process: a `Shell`."""
+    from cli_kit import Shell
+
+    return Shell(capsys)
+
+
 @pytest.fixture(scope="session")
 def target_dict() -> dict[str, Any]:
     """A target that any x86 or Arm machine can run: LLVM's generic CPU of the host's architecture."""

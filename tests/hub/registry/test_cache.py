@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -32,16 +31,10 @@ def cache(tmp_path, monkeypatch) -> Store:
     return registry.cache
 
 
-def run(capsys, *args: str) -> tuple[int, str, str]:
-    code = main(["cache", *args])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def run_json(capsys, *args: str):
-    code, out, _ = run(capsys, *args, "--json")
+def run_json(run, *args: str):
+    code, result = run.json("cache", *args)
     assert code == 0
-    return json.loads(out)
+    return result
 
 
 def stored(cache: Store) -> list[str]:
@@ -54,24 +47,24 @@ def age(folder: Path, days: float) -> None:
         os.utime(path, (time.time() - days * DAY,) * 2)
 
 
-def test_list_tells_size_last_use_and_whether_a_copy_is_whole(cache, capsys):
+def test_list_tells_size_last_use_and_whether_a_copy_is_whole(cache, run):
     (cache.root / "tcl-t4/0.9.0/model.safetensors").write_bytes(b"damaged")
     age(cache.root / "tcl-epyc/0.9.0", days=40)
-    rows = {row["name"]: row for row in run_json(capsys)["items"]}
+    rows = {row["name"]: row for row in run_json(run)["items"]}
     assert list(rows) == ["tcl-epyc@0.9.0", "tcl-epyc@0.9.1", "tcl-epyc@0.10.0", "tcl-t4@0.9.0"]
     assert [row["outcome"] for row in rows.values()] == ["ok", "ok", "ok", "size-mismatch"]
     folder = cache.root / "tcl-epyc/0.9.0"
     assert rows["tcl-epyc@0.9.0"]["size"] == sum(path.stat().st_size for path in folder.iterdir())
     assert time.time() - rows["tcl-epyc@0.9.0"]["used"] == pytest.approx(40 * DAY, abs=60)
-    out = run(capsys)[1]
+    out = run("cache")[1]
     assert "tcl-epyc@0.10.0" in out
     assert "size-mismatch" in out
 
 
-def test_looking_is_no_use(cache, capsys):
+def test_looking_is_no_use(cache, run):
     age(cache.root / "tcl-epyc/0.9.0", days=40)
     for _ in range(2):
-        row = run_json(capsys)["items"][0]
+        row = run_json(run)["items"][0]
         assert time.time() - row["used"] > 39 * DAY
 
 
@@ -85,36 +78,36 @@ def test_looking_is_no_use(cache, capsys):
         (["--unused-for", "8w"], ["tcl-epyc@0.10.0", "tcl-epyc@0.9.0", "tcl-epyc@0.9.1", "tcl-t4@0.9.0"]),
     ],
 )
-def test_what_prune_keeps(cache, capsys, options, left):
+def test_what_prune_keeps(cache, run, options, left):
     age(cache.root / "tcl-epyc/0.9.0", days=40)
-    would = run_json(capsys, "--prune", *options, "--dry-run")
+    would = run_json(run, "--prune", *options, "--dry-run")
     assert len(stored(cache)) == 4, "a dry run removes nothing"
-    before = run_json(capsys)["bytes"]
-    did = run_json(capsys, "--prune", *options)
-    assert (did["removed"], did["freed"]) == (would["removed"], before - run_json(capsys)["bytes"])
+    before = run_json(run)["bytes"]
+    did = run_json(run, "--prune", *options)
+    assert (did["removed"], did["freed"]) == (would["removed"], before - run_json(run)["bytes"])
     assert stored(cache) == left
 
 
-def test_damaged_copies_go_and_do_not_count_as_the_newest(cache, capsys):
+def test_damaged_copies_go_and_do_not_count_as_the_newest(cache, run):
     (cache.root / "tcl-epyc/0.10.0/model.safetensors").write_bytes(b"damaged")
     (cache.root / "tcl-epyc/0.9.0/entry.json").unlink()
-    reasons = {gone["name"]: gone["reason"] for gone in run_json(capsys, "--prune")["removed"]}
+    reasons = {gone["name"]: gone["reason"] for gone in run_json(run, "--prune")["removed"]}
     assert reasons == {"tcl-epyc@0.10.0": "damaged: size-mismatch", "tcl-epyc@0.9.0": "damaged: missing-file"}
     assert stored(cache) == ["tcl-epyc@0.9.1", "tcl-t4@0.9.0"]
 
 
-def test_what_a_stopped_download_left_goes(cache, capsys):
+def test_what_a_stopped_download_left_goes(cache, run):
     partial = cache.root / "tcl-t4/.partial-abc"
     partial.mkdir()
     (partial / "model.safetensors").write_bytes(b"half")
-    assert run_json(capsys)["items"][-1]["name"] == "tcl-t4/.partial-abc"
-    assert run_json(capsys, "--prune", "--keep", "9")["freed"] == 4
+    assert run_json(run)["items"][-1]["name"] == "tcl-t4/.partial-abc"
+    assert run_json(run, "--prune", "--keep", "9")["freed"] == 4
     assert not partial.exists()
 
 
-def test_a_name_that_another_process_is_writing_is_left_alone(cache, capsys):
+def test_a_name_that_another_process_is_writing_is_left_alone(cache, run):
     with cache.locked("tcl-epyc"):
-        result = run_json(capsys, "--prune", "--keep", "0")
+        result = run_json(run, "--prune", "--keep", "0")
     assert [(gone["name"], gone["freed"] > 0) for gone in result["removed"]] == [
         ("tcl-epyc", False), ("tcl-t4@0.9.0", True)
     ]  # fmt: skip
@@ -122,52 +115,52 @@ def test_a_name_that_another_process_is_writing_is_left_alone(cache, capsys):
     assert len(stored(cache)) == 3
 
 
-def test_adapted_checkpoints_stay_even_where_both_roots_are_one_folder(cache, capsys, monkeypatch, tmp_path):
+def test_adapted_checkpoints_stay_even_where_both_roots_are_one_folder(cache, run, monkeypatch, tmp_path):
     monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "cache"))
     registry = Registry.default()
     base = registry.resolve("tcl-t4").entry
     adapted = registry.register_local("tcl-t4+local", lambda f, v: write_toy(f, "tcl-t4+local", v), base)
     (registry.home.path(adapted) / "README.md").write_text("damaged")
-    run_json(capsys, "--prune", "--keep", "0")
+    run_json(run, "--prune", "--keep", "0")
     assert stored(registry.home) == [adapted.id]
 
 
-def test_another_part_of_the_cache_is_emptied_when_it_is_named(cache, capsys, tmp_path):
+def test_another_part_of_the_cache_is_emptied_when_it_is_named(cache, run, tmp_path):
     folder = tmp_path / "cache/statements"
     folder.mkdir()
     for name in ("old.npy", "new.npy", ".being-written"):
         (folder / name).write_bytes(b"1234")
     os.utime(folder / "old.npy", (0, 0))
-    assert run_json(capsys, "--prune", "--what", "statements", "--unused-for", "1d")["freed"] == 4
-    assert run_json(capsys, "--prune", "--what", "statements")["freed"] == 4
+    assert run_json(run, "--prune", "--what", "statements", "--unused-for", "1d")["freed"] == 4
+    assert run_json(run, "--prune", "--what", "statements")["freed"] == 4
     assert [path.name for path in folder.iterdir()] == [".being-written"]
     assert len(stored(cache)) == 4
 
 
-def test_the_refreshed_index_and_its_keys_are_listed_and_never_pruned(cache, capsys, tmp_path):
+def test_the_refreshed_index_and_its_keys_are_listed_and_never_pruned(cache, run, tmp_path):
     (tmp_path / "cache/index").mkdir()
     (tmp_path / "cache/index/refreshed.json").write_text("{}")
-    assert run_json(capsys)["items"][-1]["what"] == "index"
+    assert run_json(run)["items"][-1]["what"] == "index"
     for what in PRUNABLE:
-        run_json(capsys, "--prune", "--keep", "0", "--what", what)
-    assert run(capsys, "--prune", "--what", "index")[0] == 2
+        run_json(run, "--prune", "--keep", "0", "--what", what)
+    assert run("cache", "--prune", "--what", "index")[0] == 2
     assert (tmp_path / "cache/index/refreshed.json").is_file()
 
 
-def test_a_name_that_cannot_be_read_is_called_so_and_the_others_go_on(cache, capsys, monkeypatch):
+def test_a_name_that_cannot_be_read_is_called_so_and_the_others_go_on(cache, run, monkeypatch):
     forbid_reading(monkeypatch, cache.root / "tcl-t4")
-    rows = {row["name"]: row["outcome"] for row in run_json(capsys)["items"]}
+    rows = {row["name"]: row["outcome"] for row in run_json(run)["items"]}
     assert rows == {"tcl-epyc@0.9.0": "ok", "tcl-epyc@0.9.1": "ok", "tcl-epyc@0.10.0": "ok", "tcl-t4": "unreadable"}
-    assert run_json(capsys)["bytes"] > 0
-    *gone, left = run_json(capsys, "--prune", "--keep", "0")["removed"]
+    assert run_json(run)["bytes"] > 0
+    *gone, left = run_json(run, "--prune", "--keep", "0")["removed"]
     assert len(gone) == 3
     assert (left["name"], left["freed"], left["reason"]) == ("tcl-t4", 0, "left alone: it cannot be read")
 
 
-def test_a_cache_that_cannot_be_read_is_an_error_of_the_cache_alone(cache, capsys, monkeypatch):
+def test_a_cache_that_cannot_be_read_is_an_error_of_the_cache_alone(cache, run, monkeypatch):
     forbid_reading(monkeypatch, cache.root)
     for words in ((), ("--prune",)):
-        code, _, err = run(capsys, *words)
+        code, _, err = run("cache", *words)
         assert code == 1
         assert "checkpoints cannot be read: Permission denied\nremedy: check its permissions, or set TCHUB_CACHE" in err
     assert main(["list"]) == 0

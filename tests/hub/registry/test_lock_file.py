@@ -26,18 +26,13 @@ def pins(project: Path) -> dict[str, str]:
     return {name: pinned["version"] for name, pinned in body["checkpoints"].items()}
 
 
-def run_json(capsys, *args: str):
-    code = main([*args, "--json"])
-    return code, json.loads(capsys.readouterr().out)
-
-
-def test_pull_lock_pins_and_pull_frozen_follows_whatever_is_newer(project, capsys):
+def test_pull_lock_pins_and_pull_frozen_follows_whatever_is_newer(project, run, capsys):
     assert main(["pull", "tcl-epyc", "--lock"]) == 0
     assert pins(project) == {"tcl-epyc": "1.0.0"}
     newer(project)
     capsys.readouterr()
-    assert run_json(capsys, "pull", "tcl-epyc", "--frozen")[1]["version"] == "1.0.0"
-    assert run_json(capsys, "pull", "tcl-epyc")[1]["version"] == "1.1.0"
+    assert run.json("pull", "tcl-epyc", "--frozen")[1]["version"] == "1.0.0"
+    assert run.json("pull", "tcl-epyc")[1]["version"] == "1.1.0"
 
 
 def test_lock_without_names_renews_all_pins(project):
@@ -88,13 +83,13 @@ def test_load_and_pull_take_a_lock_file(project):
     assert hub.pull(lock="tchub.lock").entry.version == "1.0.0", "the only pin needs no name"
 
 
-def test_verify_checks_against_the_pins(project, capsys):
+def test_verify_checks_against_the_pins(project, run):
     (epyc, _) = pull_and_pin(["tcl-epyc", "tcl-t4"])
     newer(project)
-    code, rows = run_json(capsys, "pull", "--verify", "--frozen")
+    code, rows = run.json("pull", "--verify", "--frozen")
     assert (code, [(row["version"], row["outcome"]) for row in rows]) == (0, [("1.0.0", "ok")] * 2)
     (epyc.path / "README.md").write_text("changed")
-    assert run_json(capsys, "pull", "--verify", "tcl-epyc", "--frozen")[1]["outcome"] == "size-mismatch"
+    assert run.json("pull", "--verify", "tcl-epyc", "--frozen")[1]["outcome"] == "size-mismatch"
     assert main(["pull", "--verify", "--frozen"]) == 1
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from pathlib import Path
 
 import pytest
 from tchub import hub
-from tchub.hub.cli import main
 from tchub.zoo.devices import get_device
 from toy_checkpoints import publish, write_index
 
@@ -43,12 +41,6 @@ def fresh_machine(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def run(capsys, *args: str):
-    """Exit code, and the JSON that a command printed."""
-    code = main([*args, "--json"])
-    return code, json.loads(capsys.readouterr().out)
-
-
 @pytest.mark.parametrize(
     "args",
     [
@@ -65,31 +57,31 @@ def run(capsys, *args: str):
         ["cache", "--prune"],
     ],
 )
-def test_commands_work_on_what_is_here(args, capsys):
-    assert run(capsys, *args)[0] == 0
+def test_commands_work_on_what_is_here(args, run):
+    assert run.json(*args)[0] == 0
 
 
-def test_a_bundled_checkpoint_is_pulled_verified_and_loaded(capsys):
-    assert run(capsys, "pull", NAME)[1]["source"] == "bundled"
-    assert run(capsys, "pull", "--verify", NAME)[1]["copy"] == "store"
+def test_a_bundled_checkpoint_is_pulled_verified_and_loaded(run):
+    assert run.json("pull", NAME)[1]["source"] == "bundled"
+    assert run.json("pull", "--verify", NAME)[1]["copy"] == "store"
     assert hub.load(NAME).config.name == NAME
 
 
-def test_pins_are_followed_from_the_store(capsys):
-    assert run(capsys, "pull", NAME, "--lock")[0] == 0
-    code, rows = run(capsys, "pull", "--frozen")
+def test_pins_are_followed_from_the_store(run):
+    assert run.json("pull", NAME, "--lock")[0] == 0
+    code, rows = run.json("pull", "--frozen")
     assert (code, rows[0]["source"]) == (0, "store")
     assert hub.load(NAME, lock="tchub.lock").config.name == NAME
 
 
-def test_a_folder_serves_a_cluster_without_internet(capsys, tmp_path):
+def test_a_folder_serves_a_cluster_without_internet(run, tmp_path):
     write_index(tmp_path / "zoo" / "index.json", publish(tmp_path / "zoo", "tcl-own"))
-    assert run(capsys, "pull", "tcl-own", "--source", (tmp_path / "zoo").as_uri())[0] == 0
+    assert run.json("pull", "tcl-own", "--source", (tmp_path / "zoo").as_uri())[0] == 0
 
 
 @pytest.mark.parametrize("source", ["https://mirror.example.org/zoo", "hf://org/tcl-own"])
 @pytest.mark.parametrize("how", ["--offline", "TCHUB_OFFLINE", "HF_HUB_OFFLINE"])
-def test_what_only_the_network_could_give_is_said_without_touching_it(capsys, tmp_path, monkeypatch, source, how):
+def test_what_only_the_network_could_give_is_said_without_touching_it(run, tmp_path, monkeypatch, source, how):
     entry = publish(tmp_path / "zoo", "tcl-own", entry={"sources": [source], "revision": "0" * 40})
     monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", entry)))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf"))
@@ -98,6 +90,6 @@ def test_what_only_the_network_could_give_is_said_without_touching_it(capsys, tm
         monkeypatch.setenv(how, "1")
     args = ["pull", "tcl-own", *(["--offline"] if how == "--offline" else [])]
     for forced in ([], ["--source", source]):
-        code, error = run(capsys, *args, *forced)
+        code, error = run.json(*args, *forced)
         assert (code, error["error"]) == (1, "SourceError")
         assert "--offline" in error["remedy"]

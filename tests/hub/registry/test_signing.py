@@ -7,20 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tchub.hub.cli import main
 from tchub.hub.registry.errors import IndexFileError
 from tchub.hub.registry.signing import load_public, load_signer
 from toy_checkpoints import publish, write_index
-
-
-@pytest.fixture
-def run(capsys):
-    """Run tchub; exit code, stdout, stderr."""
-
-    def call(*args: str | Path) -> tuple[int, str, str]:
-        return main([str(arg) for arg in args]), *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture
@@ -28,9 +17,9 @@ def done(run):
     """Run tchub with --json; what it printed, after exit code 0."""
 
     def call(*args: str | Path):
-        code, out, err = run(*args, "--json")
-        assert code == 0, err
-        return json.loads(out)
+        code, result = run.json(*args)
+        assert code == 0, result
+        return result
 
     return call
 
