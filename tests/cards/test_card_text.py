@@ -19,7 +19,6 @@ from card_kit import (
     changed,
     spoiled,
     subsets,
-    without,
 )
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
@@ -227,11 +226,3 @@ def test_every_card_in_the_wheel_agrees_with_its_files():
         folder = config.parent
         files = [json.loads((folder / name).read_text()) for name in ("config.json", "metrics.json")]
         assert check_card((folder / "README.md").read_text(), *files) == [], folder
-
-
-def test_only_a_model_that_takes_context_is_described_so():
-    assert "becomes the model's context" in section("How to use")
-    assert "context" not in section("How to use", render_card(CONFIG | {"arch": "tlp"}, METRICS))
-    assert "Started from: tcl-xeon@1.0.0" in render_card(
-        without(changed(CONFIG, lineage={"base": "tcl-xeon@1.0.0"}), ("training", "init")), METRICS
-    )

@@ -126,12 +126,6 @@ def test_a_long_and_slow_program_is_not_repeated_at_all() -> None:
     assert asked == [(1, 2)]
 
 
-def test_a_long_programs_first_runs_count_as_repeats() -> None:
-    run, asked = steady(0.2)
-    assert take_repeats(run, CONFIG, best=0.2) == [0.2] * 3
-    assert asked == [(1, 2), (1, 1)]
-
-
 def test_one_preempted_run_does_not_make_a_program_slow() -> None:
     run = noisy([0.05, *[0.001] * 9])
     assert take_repeats(run, CONFIG, best=0.001) == [0.001] * 3

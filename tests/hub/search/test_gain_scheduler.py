@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.search.scheduler import (
-    MAX_BATCH,
     ScoredRound,
     TaskProgress,
     batch_size,
@@ -51,14 +50,6 @@ def test_no_task_is_left_untuned_while_trials_last(
     assert sum(spent) <= trials
     if trials >= 2 * len(tasks):
         assert min(spent) >= 1
-
-
-def test_the_floor_takes_half_of_128_trials_over_27_tasks() -> None:
-    tasks = [TaskProgress(1.0, fixed=i < 9) for i in range(27)]
-    assert batch_size(128, tasks) == 3
-    assert batch_size(128, tasks, asked=5) == 5
-    assert batch_size(10**6, tasks) == MAX_BATCH
-    assert batch_size(1, tasks) == 1
 
 
 def test_a_task_of_one_program_gets_one_trial() -> None:

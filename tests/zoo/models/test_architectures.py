@@ -1,4 +1,4 @@
-"""What single architectures promise beyond `test_models_sweep`: the papers' sizes and their own mechanisms."""
+"""What single architectures promise beyond `test_registry_sweep`: the papers' sizes and their own mechanisms."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
 """Checkpoints that mean harm: each is refused by a typed error with a remedy, in bounded time and memory.
 
-Everything here runs with 256 MiB more memory than the process has and a few seconds; `test_models_checkpoint` has the
+Everything here runs with 256 MiB more memory than the process has and a few seconds; `test_checkpoint` has the
 checkpoints that are merely damaged.
 """
 
