@@ -128,3 +128,17 @@ def test_a_damaged_or_newer_bundle_is_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_compiled_for_is_said(text: str, told: str) -> None:
     with pytest.raises(BundleError, match=told):
         resolve_target(text)
+
+
+def test_what_did_not_compile_before_a_stop_is_tried_again(
+    tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_: [small_task])
+    archive, target = tmp_path / "bundle.zip", resolve_target("local")
+    told: list[int] = []
+    short = BuildSettings(2, max_bytes=1000, build_timeout=1e-4)
+    with pytest.raises(BundleError):
+        build_bundle("small", target, archive, short, tell=lambda done, *_: told.append(done))
+    assert told == [1, 2], "both were given up"
+    assert not list(archive.with_suffix(".work").glob("*/*.json"))
+    assert build_bundle("small", target, archive, BuildSettings(2)).failed == 0

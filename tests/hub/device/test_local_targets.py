@@ -16,11 +16,12 @@ from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice, detect_local
 from tchub.hub.device.device_choice import ChosenDevice, choose_device, parse_target
 from tchub.hub.device.errors import DeviceError
-from tchub.hub.device.host_facts import HostFacts
+from tchub.hub.device.host_facts import HostFacts, usable_cores
 from tchub.hub.device.local_target import with_target
 from tchub.hub.networks.errors import NetworkLoadError
 from tchub.hub.records.store import FILE, home_file
 from tchub.hub.tuning import collect as collecting
+from tchub.hub.tuning import tune as tuning
 
 FOREIGN = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 FOREIGN_CPU = {"aarch64": "neoverse-n1", "x86_64": "znver4"}[FOREIGN]
@@ -159,3 +160,22 @@ def test_programs_of_a_level_hold_its_registers_and_no_wider_ones(small_candidat
     assert "%xmm" in found["x86-64-v2"]
     assert "%ymm" in found["x86-64-v3"], "these programs have something to vectorise"
     assert not any(wide in found["x86-64-v2"] for wide in ("%ymm", "%zmm"))
+
+
+@pytest.mark.x86
+def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ChosenDevice] = []
+    sheets: list[Any] = []
+
+    def open_run(_network: Any, device: ChosenDevice, *_: Any) -> None:
+        seen.append(device)
+        raise Enough
+
+    monkeypatch.setattr(tuning._Run, "open", open_run)
+    monkeypatch.setattr(tuning, "choose_model", lambda *_, device, **__: sheets.append(device))
+    with pytest.raises(Enough):
+        tuning.tune("bert-tiny", target=parse_target("x86-64-v2"), out=tmp_path)
+    assert sheets == [seen[0].facts.device]
+    assert seen[0].facts.target == {"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": usable_cores()}
+    assert seen[0].facts.device.spec.values()["simd_bytes"] == 16
+    assert seen[0].options == ["--device", "local", "--target", '{"kind": "llvm", "mcpu": "x86-64-v2"}']

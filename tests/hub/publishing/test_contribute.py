@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from contribute_kit import FACTS, Contribution, FakeMeasurer, contents, fake_mac
 from registry_kit import refused
 from tchub.hub.publishing.check import check
 from tchub.hub.publishing.contribute import STATE_FILE, STEPS, ContributionSteps, contribute
-from tchub.hub.publishing.contribute_facts import corpus_content
+from tchub.hub.publishing.contribute_facts import corpus_content, recipe_of
 from tchub.zoo.corpus import Corpus, CorpusError
 from tchub.zoo.files import LockError, locked_folder
-from tchub.zoo.models import Checkpoint
+from tchub.zoo.models import Checkpoint, Ensemble
+from tchub.zoo.training import TrainingError
 
 NAMES = list(STEPS)
 
@@ -233,3 +235,13 @@ def test_a_corpus_that_lost_a_file_is_an_error_with_a_remedy(finished: Contribut
     with pytest.raises(CorpusError, match=name) as caught:
         corpus_content(corpus)
     assert caught.value.remedy
+
+
+def test_a_start_that_no_recipe_trains_is_refused(finished: Contribution, tmp_path: Path) -> None:
+    plain = Checkpoint.load(finished.checkpoint)
+    model = Ensemble.around([plain.model, plain.model], (1, 1))
+    config = replace(plain.config, name="tcl-epyc+local", arch=model.arch, model=model.config.as_dict())
+    replace(plain, config=config, model=model).save(tmp_path / "ensemble")
+    with pytest.raises(TrainingError, match="which no recipe trains") as caught:
+        recipe_of(small_config(tmp_path, checkpoint=str(tmp_path / "ensemble"), recipe=None))
+    assert "plain tcl" in str(caught.value.remedy)

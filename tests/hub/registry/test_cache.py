@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tchub.hub.cli import main
 from tchub.hub.registry import Registry, Store
-from tchub.hub.registry.cache import PRUNABLE
+from tchub.hub.registry.cache import PRUNABLE, prune
+from tchub.hub.registry.errors import StoreError
 from toy_checkpoints import forbid_reading, publish, write_index, write_toy
 
 DAY = 86400
@@ -164,3 +165,13 @@ def test_a_cache_that_cannot_be_read_is_an_error_of_the_cache_alone(cache, run, 
         assert code == 1
         assert "checkpoints cannot be read: Permission denied\nremedy: check its permissions, or set TCHUB_CACHE" in err
     assert main(["list"]) == 0
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(cache, monkeypatch):
+    def refuse(*args: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(StoreError, match="cannot be written"):
+        prune(cache)
+    assert len(stored(cache)) == 4

@@ -301,3 +301,11 @@ def test_offline_no_request_is_made(server: MirrorServer, entry, source, dest, v
         with refused("offline", "ruled out"):
             ask(**({} if variable else {"offline": True}))
     assert server.seen == []
+
+
+def test_the_password_of_netrc_holds_where_no_token_is_set(server, source, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ada password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server.files["/index.json"] = b"data"
+    source.read("index.json", 10)
+    assert server.seen[0][1]["authorization"].startswith("Basic ")

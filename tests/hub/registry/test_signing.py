@@ -177,3 +177,10 @@ def test_a_private_key_is_for_its_owners_eyes_alone(key, tmp_path):
         (tmp_path / "text").chmod(0o600)
         with pytest.raises(IndexFileError, match="key in it"):
             load(tmp_path / "text")
+
+
+def test_a_key_that_is_not_trusted_cannot_be_taken_back(mirror, key, run, done):
+    done("index", "sign", mirror, "--key", key)
+    for name in ("0" * 16, ""):
+        code, _, err = run("index", "sign", mirror, "--key", key, "--revoke", name)
+        assert (code, "trusts no key" in err) == (1, True)

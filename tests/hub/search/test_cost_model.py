@@ -169,3 +169,15 @@ def test_an_unknown_way_to_learn_is_refused() -> None:
 def test_a_checkpoint_of_gpus_tunes_no_programs_of_a_cpu() -> None:
     with pytest.raises(DeviceKindError, match="reads tcl-gpu, but the programs are for"):
         choose_model("tcl-k80", runs_on=get_device("epyc"))
+
+
+def test_predict_leaves_the_programs_thread_setting_alone(
+    checkpoint: Any, context: Any, measure_candidates: list[Any]
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        hub.tvm_cost_model(checkpoint).predict(context, measure_candidates)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -223,3 +223,19 @@ def test_the_engine_follows_the_model(small_task: Any, target: Any) -> None:
         made(Blind(), "decisions")
     with pytest.raises(ValueError, match="engine"):
         SearchSettings(engine="magic")
+
+
+def test_what_cannot_be_built_is_replaced_and_remembered(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuning, asked = search(), []
+    real = DesignSpace.replay
+
+    def every_other(self: Any, decisions: Any) -> Any:
+        asked.append(decisions)
+        return real(self, decisions) if len(asked) % 2 else None
+
+    monkeypatch.setattr(DesignSpace, "replay", every_other)
+    assert len(tuning.candidates(4, StopFlag())) == 4
+    refused = set(asked[1::2])
+    tuning.candidates(4, StopFlag())
+    assert not refused & set(asked[asked.index(asked[-1]) :]), "a refused program is not tried again"
+    assert len(asked) == len(set(asked))

@@ -14,7 +14,7 @@ from tchub.zoo.features import get_schema
 from tchub.zoo.features.columns import PROGRAM_COLUMNS, WAVE_COLUMNS
 from tchub.zoo.models import Checkpoint, CheckpointConfig, TileNet, create
 from tchub.zoo.models.context import HALF_TREES, MAX_CONTEXT, MIN_TREES, share_of_trees
-from tchub.zoo.models.tilenet import MAX_DEVICES
+from tchub.zoo.models.tilenet import CONTEXT_SIZES, MAX_DEVICES, MIN_QUERIES
 from tchub.zoo.models.trees import grow_task_trees
 from tchub.zoo.training import get_loss, pairwise_accuracy
 
@@ -248,3 +248,38 @@ def test_a_checkpoint_knows_its_devices_when_it_is_loaded(tmp_path: Path) -> Non
     loaded = Checkpoint.load(tmp_path).model
     for sheet in (1, 2, 5):
         assert torch.equal(loaded(of_device(model, sheet)), model(of_device(model, sheet)))
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [40, 40],
+        [40, 9, 2],  # groups that end before the others' context does
+        [2, 3],  # none long enough for an episode
+        [min(CONTEXT_SIZES) + MIN_QUERIES, 2],
+    ],
+)
+@pytest.mark.parametrize("loss", ["log_ranknet", "lambda_rank"])
+def test_the_loss_is_finite_whatever_the_groups(lengths: list[int], loss: str) -> None:
+    for seed in range(len(CONTEXT_SIZES) * 2):
+        model = new_model()
+        value = model.training_loss(*batch(model, lengths), get_loss(loss), np.random.default_rng(seed))
+        value.backward()
+        assert torch.isfinite(value)
+        assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_an_episode_is_judged_on_the_programs_that_it_does_not_know() -> None:
+    judged: list[torch.Tensor] = []
+
+    def loss(scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        judged.append(labels[mask])
+        return scores.sum()
+
+    model = new_model()
+    rows, labels, mask = batch(model, [50])
+    model.training_loss(rows, labels, mask, loss, np.random.default_rng(0))
+    everyone, unknown = judged
+    assert torch.equal(everyone, labels[0])
+    assert len(everyone) - len(unknown) in CONTEXT_SIZES
+    assert torch.equal(unknown, labels[0, -len(unknown) :])
