@@ -135,6 +135,25 @@ class Enough(Exception):
 
 
 @pytest.mark.x86
+def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ChosenDevice] = []
+    sheets: list[Any] = []
+
+    def open_run(_network: Any, device: ChosenDevice, *_: Any) -> None:
+        seen.append(device)
+        raise Enough
+
+    monkeypatch.setattr(tuning._Run, "open", open_run)
+    monkeypatch.setattr(tuning, "choose_model", lambda *_, device, **__: sheets.append(device))
+    with pytest.raises(Enough):
+        tuning.tune("bert-tiny", target=parse_target("x86-64-v2"), out=tmp_path)
+    assert sheets == [seen[0].facts.device]
+    assert seen[0].facts.target == {"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": usable_cores()}
+    assert seen[0].facts.device.spec.values()["simd_bytes"] == 16
+    assert seen[0].options == ["--device", "local", "--target", '{"kind": "llvm", "mcpu": "x86-64-v2"}']
+
+
+@pytest.mark.x86
 def test_collect_keeps_a_scope_for_each_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collecting, "_load_tasks", lambda *_: [])
     for target in (None, "x86-64-v2", "x86-64"):
@@ -160,22 +179,3 @@ def test_programs_of_a_level_hold_its_registers_and_no_wider_ones(small_candidat
     assert "%xmm" in found["x86-64-v2"]
     assert "%ymm" in found["x86-64-v3"], "these programs have something to vectorise"
     assert not any(wide in found["x86-64-v2"] for wide in ("%ymm", "%zmm"))
-
-
-@pytest.mark.x86
-def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[ChosenDevice] = []
-    sheets: list[Any] = []
-
-    def open_run(_network: Any, device: ChosenDevice, *_: Any) -> None:
-        seen.append(device)
-        raise Enough
-
-    monkeypatch.setattr(tuning._Run, "open", open_run)
-    monkeypatch.setattr(tuning, "choose_model", lambda *_, device, **__: sheets.append(device))
-    with pytest.raises(Enough):
-        tuning.tune("bert-tiny", target=parse_target("x86-64-v2"), out=tmp_path)
-    assert sheets == [seen[0].facts.device]
-    assert seen[0].facts.target == {"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": usable_cores()}
-    assert seen[0].facts.device.spec.values()["simd_bytes"] == 16
-    assert seen[0].options == ["--device", "local", "--target", '{"kind": "llvm", "mcpu": "x86-64-v2"}']
