@@ -16,7 +16,7 @@ from scripts.benchmarks.common import Clock, Document, Journal, benchmark, lacki
 
 NETWORKS = (
     *("bert-tiny", "resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny", "convnext-atto"),
-    *("gpt2-48", "whisper-tiny-encoder", "segformer-b0", "bert-base"),
+    *("gpt2-48", "whisper-tiny-encoder", "segformer-b0-160", "bert-base"),
 )
 RIVALS = ("pytorch", "torch.compile", "onnxruntime", "openvino")
 
