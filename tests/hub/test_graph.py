@@ -36,6 +36,32 @@ class Blocks(torch.nn.Module):
         return torch.softmax(torch.relu(x).mean((2, 3)), -1)
 
 
+class Transformer(torch.nn.Module):
+    """Attention, a scaled branch and activations behind linear layers, over an image's patches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = torch.nn.Conv2d(3, 16, 2, stride=2)
+        self.project = torch.nn.Linear(16, 48)
+        self.first, self.second = torch.nn.Linear(16, 32), torch.nn.Linear(32, 16)
+        self.scale = torch.nn.Parameter(torch.linspace(0.5, 1.5, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        heads = self.project(x).reshape(1, 25, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        y = torch.nn.functional.scaled_dot_product_attention(*heads)
+        x = x + y.transpose(1, 2).reshape(1, 25, 16)
+        y = self.first(x)
+        y = self.second(0.5 * y * (1 + torch.tanh(0.8 * (y + 0.04 * torch.pow(y, 3)))))
+        return torch.sigmoid(self.scale * y + x)
+
+
+@pytest.fixture(scope="module")
+def transformer() -> tuple[torch.nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    return Transformer().eval(), torch.randn(1, 3, 10, 10)
+
+
 @pytest.fixture(scope="module")
 def network() -> tuple[torch.nn.Module, torch.Tensor]:
     torch.manual_seed(0)
@@ -52,7 +78,9 @@ def _import(network: tuple[torch.nn.Module, torch.Tensor]) -> tvm.IRModule:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_output_is_that_of_pytorch(network, layout: str) -> None:
+@pytest.mark.parametrize("name", ["network", "transformer"])
+def test_the_output_is_that_of_pytorch(request: pytest.FixtureRequest, name: str, layout: str) -> None:
+    network = request.getfixturevalue(name)
     built = relax.build(prepare(_import(network), layout), tvm.target.Target(TARGET))
     output = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(network[1].numpy()))
     with torch.no_grad():
@@ -72,6 +100,25 @@ def test_channels_last_leaves_three_convolutions_with_all_that_follows_them_fuse
     assert sum(task.op == "depthwise" for task in after) == 1
     assert sum(task.weight for task in after) < sum(task.weight for task in before)
     assert sum(task.op == "elementwise" for task in after) <= 2  # the input's transposition, a reshape
+
+
+def test_activations_scales_and_residuals_join_the_linear_layer_whose_reshaped_output_they_follow(transformer) -> None:
+    extracted = relax_integration.extract_tasks(prepare(_import(transformer)), tvm.target.Target(TARGET))
+    names = [task.task_name for task in extracted]
+    assert any(name.startswith("fused_matmul") and "tanh" in name for name in names)
+    assert any(name.startswith("fused_matmul") and "sigmoid" in name for name in names)
+
+
+def test_no_mask_of_zeros_and_no_power_of_libm_is_left(transformer) -> None:
+    before, after = (prepare(_import(transformer), layout).script() for layout in reversed(LAYOUTS))
+    assert "T.pow(" in before
+    assert "T.pow(" not in after
+    assert before.count("T_add") > after.count("T_add")
+
+
+def test_no_function_of_libm_is_left(network) -> None:
+    assert "erf(" in prepare(_import(network), "as-imported").script()
+    assert "T.erf(" not in prepare(_import(network), "channels-last").script()
 
 
 @pytest.mark.parametrize(("name", "exact"), [("erf", special.erf), ("exp", np.exp), ("tanh", np.tanh)])
