@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (3_362, 18),
     "hub/registry": (3_840, 17),
     "hub/device": (3_710, 20),
-    "hub/networks": (4_780, 25),
+    "hub/networks": (4_930, 26),
     "hub/search": (2_620, 16),
     "hub/records": (590, 4),
     "hub/tuning": (2_110, 11),
