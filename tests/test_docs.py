@@ -49,7 +49,8 @@ def test_the_readmes_own_network_tunes_loads_and_runs(tmp_path: Path, monkeypatc
     from tchub.hub.tuning import tune
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
+    for folder in ("HOME", "CACHE"):
+        monkeypatch.setenv(f"TCHUB_{folder}", str(tmp_path / folder.lower()))
     monkeypatch.setattr(tune, "compare", partial(tune.compare, max_seconds=0.5))
     names = run_of_the_readme("Your own network", "trials=64", "trials=2")
     torch.testing.assert_close(names["y"], names["module"](names["x"]), rtol=1e-3, atol=1e-4)

@@ -21,25 +21,25 @@ BUDGETS = {
     "hub/registry": (3_840, 17),
     "hub/device": (3_710, 20),
     "hub/networks": (4_930, 26),
-    "hub/search": (2_620, 16),
+    "hub/search": (2_640, 16),
     "hub/records": (590, 4),
     "hub/tuning": (2_110, 11),
-    "hub/adaptation": (2_080, 9),
-    "hub/publishing": (2_192, 9),
+    "hub/adaptation": (2_092, 9),
+    "hub/publishing": (2_203, 9),
     "hub/bundle": (2_200, 12),
     "hub/site": (360, 3),
     "zoo/primitives": (2_370, 12),
     "zoo/devices": (490, 4),
     "zoo/features": (1_290, 8),
     "zoo/corpus": (4_520, 24),
-    "zoo/models": (2_490, 19),
-    "zoo/training": (2_025, 14),
+    "zoo/models": (2_559, 19),
+    "zoo/training": (2_047, 14),
     "zoo/adapt": (3_770, 23),
-    "cards": (1_390, 7),
-    "scripts": (11_080, 65),
+    "cards": (1_400, 7),
+    "scripts": (11_320, 67),
     "tests": (31_510, 235),
 }
-PRODUCT = (47_200, 270)
+PRODUCT = (47_350, 270)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

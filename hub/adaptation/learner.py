@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from ...zoo.adapt.budget import LearningPoint, slowdown
 from ...zoo.adapt.fine_tune import fine_tune
 from ...zoo.adapt.method import TrainingSet, model_digest
 from ...zoo.adapt.sampling import MeasuringCost, PoolPredictions
+from ...zoo.models.config import ClassTrust
 from ...zoo.training import RankingDataset, pairwise_accuracy
+from ...zoo.training.metrics import task_scores
 from .result import Judgement, ModelFeatures, judge
 from .sources import AdaptationSources, choose_start, corpus_name, first_start, learnt_by, read_sources, withheld
 
@@ -168,6 +171,22 @@ class Learner:
         after = self._as_here(adapted.model, held, learn)
         seed = self.context.config.seed
         return judge(before, after, self.dataset(held), self.dataset(learn), adapted.learnt_gain, seed)
+
+    def trust(self, adapted: AdaptedModel, learn: Sequence[int], held: Sequence[int]) -> dict[str, ClassTrust]:
+        """Return the operator classes that the held-out programs restore trust in, beside those that the base has."""
+        base = self.start.base.checkpoint.config.trust
+        if not base:
+            return {}
+        known, data = self.dataset(learn), self.dataset(held)
+        scores = self._as_here(adapted.model, held, learn).scores(data, known)
+        accuracies: dict[str, list[float]] = defaultdict(list)
+        for task, row in task_scores(scores, data.latency, data.group).items():
+            if "pairwise" in row:
+                accuracies[f"metaschedule/{self.pool.tasks[task].op}"].append(row["pairwise"])
+        learnt = Counter(f"metaschedule/{self.pool.tasks[task].op}" for task in known.group)
+        rows = {key: ClassTrust.of(values) for key, values in accuracies.items()}
+        counts = {key: {"tasks": len(values), "programs": learnt[key]} for key, values in accuracies.items()}
+        return base | {key: replace(row, **counts[key]) for key, row in rows.items() if row.trusted}
 
     def _as_here(self, model: CostModel, held: Sequence[int], learn: Sequence[int]) -> ModelFeatures:
         return ModelFeatures(model, self._features[self._valid(held)], self._features[self._valid(learn)])

@@ -184,6 +184,7 @@ class AdaptationRecord:
                     LEARNT: self._learnt(),
                 },
                 tvm=str(tvm.__version__),
+                trust=learner.trust(self.adapted, self.session.learn, self.session.hold_out),
             )
             Checkpoint(config, model, local.device).save(folder)
             metrics = {

@@ -22,6 +22,7 @@ from ...zoo.training.evaluation import (
     few_shot_scores,
     measure_curves,
     operator_scores,
+    trusted_tasks,
 )
 from ...zoo.training.fit import METRICS_FORMAT, fit
 from ...zoo.training.programs import Share, StatementStore, corpus_device
@@ -92,9 +93,10 @@ def evaluate(
         count: called while programs are lowered, 20 ms each, see `Count`.
 
     Returns:
-        format, corpus, split, tasks, programs, and results: for "model" and each baseline top1, top5,
-        mean_top1, mean_top5, pairwise; classes: tasks, programs, top1 and pairwise of each operator class; with labels
-        also few_shot: their number -> the scores; curves where asked.
+        format, corpus, split, tasks, programs, and results: for "model" and each baseline top1, top5, mean_top1,
+        mean_top5, pairwise; "weights" are the model's without trust, where that differs; classes: tasks, programs, top1
+        and pairwise of each operator class; untrusted: classes of which the checkpoint's scores do not hold, so that
+        they are all equal; with labels also few_shot: their number -> the scores; curves where asked.
 
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
@@ -178,16 +180,24 @@ class _Evaluation:
             )
         if config.split not in ("test", "val") and corpus.path.resolve().name in _learnt(checkpoint):
             self._note(f"{name} has learnt from this corpus: its scores include tasks that it knows")
-        scores = predict(checkpoint.model, data.features)
+        trusted = trusted_tasks(checkpoint.config, corpus, data)
+        alone = predict(checkpoint.model, data.features)
+        scores = np.where(trusted[data.group], alone, 0.0)
         ranked = RankedPrograms(corpus.path.resolve().name, corpus.tasks, data, scores, computations(corpus))
-        more: dict[str, Any] = {"classes": operator_scores(ranked)}
+        untrusted = sorted({corpus.tasks[data.task_ids[task]].op for task in np.flatnonzero(~trusted)})
+        if untrusted:
+            self._note(f"{name} is not trusted with {', '.join(untrusted)}: all programs score the same there")
+        more: dict[str, Any] = {"classes": operator_scores(ranked), "untrusted": untrusted}
         if labels := config.labels:
-            unknown = few_shot_scores(checkpoint.model, data, labels, config.seed)
+            unknown = few_shot_scores(checkpoint.model, data, labels, config.seed, trusted)
             known = draw_labels(data, labels, config.seed)
             more["few_shot"] = {str(labels): evaluate_unknown(data, known, unknown)}
         if config.curves:
             more["curves"] = measure_curves([ranked])
-        results = {"model": evaluate_scores(scores, data.latency, data.group, data.task_weights)}
+        results: dict[str, Any] = {"model": evaluate_scores(scores, data.latency, data.group, data.task_weights)}
+        if untrusted:
+            by_weights = evaluate_scores(alone, data.latency, data.group, data.task_weights)
+            results["weights"] = {**by_weights, "label": f"{name}, weights alone"}
         results |= {baseline: self._baseline(baseline, checkpoint, data) for baseline in config.baselines}
         return {
             "format": METRICS_FORMAT,

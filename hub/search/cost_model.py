@@ -17,6 +17,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
+from ...zoo.corpus.tir import operator_class
 from ...zoo.features import get_schema
 from ...zoo.machine import one_thread
 from ...zoo.tvm_import import import_tensor_intrinsics
@@ -103,6 +104,8 @@ class PretrainedScorer:
 
     Attributes:
         unread: programs so far that no features could be made of.
+        untrusted: tasks for which the checkpoint's scores do not hold (`CheckpointConfig.trust`); their measured
+            programs alone rank the others (see `measured_scores`), and before some are, all score the same.
     """
 
     def __init__(self, checkpoint: Checkpoint, update: str = "auto", settings: OnlineSettings | None = None) -> None:
@@ -112,6 +115,7 @@ class PretrainedScorer:
         most = None if self.update == "few-shot" else MAX_CONTEXT  # only fine-tuning looks at older programs
         self.learner = OnlineLearner(checkpoint, settings or OnlineSettings(), most)
         self.unread = 0
+        self.untrusted: set[str] = set()
         self._squash: dict[str, Squash] = {}
         self._informed: dict[str, TaskPosterior] = {}
 
@@ -144,7 +148,11 @@ class PretrainedScorer:
     def _raw(self, task: str, features: np.ndarray) -> np.ndarray:
         model: Any = self.checkpoint.model
         with one_thread():
-            if self.update == "context":
+            if task in self.untrusted:
+                from ...zoo.models.context import measured_scores
+
+                raw = measured_scores(features, *self.learner.measured("" if self.update == "none" else task))
+            elif self.update == "context":
                 if task not in self._informed:
                     self._informed[task] = model.given(*self.learner.measured(task))
                 raw = self._informed[task].score(features)
@@ -164,10 +172,10 @@ class PretrainedScorer:
         NaN or infinite: the program failed, which teaches nothing.
         """
         self.learner.add(task, features, latencies)
-        if self.update == "context":
+        if self.update == "context" or task in self.untrusted:
             self._squash.pop(task, None)
             self._informed.pop(task, None)
-        elif self.update == "few-shot":
+        if self.update == "few-shot":
             with one_thread():
                 changed = self.learner.step()
             if changed:
@@ -202,17 +210,18 @@ class PretrainedCostModel(PyCostModel):
     def __init__(self, scorer: PretrainedScorer) -> None:
         super().__init__()
         self.scorer = scorer
+        self._named: set[str] = set()
 
     def predict(self, context: Any, candidates: list[MeasureCandidate]) -> np.ndarray:
         """Scores in [0, 1), shape (N,), float64."""
-        return self.scorer.predict(shash2hex(context.mod), *self._read(context, candidates))
+        return self.scorer.predict(self._task(context.mod), *self._read(context, candidates))
 
     def update(self, context: Any, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """Learn from a measured batch; failed programs are kept as failures."""
         if len(candidates):
             features, usable = self._read(context, candidates)
             latencies = [seconds(result) for result, good in zip(results, usable, strict=True) if good]
-            self.scorer.observe(shash2hex(context.mod), features, latencies)
+            self.scorer.observe(self._task(context.mod), features, latencies)
 
     def save(self, path: str) -> None:
         """Write the state to `path` (safetensors)."""
@@ -237,11 +246,20 @@ class PretrainedCostModel(PyCostModel):
 
     def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
         """Return the scores (N,) of programs of one task by their features; higher is faster."""
-        return self.scorer.predict(shash2hex(mod), features)
+        return self.scorer.predict(self._task(mod), features)
 
     def observe(self, mod: Any, features: np.ndarray, latencies: Sequence[float]) -> None:
         """Learn from measured programs of one task; latencies in seconds, infinite where they failed."""
-        self.scorer.observe(shash2hex(mod), features, latencies)
+        self.scorer.observe(self._task(mod), features, latencies)
+
+    def _task(self, mod: Any) -> str:
+        """Return the name of a task; its operator class decides whether the checkpoint's scores count for it."""
+        task, config = shash2hex(mod), self.scorer.checkpoint.config
+        if task not in self._named:
+            self._named.add(task)
+            if config.trust and not config.trusts("metaschedule", operator_class(mod)):
+                self.scorer.untrusted.add(task)
+        return task
 
     def _read(self, context: Any, candidates: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         require_target(self.scorer.checkpoint, context.target)

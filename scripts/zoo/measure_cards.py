@@ -41,7 +41,7 @@ from scripts.zoo.publish import WHEEL, build_index, refresh_hashes
 
 STATEMENT_PROGRAMS = 64
 _REVISION = 1  # raise when what is measured changes its meaning
-_OWN = "epyc-turin"  # the repository's own corpus
+OWN = "epyc-turin"  # the repository's own corpus
 
 
 @dataclass(frozen=True)
@@ -189,18 +189,18 @@ def curves_of(published: Published, checkpoint: Checkpoint) -> dict[str, Any]:
 def _transfer(published: Published, checkpoint: Checkpoint) -> list[dict[str, Any]]:
     learnt = learnt_computations([open_once(name) for name in published.learnt])
     devices = {open_once(name).meta["device"] for name in published.learnt}
-    others = [name for name in _corpora(checkpoint) if name not in published.judged_by]
+    others = [name for name in corpora_of(checkpoint) if name not in published.judged_by]
     rows = (_transfer_row(name, checkpoint, learnt, devices, name in published.judged_on) for name in others)
     return [row for row in rows if row]
 
 
-def _corpora(checkpoint: Checkpoint) -> Iterator[str]:
+def corpora_of(checkpoint: Checkpoint) -> Iterator[str]:
     """Corpora of the checkpoint's kind of device whose programs its features can tell."""
 
     plan = read_plan()
     with_statements = {name for place in plan["families"].values() for name in place.get("statements", ())}
     schema = get_schema(checkpoint.config.feature_schema)
-    for name in (*plan["corpora"], _OWN):
+    for name in (*plan["corpora"], OWN):
         if is_statements(schema) and name not in with_statements:
             continue
         if corpus_device(open_once(name)).kind == schema.kind:

@@ -86,6 +86,17 @@ def test_every_corpus_of_the_training_is_on_the_card(fact):
     assert "tchub tune" not in T4_TEXT, "a GPU is not tuned here"
 
 
+def test_the_classes_that_a_checkpoint_knows_have_their_tasks_and_bound():
+    trust = {
+        "ansor/conv2d": {"tasks": 31, "programs": 6200, "judged": 6, "pairwise": 0.84, "least": 0.79},
+        "*/reduce": {"judged": 4, "pairwise": 0.21, "least": 0.13},
+    }
+    text = section("What it knows", render_card({**CONFIG, "trust": trust}, METRICS))
+    assert rows(text, "ansor") == [["ansor", "conv2d", "31", "6,200", "6", "0.840", "0.790", "yes"]]
+    assert rows(text, "any") == [["any", "reduce", "0", "0", "4", "0.210", "0.130", "**no**"]]
+    assert "What it knows" not in TEXT
+
+
 def test_the_devices_of_a_knowledge_base_have_gate_column_and_loss():
     text = render_card(KB_CONFIG, KB_METRICS)
     assert rows(section("Device by device", text), "mi50")[0][2:] == ["-", "-", "0.800", "0.790", "+0.010"]

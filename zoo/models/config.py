@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from ..devices import Device, get_device
 from ..untrusted import parse_json, read_plain
@@ -17,6 +19,48 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 FORMAT = 1
 MAX_CONFIG_BYTES = 1 << 20  # the largest in the zoo has 12 KB
+
+
+# What the lower bound of an accuracy must exceed, a little more than chance; the one-sided normal quantile of that
+# bound (95%); and what is known before any task is judged: accuracies spread so much, as if so many tasks had shown it.
+LEAST_TRUSTED = 0.52
+_QUANTILE, _SPREAD, _SPREAD_TASKS = 1.64, 0.15, 4
+# Where fewer tasks judge, those that were learnt do too; having been learnt is worth so much accuracy.
+_FEW, _LEARNT_WORTH = 3, 0.1
+
+
+@dataclass(frozen=True)
+class ClassTrust:
+    """How far a checkpoint's scores hold on the programs of one operator class.
+
+    Attributes:
+        tasks, programs: learnt from.
+        judged: tasks that were not learnt, and that judged; pairwise: mean accuracy on these.
+        least: lower bound of the accuracy, with 95% confidence; None where there is no task at all.
+    """
+
+    tasks: int = 0
+    programs: int = 0
+    judged: int = 0
+    pairwise: float | None = None
+    least: float | None = None
+
+    @property
+    def trusted(self) -> bool:
+        """Return whether programs of the class are ranked better than by chance."""
+        return self.least is not None and self.least > LEAST_TRUSTED
+
+    @classmethod
+    def of(cls, judged: Sequence[float], learnt: Sequence[float] = (), programs: int = 0) -> ClassTrust:
+        """Return the trust that pairwise accuracies of tasks allow: those that judge, and of few those learnt too."""
+        mean = round(float(np.mean(judged)), 4) if len(judged) else None
+        stand_in = [accuracy - _LEARNT_WORTH for accuracy in learnt] if len(judged) < _FEW else []
+        values, least = np.array([*judged, *stand_in]), None
+        if count := len(values):
+            squares = float(np.square(values - values.mean()).sum()) + _SPREAD_TASKS * _SPREAD**2
+            error = (squares / (count - 1 + _SPREAD_TASKS) / count) ** 0.5
+            least = round(float(values.mean()) - _QUANTILE * error, 4)
+        return cls(len(learnt), programs, len(judged), mean, least)
 
 
 @dataclass(frozen=True)
@@ -32,6 +76,8 @@ class CheckpointConfig:
         lineage: its origin (base checkpoint, corpus, licences).
         training: recipe, seed and metrics of the training.
         tvm: version of the TVM whose programs it learnt from.
+        trust: `framework/class` -> how far scores hold, with `*` for any framework and any class; the scores of a
+            class that is not trusted count for nothing. Without an entry all are trusted.
         device: the device itself where no data file of tchub lists it (as `Device.to_dict`), else None.
         format: of this file.
     """
@@ -46,8 +92,21 @@ class CheckpointConfig:
     lineage: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     tvm: str = ""
+    trust: dict[str, ClassTrust] = field(default_factory=dict)
     device: dict[str, Any] | None = None
     format: int = FORMAT
+
+    def trusts(self, framework: str, operator: str) -> bool:
+        """Return whether scores hold for an operator class of a framework's programs.
+
+        Where no such task is known, the class of any framework must hold, and the framework be learnt or hold.
+        """
+        if not self.trust:
+            return True
+        if exact := self.trust.get(f"{framework}/{operator}"):
+            return exact.trusted
+        alike, programs = (self.trust.get(key, ClassTrust()) for key in (f"*/{operator}", f"{framework}/*"))
+        return alike.trusted and (programs.trusted or programs.tasks > 0)
 
     def to_json(self) -> bytes:
         """Return the file's contents."""

@@ -83,7 +83,7 @@ class TaskPosterior:
         self._process = _Process(model, rows, speed)
         if len(context) >= MIN_TREES:
             self._share = share_of_trees(model, context, rows, speed)
-            self._trees = _TaskTrees(context, speed)
+            self._trees = TaskTrees(context, speed)
 
     def score(self, features: np.ndarray) -> np.ndarray:
         """Return (N,) of float64 for programs (N, 1, width), as `ContextModel.score_given`."""
@@ -111,16 +111,27 @@ class _Process:
         return scores[0].cpu().numpy()
 
 
-class _TaskTrees:
-    """-log(latency) by trees of the measured programs alone."""
+class TaskTrees:
+    """-log(latency) by trees of the measured programs of one task alone: features (n, rows, width), speed (n,)."""
 
-    def __init__(self, context: np.ndarray, speed: np.ndarray) -> None:
+    def __init__(self, features: np.ndarray, speed: np.ndarray) -> None:
         # Trees learn differences from the mean: float32 labels far from 0 would tip splits of equal gain by the unit.
         self._level = speed.mean()
-        self._trees = grow_task_trees(np.ascontiguousarray(context[:, 0]), speed - self._level)
+        self._trees = grow_task_trees(_flat(features), speed - self._level)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        return self._level + self._trees.inplace_predict(features[:, 0])
+        return self._level + self._trees.inplace_predict(_flat(features))
+
+
+def _flat(features: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(features.reshape(len(features), features.shape[1] * features.shape[2]))
+
+
+def measured_scores(features: np.ndarray, measured: np.ndarray, latency: np.ndarray) -> np.ndarray:
+    """Score programs of a task for which no model can be trusted, (N,): by its measured ones, equal for too few."""
+    if len(latency) < MIN_TREES:
+        return np.zeros(len(features))
+    return TaskTrees(measured, -np.log(latency)).predict(features).astype(np.float64)
 
 
 def share_of_trees(model: ContextModel, context: np.ndarray, rows: Tensor, speed: np.ndarray) -> float:
@@ -135,7 +146,7 @@ def share_of_trees(model: ContextModel, context: np.ndarray, rows: Tensor, speed
     for part in range(FOLDS):
         held, rest = fold == part, fold != part
         smooth = _Process(model, rows[torch.from_numpy(rest)], speed[rest]).predict(rows[torch.from_numpy(held)])
-        trees = _TaskTrees(context[rest], speed[rest]).predict(context[held])
+        trees = TaskTrees(context[rest], speed[rest]).predict(context[held])
         errors[:, held] = smooth - speed[held], trees - speed[held]
     smooth, trees = np.square(errors).mean(axis=1) + 1e-12
     return float(min(1.0, smooth / trees)) * len(context) / (len(context) + HALF_TREES)

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..apportion import apportion_capped
-from ..corpus import Task
+from ..corpus import Corpus, Task
 from ..corpus.computation import in_words
 from ..models.base import CostModel
-from ..models.context import ContextModel
+from ..models.config import CheckpointConfig
+from ..models.context import ContextModel, measured_scores
 from .dataset import RankingDataset
 from .distributed import ALONE, World
 from .errors import TrainingError
@@ -43,6 +44,12 @@ def evaluate_model(model: CostModel, data: RankingDataset, world: World = ALONE)
     return evaluate_scores(predict(model, data.features, world=world), data.latency, data.group, data.task_weights)
 
 
+def trusted_tasks(config: CheckpointConfig, corpus: Corpus, data: RankingDataset) -> np.ndarray:
+    """Return (T,) bool: tasks of a corpus of whose operator class a checkpoint's scores hold."""
+    framework = corpus.meta.get("framework", "metaschedule")
+    return np.array([config.trusts(framework, corpus.tasks[task].op) for task in data.task_ids], dtype=bool)
+
+
 def draw_labels(data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:
     """Draw `labels` programs of each task at random, at most half of a task: (N,) bool."""
     rng = np.random.default_rng([seed, labels])
@@ -52,8 +59,13 @@ def draw_labels(data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:
     return known
 
 
-def few_shot_scores(model: CostModel, data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:
+def few_shot_scores(
+    model: CostModel, data: RankingDataset, labels: int, seed: int = 0, trusted: np.ndarray | None = None
+) -> np.ndarray:
     """Score the programs that `draw_labels` leaves, given those that it draws; no gradient step.
+
+    Args:
+        trusted: see `scores_given`.
 
     Returns:
         (N,) of float64, NaN where a program is one of the labels.
@@ -69,13 +81,23 @@ def few_shot_scores(model: CostModel, data: RankingDataset, labels: int, seed: i
             remedy="learn from them by `tchub adapt`, or choose a tilenet",
             arch=model.arch,
         )
-    return scores_given(model, data, draw_labels(data, labels, seed))
+    return scores_given(model, data, draw_labels(data, labels, seed), trusted)
 
 
-def scores_given(model: CostModel, data: RankingDataset, known: np.ndarray) -> np.ndarray:
-    """Score the programs that are not `known` (N,), each task's known ones being the context: (N,), else NaN."""
+def scores_given(
+    model: CostModel, data: RankingDataset, known: np.ndarray, trusted: np.ndarray | None = None
+) -> np.ndarray:
+    """Score the programs that are not `known` (N,), each task's known ones being the context: (N,), else NaN.
+
+    Args:
+        trusted: (T,) bool, tasks that the model may rank; the others' known programs rank alone. None: all.
+    """
     scores, rest = np.full(len(data), np.nan), np.flatnonzero(~known)
     scores[rest] = informed_scores(model, data.features[rest], data.group[rest], data.take(np.flatnonzero(known)))
+    for task in () if trusted is None else np.flatnonzero(~trusted):
+        members = data.members[task]
+        have, rest = members[known[members]], members[~known[members]]
+        scores[rest] = measured_scores(data.features[rest], data.features[have], data.latency[have])
     return scores
 
 

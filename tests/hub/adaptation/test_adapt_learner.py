@@ -20,6 +20,7 @@ from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.continual import device as continual_method
 from tchub.zoo.adapt.method import model_digest
 from tchub.zoo.models import Checkpoint, Ensemble
+from tchub.zoo.models.config import ClassTrust
 
 # Two tasks of sixteen labels each: enough for three folds of cross-validation.
 LITTLE = {"budget": 40, "per_task": 30, "fine_tune": replace(QUICK, epochs=2, blind_epochs=2)}
@@ -35,6 +36,18 @@ def test_other_networks_learn_too_and_are_stored_with_their_size(tmp_path: Path)
     stored = Checkpoint.load(result.path)
     assert stored.config.training["parameters"] == stored.model.parameter_count()
     assert Registry.default().resolve(result.name).entry.parameters == stored.model.parameter_count()
+
+
+def test_own_labels_of_a_class_restore_the_trust_in_it(tmp_path: Path, base: CheckpointChoice):
+    unknown, known = ClassTrust.of([0.2] * 4), ClassTrust.of([0.9] * 4)
+    trust = {"metaschedule/conv2d": unknown, "metaschedule/pool": unknown, "ansor/conv2d": known}
+    checkpoint = replace(base.checkpoint, config=replace(base.checkpoint.config, trust=trust))
+    result = run(replace(base, checkpoint=checkpoint), Lab(), tmp_path, rounds=3)
+    stored = Checkpoint.load(result.path).config
+    assert stored.trusts("metaschedule", "conv2d")
+    assert stored.trust["metaschedule/conv2d"].programs > 0
+    assert not stored.trusts("metaschedule", "pool"), "nothing of it was measured"
+    assert stored.trust["ansor/conv2d"] == known
 
 
 def test_a_model_of_context_is_judged_with_the_programs_learnt_from_and_both_figures_are_told(tmp_path: Path):

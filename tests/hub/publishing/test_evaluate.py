@@ -15,6 +15,7 @@ from tchub.zoo.corpus import Corpus, CorpusError, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.features import DeviceKindError
 from tchub.zoo.models import Checkpoint, Ensemble, ProgressiveNetwork
+from tchub.zoo.models.config import ClassTrust
 from tchub.zoo.primitives import from_trace_json
 from tchub.zoo.training.fit import fit
 
@@ -262,6 +263,21 @@ def test_only_the_baseline_of_statements_replays_programs(capsys, tmp_path, corp
     assert (own["model"], own["xgboost"]) == (other["model"], other["xgboost"])
     with pytest.raises(CorpusError, match="can be replayed"):
         evaluate(checkpoint, foreign, config)
+
+
+def test_a_class_that_is_not_trusted_is_chance_and_said(corpus, capsys, tmp_path, recipe):
+    run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
+    plain, notes = Checkpoint.load(tmp_path / "run"), []
+    for row, untrusted in ((ClassTrust.of([0.9] * 5), []), (ClassTrust.of([0.3] * 5), ["matmul"])):
+        checkpoint = replace(plain, config=replace(plain.config, trust={"metaschedule/matmul": row}))
+        checkpoint.save(tmp_path / "judged")
+        result = evaluate(Checkpoint.load(tmp_path / "judged"), corpus, note=notes.append)
+        assert result["untrusted"] == untrusted
+        alone = evaluate(plain, corpus)["results"]["model"]
+        model = result["results"]["model"]
+        assert model["pairwise"] == 0.5 if untrusted else model == alone
+        assert result["results"].get("weights", alone)["pairwise"] == alone["pairwise"]
+    assert any("not trusted with matmul" in note for note in notes)
 
 
 def test_a_checkpoint_for_gpus_does_not_judge_programs_of_a_cpu(capsys, tmp_path, corpus, recipe):

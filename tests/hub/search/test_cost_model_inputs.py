@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from tchub.hub.search.candidates import random_candidates, tune_context
 from tchub.hub.search.cost_model import SessionCostModel
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.interrupt import StopFlag
+from tchub.zoo.corpus.tir import operator_class
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import DeviceKindError, get_schema
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
+from tchub.zoo.models.config import ClassTrust
 from tchub.zoo.training.errors import TrainingError
 from tchub.zoo.tvm_import import import_tensor_intrinsics
 from tvm.s_tir import Schedule
@@ -181,6 +184,26 @@ def test_what_one_task_measured_is_no_context_of_another() -> None:
     before = scorer.predict("other", features)
     scorer.observe("one", features, np.exp(before))
     assert np.array_equal(scorer.predict("other", features), before)
+
+
+@pytest.mark.parametrize("arch", TINY)
+def test_what_a_checkpoint_does_not_know_is_ranked_by_what_is_measured(made: Made, arch: str) -> None:
+    """Scores of a class that is not trusted are chance; those of the others are the weights', bit for bit."""
+    context, candidates = made
+    base, own = tiny(arch), operator_class(context.mod)
+    plain = hub.tvm_cost_model(base).predict(context, candidates)
+    for known, holds in ((own, True), ("softmax", False)):
+        checkpoint = replace(
+            base, config=replace(base.config, trust={f"metaschedule/{known}": ClassTrust.of([0.9] * 5)})
+        )
+        model = hub.tvm_cost_model(checkpoint)
+        scores = model.predict(context, candidates)
+        assert np.array_equal(scores, plain) if holds else np.all(scores == 0.5)
+    features, _ = inputs.candidate_features(base, context, candidates)
+    many = np.repeat(features, 4, axis=0)
+    model.observe(context.mod, many, np.repeat(np.arange(1.0, 1 + len(features)), 4).tolist())
+    ranked = model.predict(context, candidates)
+    assert np.corrcoef(ranked, np.arange(len(features)))[0, 1] < -0.5, "the fast ones first"
 
 
 def test_each_model_learns_in_the_way_that_suits_it() -> None:

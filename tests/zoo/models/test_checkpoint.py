@@ -18,6 +18,7 @@ from tchub.zoo.models import (
     ModelConfigError,
     create,
 )
+from tchub.zoo.models.config import ClassTrust
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 
 SETTINGS = {"hidden": 8, "d_model": 16, "head": 4, "d_state": 2, "dt_rank": 2}
@@ -77,6 +78,27 @@ def test_a_device_of_its_own_travels_with_the_checkpoint(tmp_path):
     assert Checkpoint.load(tmp_path).device == device
 
 
+def test_trust_travels_with_the_checkpoint_and_goes_by_framework_first(tmp_path):
+    known, inverted = ClassTrust.of([0.8, 0.9, 0.7], [0.9], 900), ClassTrust.of([0.2, 0.25])
+    rows = {"ansor/conv2d": known, "*/conv2d": inverted, "ansor/reduce": inverted, "*/pool": known, "ansor/*": known}
+    make(trust=rows).save(tmp_path)
+    config = Checkpoint.load(tmp_path).config
+    assert config.trust == rows
+    names = ("conv2d", "reduce", "pool", "softmax")
+    assert [config.trusts("ansor", name) for name in names] == [True, False, True, False]
+    assert not any(config.trusts("autotvm", name) for name in names), "nothing is known of its programs"
+    assert make().config.trusts("ansor", "softmax"), "nothing is known of a checkpoint without trust"
+
+
+def test_trust_needs_more_than_luck():
+    cases = (([0.9], True), ([0.6], False), ([0.6] * 12, True), ([0.5] * 100, False), ([], False))
+    assert [ClassTrust.of(judged).trusted for judged, _ in cases] == [trusted for _, trusted in cases]
+    few = ClassTrust.of([0.55], [0.9, 0.8, 0.85], 600)
+    assert (few.trusted, few.tasks, few.judged, few.pairwise) == (True, 3, 1, 0.55), "what it learnt stands in"
+    assert not ClassTrust.of([], [0.6, 0.58]).trusted, "it did not learn them either"
+    assert not ClassTrust.of([0.3] * 3, [0.9] * 30).trusted, "enough tasks judge it"
+
+
 def test_missing_files(saved, tmp_path):
     with pytest.raises(CheckpointError):
         Checkpoint.load(tmp_path / "nowhere")
@@ -106,6 +128,7 @@ def test_a_config_that_is_none(saved, text):
 @pytest.mark.parametrize(
     "change",
     [{"name": 3}, {"model": []}, {"surprise": 1}, {"device": "epyc"}, {"feature_version": True},
+     {"trust": {"reduce": 0.5}}, {"trust": {"reduce": {"least": "0.9"}}},
      {"model": {"d_state": 2, "colour": "red"}}, {"model": {"d_state": 10**9}}, {"model": {"d_state": 3}}],
 )  # fmt: skip
 def test_a_config_with_a_wrong_field(saved, change):

@@ -1,0 +1,137 @@
+"""How a published checkpoint ranks the programs of each task, by operator class, and what that says of its trust.
+
+Tasks of every corpus of its kind of device are of three sides that share no computation: `learnt` by the weights;
+`judge`, the test tasks of any corpus, and those that a corpus's split leaves out; and the others, `evidence`:
+
+    python -m scripts.zoo.build import --data DIR
+    python -m scripts.zoo.classes [--checkpoint NAME]
+
+writes `trust` into the config.json of what is in the wheel, see `ClassTrust`; weights stay as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any
+
+import click
+import torch
+from tchub.zoo.corpus import computations, held_out_computations, split_tasks
+from tchub.zoo.features import get_schema
+from tchub.zoo.files import write_files
+from tchub.zoo.models import Checkpoint, CheckpointConfig
+from tchub.zoo.models.config import CONFIG_FILE, ClassTrust
+from tchub.zoo.training import RankingDataset, predict
+from tchub.zoo.training.evaluation import RankedPrograms, task_rows
+from tchub.zoo.training.programs import Share, corpus_device, is_statements, read_programs
+
+from scripts.benchmarks.common import kept, note
+from scripts.zoo.measure_cards import OWN, Published, corpora_of, learnt_computations, open_once
+from scripts.zoo.plan import RUNS, read_plan, statement_store
+from scripts.zoo.publish import WHEEL, build_index, refresh_hashes
+
+# Programs of a task, at random; those of statement models have to be lowered, 15 ms each.
+PROGRAMS, STATEMENT_PROGRAMS = 64, 32
+JUDGE, EVIDENCE, LEARNT = "judge", "evidence", "learnt"
+
+
+@cache
+def sides(kind: str) -> dict[str, str]:
+    """Return the side of each computation of all corpora of a kind of device: test tasks judge wherever they are."""
+    corpora = [open_once(name) for name in (*read_plan()["corpora"], OWN)]
+    corpora = [corpus for corpus in corpora if corpus_device(corpus).kind == kind]
+    tested = held_out_computations(corpora)
+    known = dict.fromkeys(tested, JUDGE) | dict.fromkeys(learnt_computations(corpora) - tested, EVIDENCE)
+    return {text: known.get(text, JUDGE) for corpus in corpora for text in computations(corpus).values()}
+
+
+def learnt(checkpoint: Published) -> set[str]:
+    """Return the computations that the weights learnt: all but test tasks, and validation tasks of the target."""
+    target, *sources = (open_once(name) for name in checkpoint.learnt)
+    held = held_out_computations([target, *sources])
+    held |= {computations(target)[task] for task in split_tasks(target).val}
+    return learnt_computations([target, *sources]) - held
+
+
+@lru_cache(maxsize=32)
+def read(schema: str, name: str) -> RankingDataset | None:
+    """Return some programs of every task of a corpus."""
+    features = get_schema(schema)
+    share = Share(per_task=STATEMENT_PROGRAMS if is_statements(features) else PROGRAMS)
+    corpus = open_once(name)
+    return read_programs(corpus, sorted(corpus.tasks), features, statement_store(), share)[0]
+
+
+def task_accuracies(checkpoint: Published) -> list[dict[str, Any]]:
+    """Return a row for each task: corpus, framework, side, operator, scores."""
+    weights = hashlib.sha256((checkpoint.folder / "model.safetensors").read_bytes()).hexdigest()
+    return kept(RUNS / "classes" / f"{checkpoint.name}-{weights[:16]}.json", lambda: _measure(checkpoint))
+
+
+def _measure(source: Published) -> list[dict[str, Any]]:
+    checkpoint = Checkpoint.load(source.folder)
+    schema = get_schema(checkpoint.config.feature_schema)
+    side, known = sides(schema.kind), learnt(source)
+    rows: list[dict[str, Any]] = []
+    for name in corpora_of(checkpoint):
+        corpus, data = open_once(name), read(schema.name, name)
+        if data is None:
+            continue
+        texts = computations(corpus)
+        counts = {task: corpus.table(task, ["error"])["error"].null_count for task in data.task_ids}
+        scores = predict(checkpoint.model, data.features)
+        facts = {"framework": corpus.meta.get("framework", "metaschedule"), "device": corpus.meta["device"]}
+        rows += [
+            facts
+            | row
+            | {"side": LEARNT if texts[row["task"]] in known else side[texts[row["task"]]], "all": counts[row["task"]]}
+            for row in task_rows(RankedPrograms(name, corpus.tasks, data, scores, texts))
+            if "pairwise" in row
+        ]
+    note(f"{source.name}: {len(rows)} tasks")
+    return rows
+
+
+def published() -> list[Published]:
+    """Return what is in the wheel, by feature schema, so that the programs of each corpus are read once."""
+    folders = [Published(path.parent) for path in WHEEL.glob(f"*/*/{CONFIG_FILE}")]
+    return sorted(folders, key=lambda one: (one.config["feature_schema"], one.name))
+
+
+def trust_of(checkpoint: Published) -> dict[str, ClassTrust]:
+    """Return how far the scores of each class hold, by framework and for any, as evidence and learnt tasks say."""
+    accuracies: dict[tuple[str, str], list[float]] = defaultdict(list)
+    programs: Counter[str] = Counter()
+    cap = checkpoint.config["training"].get("programs_per_task") or 0
+    corpora = set(checkpoint.learnt)
+    for row in task_accuracies(checkpoint):
+        if row["side"] == JUDGE:
+            continue
+        if row["side"] == LEARNT and row["corpus"] not in corpora:
+            continue  # another device's programs of the same computation
+        for key in (f"{row['framework']}/{row['operator']}", f"*/{row['operator']}", f"{row['framework']}/*"):
+            accuracies[key, row["side"]].append(row["pairwise"])
+            programs[key] += min(row["all"], cap or row["all"]) if row["side"] == LEARNT else 0
+    keys = sorted({key for key, _ in accuracies})
+    return {key: ClassTrust.of(accuracies[key, EVIDENCE], accuracies[key, LEARNT], programs[key]) for key in keys}
+
+
+@click.command()
+@click.option("--checkpoint", "names", multiple=True, help="Only these; all that are in the wheel otherwise.")
+def main(names: tuple[str, ...]) -> None:
+    """Write into each published config.json which operator classes its scores hold for."""
+    torch.set_num_threads(1)
+    for one in published():
+        if not names or one.name in names:
+            config = replace(CheckpointConfig.read(one.folder), trust=trust_of(one))
+            write_files(one.folder, {CONFIG_FILE: config.to_json()})
+            note(f"{one.name}: {', '.join(key for key, row in config.trust.items() if not row.trusted)} not trusted")
+    refresh_hashes()
+    build_index()
+
+
+if __name__ == "__main__":
+    main()
