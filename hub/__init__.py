@@ -9,81 +9,56 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .adaptation.adapt import adapt
-    from .adaptation.config import AdaptConfig
-    from .api import list_checkpoints, load, pull, refresh_index, resolve
-    from .device.detect import detect_local
-    from .networks.tuned import load_tuned
-    from .publishing.check import check
-    from .publishing.contribute import contribute
-    from .publishing.contribute_facts import CardFacts, ContributionConfig
-    from .publishing.publish import PublishConfig, publish
-    from .records.database import database
-    from .registry.pretrained import PretrainedModel
-    from .search.cost_model import tvm_cost_model
-    from .search.scheduler import task_scheduler
-    from .search.strategy import search_strategy
-    from .tuning.collect import collect
-    from .tuning.config import TuneConfig
-    from .tuning.tune import tune
+    from .adaptation.adapt import adapt as adapt
+    from .adaptation.config import AdaptConfig as AdaptConfig
+    from .api import list_checkpoints as list_checkpoints
+    from .api import load as load
+    from .api import pull as pull
+    from .api import refresh_index as refresh_index
+    from .api import resolve as resolve
+    from .device.detect import detect_local as detect_local
+    from .networks.tuned import load_tuned as load_tuned
+    from .publishing.check import check as check
+    from .publishing.contribute import contribute as contribute
+    from .publishing.contribute_facts import CardFacts as CardFacts
+    from .publishing.contribute_facts import ContributionConfig as ContributionConfig
+    from .publishing.publish import PublishConfig as PublishConfig
+    from .publishing.publish import publish as publish
+    from .records.database import database as database
+    from .registry.pretrained import PretrainedModel as PretrainedModel
+    from .search.cost_model import tvm_cost_model as tvm_cost_model
+    from .search.scheduler import task_scheduler as task_scheduler
+    from .search.strategy import search_strategy as search_strategy
+    from .tuning.collect import collect as collect
+    from .tuning.config import TuneConfig as TuneConfig
+    from .tuning.tune import tune as tune
 
-_HOME = {
-    "list_checkpoints": ".api",
-    "pull": ".api",
-    "load": ".api",
-    "refresh_index": ".api",
-    "resolve": ".api",
-    "adapt": ".adaptation.adapt",
-    "AdaptConfig": ".adaptation.config",
-    "tune": ".tuning.tune",
-    "TuneConfig": ".tuning.config",
-    "load_tuned": ".networks.tuned",
-    "tvm_cost_model": ".search.cost_model",
-    "search_strategy": ".search.strategy",
-    "task_scheduler": ".search.scheduler",
-    "database": ".records.database",
-    "collect": ".tuning.collect",
-    "detect_local": ".device.detect",
-    "check": ".publishing.check",
-    "publish": ".publishing.publish",
-    "PublishConfig": ".publishing.publish",
-    "contribute": ".publishing.contribute",
-    "ContributionConfig": ".publishing.contribute_facts",
-    "CardFacts": ".publishing.contribute_facts",
-    "PretrainedModel": ".registry.pretrained",
+_MODULES = {
+    "adaptation.adapt": ["adapt"],
+    "adaptation.config": ["AdaptConfig"],
+    "api": ["list_checkpoints", "load", "pull", "refresh_index", "resolve"],
+    "device.detect": ["detect_local"],
+    "networks.tuned": ["load_tuned"],
+    "publishing.check": ["check"],
+    "publishing.contribute": ["contribute"],
+    "publishing.contribute_facts": ["CardFacts", "ContributionConfig"],
+    "publishing.publish": ["PublishConfig", "publish"],
+    "records.database": ["database"],
+    "registry.pretrained": ["PretrainedModel"],
+    "search.cost_model": ["tvm_cost_model"],
+    "search.scheduler": ["task_scheduler"],
+    "search.strategy": ["search_strategy"],
+    "tuning.collect": ["collect"],
+    "tuning.config": ["TuneConfig"],
+    "tuning.tune": ["tune"],
 }
-
-__all__ = [
-    "AdaptConfig",
-    "CardFacts",
-    "ContributionConfig",
-    "PretrainedModel",
-    "PublishConfig",
-    "TuneConfig",
-    "adapt",
-    "check",
-    "collect",
-    "contribute",
-    "database",
-    "detect_local",
-    "list_checkpoints",
-    "load",
-    "load_tuned",
-    "publish",
-    "pull",
-    "refresh_index",
-    "resolve",
-    "search_strategy",
-    "task_scheduler",
-    "tune",
-    "tvm_cost_model",
-]
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name], __name__), name)
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
     # Kept: the next use costs nothing.
     globals()[name] = value
     return value

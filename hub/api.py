@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from .registry import Entry, PulledCheckpoint, Registry, Resolution, Verification, describe, parse_source
 from .registry.entry import RECORD
-from .registry.errors import UnknownCheckpointError
 from .registry.files import METRICS_FILE, read_card, read_json
 from .registry.lock_file import LOCK_FILE, LockFile, pin
 from .registry.network import network_ruled_out
@@ -83,11 +82,7 @@ def pull(
     registry = Registry.default()
     if lock is not None:
         return registry.fetch(registry.pinned(name, Path(lock)), source=source, offline=offline)
-    try:
-        return registry.pull(name, source=source, offline=offline, device=_device(device, detect=name is None))
-    except UnknownCheckpointError as error:
-        local = _to_explain(error, device)
-        return registry.pull(name, source=source, offline=offline, device=local)
+    return registry.pull(name, source=source, offline=offline, device=_device(device, detect=name is None))
 
 
 def pull_pinned(
@@ -267,17 +262,7 @@ def describe_checkpoint(name: str) -> CheckpointInfo:
 
 
 def _resolve(registry: Registry, name: str | None, device: Device | LocalDevice | None = None) -> Resolution:
-    try:
-        return registry.resolve(name, _device(device, detect=name is None))
-    except UnknownCheckpointError as error:
-        return registry.resolve(name, _to_explain(error, device))
-
-
-def _to_explain(error: UnknownCheckpointError, device: Device | LocalDevice | None) -> Device | None:
-    """Return this machine, so that an unknown name is reported with what fits it (only then is it detected)."""
-    if device is not None or "nearest" not in error.fields:
-        raise error
-    return _device(None, detect=True)
+    return registry.resolve(name, _device(device, detect=name is None))
 
 
 def _device(device: Device | LocalDevice | None, *, detect: bool) -> Device | None:

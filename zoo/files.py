@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,12 @@ def storing(path: Path) -> Iterator[None]:
             remedy="free some disk space, then run the same command again: what was measured before is kept",
             path=str(path),
         ) from error
+
+
+def file_sha256(path: Path | str) -> str:
+    """Return the sha256 of a file as lower-case hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...zoo.files import storing, write_atomically
 from ...zoo.untrusted import check_zip
 from .onsite.files import FORMAT, MANIFEST, OnsiteError, Package
 from .target import BundleError
@@ -23,7 +23,6 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
 _ONSITE = Path(__file__).with_name("onsite")
 _RUN = '''"""Measure this bundle's programs on this machine: see --help. Needs Python 3.10 or later and numpy."""
 
-import os
 import sys
 
 from onsite.cli import main
@@ -67,22 +66,15 @@ def write_parts(
         tasks: by id, each with `manifest` (what the device needs) and `origin` (what the corpus needs).
 
     Raises:
-        BundleError: one program alone is over the limit, or the archive cannot be written.
+        BundleError: one program alone is over the limit.
+        StorageError: the archive cannot be written.
     """
     archives = _archives(facts, tasks, programs, max_bytes)
     paths = [out] if len(archives) == 1 else [out.with_stem(f"{out.stem}-{n + 1}") for n in range(len(archives))]
     for path, data in zip(paths, archives, strict=True):
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
+        with storing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(data)
-            os.replace(partial, path)
-        except OSError as error:
-            raise BundleError(
-                f"cannot write {path}: {error}", remedy="free some space or choose another folder", path=str(path)
-            ) from error
-        finally:
-            partial.unlink(missing_ok=True)
+            write_atomically(path, data)
     return paths
 
 

@@ -49,7 +49,6 @@ class BuildSettings:
 
     Attributes:
         programs: in all, shared evenly by the tasks.
-        seed: of the candidates.
         checkpoint: take the half of each task's programs that this checkpoint ranks first among four times as many.
         max_bytes: size of an archive at most; more than one is written where it needs be.
         build_timeout: seconds a program may take to compile.
@@ -69,7 +68,6 @@ class BundleResult:
     Attributes:
         paths: the archives; bytes: the size of each.
         tasks, programs: in them; failed: programs that could not be compiled, which the archives name as well.
-        seconds: what it took.
     """
 
     paths: list[str]
@@ -99,11 +97,10 @@ def build_bundle(
     Args:
         corpus: programs measured before: new ones are evolved from its fastest, none of it is built again.
         tell: told after each program: done, total and the task's name.
-        say: told of each step.
 
     Raises:
         NetworkLoadError: the workload has no task with a choice of programs.
-        BundleError: the archive cannot be written.
+        StorageError: the archive cannot be written.
     """
     import tvm
 
@@ -260,7 +257,6 @@ def choose_candidates(
     """Candidates of every task, its share of them at most.
 
     Args:
-        shares: programs by task id.
         checkpoint: half of each share are the best it knows of; its name or folder.
         corpus: programs measured before; for a task that it has, all candidates are evolved from its programs.
     """

@@ -20,7 +20,6 @@ def compile_program(module_json: str, target: BundleTarget, file: str) -> dict[s
     """Compile a scheduled module for a bundle.
 
     Args:
-        module_json: `tvm.ir.save_json` of the module.
         file: where the library, cubin or PTX goes; written atomically, and its outcome beside it.
 
     Returns:

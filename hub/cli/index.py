@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import FILE, PATH, command, out_option
+from .options import PATH, command, out_option
 from .output import Output
 from .parts import Part
 
@@ -48,7 +48,7 @@ def index_refresh_command(source: str | None, output: Output) -> None:
     from ..api import refresh_index
 
     update = refresh_index(source)
-    output.data(update.as_dict(), _update(update))
+    output.data(update, _update(update))
     if update.unusable:
         output.note(f"the index that was here before could not be used: {update.unusable}")
     output.hint("tchub list")
@@ -66,7 +66,7 @@ def _update(update: IndexUpdate) -> Iterator[Part]:
 
 @command("show", index_command)
 def index_show_command(output: Output) -> None:
-    """Show the index in the wheel, the refreshed one beside it, the trusted keys and the old names.
+    """Show the index in the wheel, the refreshed one beside it, and the trusted keys.
 
     A refreshed index that cannot be used any more is an error here; other commands go on without it.
 
@@ -86,13 +86,12 @@ def index_show_command(output: Output) -> None:
 
 
 def _index(result: dict[str, Any]) -> Iterator[Part]:
-    """Show a line for each index, the keys, each old name and each deprecated checkpoint."""
+    """Show a line for each index, the keys and each deprecated checkpoint."""
     for name in ("override", "shipped", "refreshed"):
         if index := result[name]:
             yield f"{name:<11} " + ", ".join(f"{key} {value}" for key, value in index.items() if value is not None)
     if keys := result["keys"]:
         yield f"keys        {', '.join(keys['trusted'])}, of root {keys['version']}, good until {keys['expires']}"
-    yield from (f"old name    {old} is called {new} now" for old, new in result["aliases"].items())
     yield from (f"deprecated  {name}: {reason}" for name, reason in result["deprecated"].items())
 
 
@@ -126,7 +125,7 @@ def index_sign_command(
         passphrase = click.prompt("Passphrase", hide_input=True, err=True)
     signers = [load_signer(path, passphrase if is_locked(path) else None) for path in keys]
     signed = sign_index(folder, signers, trust=[load_public(path) for path in trust], revoke=revoke, days=days)
-    output.data(signed.as_dict(), str(folder / "metadata"))
+    output.data(signed, str(folder / "metadata"))
     output.note(f"serial {signed.serial}, signed state {signed.version}, good until {signed.expires}")
     output.note(f"trusted keys: {', '.join(signed.keys)}, of {signed.root}")
     root = folder / "metadata" / "1.root.json"
@@ -135,13 +134,12 @@ def index_sign_command(
 
 @command("site")
 @out_option("The folder to write: new, empty, or an earlier catalogue.")
-@click.option("--index", type=FILE, metavar="FILE", help="List the checkpoints of this index.json. [default: the zoo]")
 @click.option(
     "--source", metavar="file:///FOLDER",
     help="List the checkpoints of a folder laid out as <name>/<version>/, by its own index.json, with its cards.",
 )  # fmt: skip
 @click.option("--title", metavar="TEXT", help="Title of the pages.")
-def site_command(out: Path, index: Path | None, source: str | None, title: str | None, output: Output) -> None:
+def site_command(out: Path, source: str | None, title: str | None, output: Output) -> None:
     """Write the published checkpoints as web pages: search, filters, comparison, one page a checkpoint.
 
     The pages need no server and no network: open DIR/index.html, or put DIR on any web server. Cards and plots are
@@ -151,12 +149,13 @@ def site_command(out: Path, index: Path | None, source: str | None, title: str |
     Examples:
       tchub site --out site
       tchub site --out public --title "Cost models of our cluster" --source file:///mnt/zoo
-      tchub site --out site --index index.json --json
+      TCHUB_INDEX=index.json tchub site --out site --json
     """
+    from ..registry import Registry
     from ..registry.listing import registry_of
     from ..site.build import TITLE, build
 
-    built = build(registry_of(index, source), out, title or TITLE)
+    built = build(registry_of(source) if source else Registry.default(), out, title or TITLE)
     output.data(built.as_dict(), str(built.path / "index.html"))
     number = len(built.checkpoints)
     output.note(f"{number} checkpoints; {built.written} of {built.files} files written, {built.removed} removed")

@@ -39,7 +39,7 @@ def doctor_command(output: Output) -> None:
     output.note("checking this machine; it takes some seconds")
     checks = list(run_checks())
     bad = failed(checks)
-    output.data({"ok": not bad, "checks": [check.to_dict() for check in checks]}, _checks(checks))
+    output.data({"ok": not bad, "checks": checks}, _checks(checks))
     if bad:
         raise click.exceptions.Exit(1)
     output.hint("tchub devices local")
@@ -192,7 +192,7 @@ def cache_command(prune: bool, dry_run: bool, output: Output, **options: Any) ->
     if prune:
         removed = cache.prune(store, dry_run=dry_run, **options)
         freed = sum(removal.freed for removal in removed)
-        result = {"freed": freed, "dry_run": dry_run, "removed": [removal.as_dict() for removal in removed]}
+        result = {"freed": freed, "dry_run": dry_run, "removed": removed}
         output.data(result, f"{'would free' if dry_run else 'freed'} {size_text(freed)}")
         for removal in removed:
             output.note(f"{removal.name}: {size_text(removal.freed)}: {removal.reason}")
@@ -202,7 +202,7 @@ def cache_command(prune: bool, dry_run: bool, output: Output, **options: Any) ->
     items = cache.contents(store)
     parts = cache.sizes(items)
     total, path = sum(parts.values()), store.root.parent
-    result = {"path": str(path), "bytes": total, "by": parts, "items": [item.as_dict() for item in items]}
+    result = {"path": str(path), "bytes": total, "by": parts, "items": items}
     output.data(result, _table(items) if items else [])
     output.note(f"{size_text(total)} in {path}" if items else f"nothing is in {path}")
     if items:
@@ -212,7 +212,7 @@ def cache_command(prune: bool, dry_run: bool, output: Output, **options: Any) ->
 def _table(items: Sequence[CacheItem]) -> Iterator[Part]:
     days = ("-" if i.used is None else datetime.fromtimestamp(i.used, UTC).date().isoformat() for i in items)
     yield [
-        Column("kind", [item.kind for item in items], leaves=1),
+        Column("kind", [item.what for item in items], leaves=1),
         Column("name", [item.name for item in items]),
         Column("size", [size_text(item.size) for item in items], True),
         Column("last used", list(days), leaves=2),

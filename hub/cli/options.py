@@ -52,7 +52,6 @@ def options_of(config: type[Any], *names: str, **helps: str) -> Decorator:
     where the user does not give it: leave it out of the config then.
 
     Args:
-        config: the dataclass.
         names: of its fields, in the order of the help.
         helps: field to another help.
     """

@@ -15,7 +15,6 @@ class Column:
     """A column of a table.
 
     Attributes:
-        title: its head.
         cells: one text a row; a rich text has a style of its own.
         number: set to the right, and never cut.
         leaves: columns leave a table that is too wide in this order, smallest first; None stays.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,10 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
@@ -43,54 +42,81 @@ _OTHER_LINES = 6
 LINE_EVERY = 15.0
 # From this width on, bars and notes stand beside the counts.
 _WIDE = 70
-# Programs after the first ones of a session that tell its pace.
-_PACE_PROGRAMS = 8
-# Compiling and timing at the end, in seconds, and as a share of what preparing took: the same network is imported,
-# exported, lowered and run, on a machine that is as busy.
-_END_SECONDS, _END_SHARE = 10.0, 0.25
-# Of that time, compiling.
-_COMPILE_SHARE = 0.25
+# The time left is that of the steps left, at the pace of so many last seconds.
+_PACE_SECONDS = 600.0
 
 
 class Display(AdaptProgress, TuneProgress):
-    """Listener of every command that takes long; this one is silent.
+    """Listener of every command that takes long; this one counts, and shows nothing.
 
     `start` and `advance` are phases of so many steps, `stage` and `session` those of a tuning run.
     """
 
-    def note(self, text: str) -> None:
-        """Show a sentence that stays."""
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bars = Progress(console=console, speed_estimate_period=_PACE_SECONDS)
+        self.view: SessionView | None = None
+
+    def start(self, phase: str, total: int) -> None:
+        for bar in self.bars.tasks[-1:]:
+            self.bars.stop_task(bar.id)
+        self.bars.add_task(phase, total=total, failed=0, note="")
+
+    def advance(self, failed: bool = False) -> None:
+        for bar in self.bars.tasks[-1:]:
+            self._update(int(bar.completed) + 1, bar.fields["failed"] + failed)
 
     def count(self, text: str, done: int, total: int, failed: int = 0) -> None:
         """Show that so many programs of all are done, and what is being done."""
+        if not self.bars.tasks:
+            self.start(text, total)
+        bar = self.bars.tasks[-1]
+        bar.description, bar.total = text, max(total, done)
+        self._update(done, failed)
 
     def programs(self, progress: CollectProgress) -> None:
         """Show the programs of a corpus that is being measured."""
         self.count(f"{progress.phase} {progress.task}", progress.done, progress.total, progress.failed)
 
+    def stage(self, text: str) -> None:
+        for bar in self.bars.task_ids:
+            self.bars.remove_task(bar)
+        self.view = None
+
+    def session(self, label: str, view: SessionView) -> None:
+        if self.view is not view:
+            Display.stage(self, label)
+            Display.start(self, label, view.trials)
+            self.view = view
+        self._update(view.done)
+
+    def _update(self, done: int, failed: int = 0) -> None:
+        note = f"{failed} failed" if failed else ""
+        self.bars.update(self.bars.task_ids[-1], completed=done, failed=failed, note=note)
+
 
 class Lines(Display):
     """Prints a line now and then, where there is no terminal."""
 
-    def __init__(self, console: Console, eta: Eta) -> None:
-        self._console, self._eta = console, eta
-        self._last = 0.0
+    _last = 0.0
 
     def note(self, text: str) -> None:
-        self._console.print(text)
+        self.console.print(text)
 
     def start(self, phase: str, total: int) -> None:
+        super().start(phase, total)
         self.note(f"{phase}: {total} to do" if total > 1 else phase)
 
     def stage(self, text: str) -> None:
-        self._eta.stage()
+        super().stage(text)
         self.note(text)
 
     def session(self, label: str, view: SessionView) -> None:
-        self._eta.session(label, view)
+        super().session(label, view)
         if self._due():
-            facts = [f"{label}: {view.done}/{view.trials} programs", *_best(view), left_text(self._eta.left())]
-            self.note(", ".join(facts))
+            left = self.bars.tasks[-1].time_remaining
+            time_left = [] if left is None else [f"{timedelta(seconds=left)} left"]
+            self.note(", ".join([f"{label}: {view.done}/{view.trials} programs", *_best(view), *time_left]))
 
     def count(self, text: str, done: int, total: int, failed: int = 0) -> None:
         if self._due() or done >= total:
@@ -106,80 +132,44 @@ class Lines(Display):
 class Screen(Display):
     """Draws on a terminal, at every refresh anew: the clock runs on while TVM is busy, and the window may change."""
 
-    def __init__(self, console: Console, eta: Eta, log: NativeLog | None) -> None:
-        self._console, self._eta, self._log = console, eta, log
-        self._spinner = Spinner("dots")
-        self._stage = ""
-        self._session: tuple[str, SessionView] | None = None
-        self._bars = Progress(console=console)
-        self._bar: TaskID | None = None
-        self._failed = 0
+    def __init__(self, console: Console, log: NativeLog | None) -> None:
+        super().__init__(console)
+        self._log, self._spinner = log, Spinner("dots")
 
     def note(self, text: str) -> None:
-        self._console.print(text)  # above the display, where it stays
-
-    def start(self, phase: str, total: int) -> None:
-        if self._bar is not None:
-            self._bars.stop_task(self._bar)
-        self._failed = 0
-        self._bar = self._bars.add_task(phase, total=total, note="")
-
-    def advance(self, failed: bool = False) -> None:
-        if self._bar is not None:
-            self._failed += failed
-            self._bars.update(self._bar, advance=1, note=_failed_text(self._failed))
-
-    def count(self, text: str, done: int, total: int, failed: int = 0) -> None:
-        if self._bar is None:
-            self.start(text, total)
-        assert self._bar is not None
-        note = _failed_text(failed)
-        self._bars.update(self._bar, completed=done, total=max(total, done), description=text, note=note)
+        self.console.print(text)  # above the display, where it stays
 
     def stage(self, text: str) -> None:
-        self._eta.stage()
-        for task in self._bars.task_ids:
-            self._bars.remove_task(task)
-        self._stage, self._session, self._bar = text, None, None
-
-    def session(self, label: str, view: SessionView) -> None:
-        self._eta.session(label, view)
-        self._session = label, view
+        super().stage(text)
+        self._spinner.update(text=_line(text))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        left = self._eta.left()
-        if self._bar is not None:
-            self._bars.columns = tuple(bar_columns(options.max_width))
-            yield self._bars.make_tasks_table(self._bars.tasks)
-        elif self._session is None:
-            self._spinner.update(text=_line(", ".join([self._stage, *([left_text(left)] if left is not None else [])])))
-            yield self._spinner
+        if (view := self.view) is not None:
+            yield task_table(view, options.max_width, min(ROWS, max(1, options.size.height - _OTHER_LINES)))
+        if self.bars.tasks:
+            self.bars.columns = tuple(bar_columns(options.max_width))
+            yield self.bars.make_tasks_table(self.bars.tasks)
         else:
-            label, view = self._session
-            rows = min(ROWS, max(1, options.size.height - _OTHER_LINES))
-            yield task_table(view, options.max_width, rows)
-            yield _session_bar(label, view, options.max_width)
-            yield _line(", ".join([left_text(left), *_best(view), view.phase]))
+            yield self._spinner
+        if view is not None:
+            yield _line(", ".join([*_best(view), view.phase]))
         if self._log is not None and (warnings := self._log.summary()):
             yield _line(warnings, style="dim")
 
 
 @contextmanager
-def shown_progress(output: Output, log: NativeLog | None = None, sessions: int = 1) -> Iterator[Display]:
+def shown_progress(output: Output, log: NativeLog | None = None) -> Iterator[Display]:
     """Show progress on stderr while inside: a live display on a terminal, else lines; nothing in quiet mode.
 
     Args:
-        output: of the command.
         log: whose warnings are counted on the screen.
-        sessions: searches that the run makes one after the other.
     """
-    eta = Eta(sessions)
     if output.mode == "quiet":
-        yield Display()
+        yield Display(output.console)
     elif not output.console.is_interactive:
-        yield Lines(output.console, eta)
+        yield Lines(output.console)
     else:
-        screen = Screen(output.console, eta, log)
+        screen = Screen(output.console, log)
         # Texts that Python prints meanwhile are for the log file, where its descriptors lead, and not for rich.
         with Live(
             screen, console=output.console, refresh_per_second=4, transient=True, redirect_stdout=False,
@@ -202,7 +192,6 @@ def task_table(view: SessionView, width: int, rows: int = ROWS) -> Table:
     """Make the table of the heaviest tasks: trials, untuned and best latency, share of the network.
 
     Args:
-        view: of the session.
         width: cells of the terminal; columns that do not fit are left out.
         rows: tasks at most.
     """
@@ -234,13 +223,6 @@ def task_table(view: SessionView, width: int, rows: int = ROWS) -> Table:
     return drawn
 
 
-def _session_bar(label: str, view: SessionView, width: int) -> Table:
-    row = Table.grid(padding=(0, 1))
-    done = f"{label} {view.done}/{view.trials}"
-    row.add_row(done, ProgressBar(total=view.trials, completed=view.done, width=max(8, min(40, width - len(done) - 1))))
-    return row
-
-
 def _line(text: str, style: str = "") -> Text:
     """Return a text that is cut at the window's edge: a second line would make the display jump."""
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
@@ -253,75 +235,3 @@ def _best(view: SessionView) -> list[str]:
 
 def _ms(seconds: float | None) -> str:
     return "" if seconds is None or not isfinite(seconds) else f"{1e3 * seconds:.4g}"
-
-
-def _failed_text(failed: int) -> str:
-    return f"{failed} failed" if failed else ""
-
-
-class Eta:
-    """Estimate of the seconds left of `tune`: the programs left at the pace so far, then compiling and timing.
-
-    The pace is counted from the first measured programs of the session, which follow the untuned ones.
-
-    Args:
-        sessions: searches that the run makes one after the other.
-        clock: seconds from any start.
-    """
-
-    def __init__(self, sessions: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
-        self._waiting, self._clock = sessions, clock
-        self._started = clock()
-        self._prepared = self._lasted = self._began = 0.0
-        # Seconds of compiling and timing, or of timing alone once that has begun.
-        self._end = _END_SECONDS
-        self._view: SessionView | None = None
-        self._label, self._resumed = "", 0
-        self._first: tuple[float, int] | None = None
-
-    def stage(self) -> None:
-        """Note that a step outside the sessions begins."""
-        now = self._clock()
-        if self._view is not None:
-            self._view, self._lasted = None, now - self._began
-            self._waiting -= 1
-        elif self._lasted:
-            self._end *= 1 - _COMPILE_SHARE
-        self._began = now
-
-    def session(self, label: str, view: SessionView) -> None:
-        """Note that a session changed."""
-        now = self._clock()
-        if self._view is None or label != self._label:
-            self._prepared = self._prepared or now - self._started
-            self._end = _END_SECONDS + _END_SHARE * self._prepared
-            self._label, self._began, self._resumed, self._first = label, now, view.done, None
-        if self._first is None and view.done > self._resumed:
-            self._first = now, view.done
-        self._view = view
-
-    def left(self) -> float | None:
-        """Return the seconds until the end of the run; None while nothing tells."""
-        now, view = self._clock(), self._view
-        passed = now - self._began
-        if view is not None:
-            left = self._session_left(now, view)
-            return None if left is None else left + (passed + left) * (self._waiting - 1) + self._end
-        return self._lasted * self._waiting + max(self._end - passed, passed / 6) if self._lasted else None
-
-    def _session_left(self, now: float, view: SessionView) -> float | None:
-        if view.done >= view.trials:
-            return 0.0
-        began, before = self._first or (now, view.done)
-        count = view.done - before
-        # Of the program in hand, half is done.
-        return (now - began) / count * (view.trials - view.done - 0.5) if count >= _PACE_PROGRAMS else None
-
-
-def left_text(seconds: float | None) -> str:
-    """Return `about 3 min left`, or `time left unknown`."""
-    if seconds is None:
-        return "time left unknown"
-    if seconds >= 90:
-        return f"about {seconds / 60:.0f} min left"
-    return f"about {max(5, 5 * round(seconds / 5))} s left"

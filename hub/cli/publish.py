@@ -99,7 +99,7 @@ def publish_command(name_or_path: str, repo: str, output: Output, **options: Any
 
     corpora, config = options.pop("corpora"), PublishConfig(**options)
     result = publish(find_checkpoint(name_or_path), repo, corpora=corpora, config=config, note=output.note)
-    output.data(result.as_dict(), _published(result))
+    output.data(result, _published(result))
     output.hint(_after_publishing(result))
 
 

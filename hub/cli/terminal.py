@@ -47,8 +47,6 @@ def table(columns: Sequence[Column], width: int, styles: Sequence[StyleType | No
     """Make the table of what fits into `width` cells; rich narrows the texts that are left.
 
     Args:
-        columns: all of them, in order.
-        width: of the terminal.
         styles: one a row, or none.
     """
     kept = fitting(columns, width)

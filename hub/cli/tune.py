@@ -65,8 +65,7 @@ def tune_command(network: str, out: Path, engine: str, compare: str, output: Out
     from .progress import shown_progress
 
     rivals = tuple(filter(None, compare.split(",")))
-    sessions = 2 if "stock" in rivals and options["checkpoint"] != "stock" else 1
-    with native_output_logged(output, out) as log, shown_progress(output, log, sessions) as progress:
+    with native_output_logged(output, out) as log, shown_progress(output, log) as progress:
         options |= {"search": SearchSettings(engine=engine), "compare": rivals}
         result = tune(network, out=out, progress=progress, **options)
     report = result.report

@@ -195,7 +195,7 @@ def next_step(entry: Entry, name: str) -> str:
 
     Args:
         entry: the checkpoint; a CPU's programs are measured here, those of a GPU in a bundle on its machine.
-        name: as it was given; a family or an old name leads somewhere else tomorrow.
+        name: as it was given; a family leads somewhere else tomorrow.
     """
     from ..registry.listing import kind_of
 
@@ -295,7 +295,7 @@ def _pull_json(pulled: PulledCheckpoint) -> dict[str, Any]:
         "files": {file: record.sha256 for file, record in entry.files.items()},
         "summary": facts(entry),
         "metrics": dict(entry.metrics),
-        "verdicts": [verdict.as_dict() for verdict in pulled.resolution.verdicts],
+        "verdicts": pulled.resolution.verdicts,
         "warnings": list(pulled.resolution.warnings),
     }
 
@@ -319,7 +319,7 @@ def _explain_choice(names: tuple[str, ...], device: str | None, output: Output) 
         "name": entry.name,
         "version": entry.version,
         "warnings": list(resolution.warnings),
-        "verdicts": [verdict.as_dict() for verdict in resolution.verdicts],
+        "verdicts": resolution.verdicts,
     }
     output.data(result, entry.id if output.mode == "quiet" else _choice(resolution))
     output.hint(f"tchub pull {entry.id}")

@@ -34,15 +34,12 @@ class LocalDevice:
     Attributes:
         device: the spec sheet of the device that it is (or is nearest to), with cores, threads, caches and
             SIMD width as measured here.
-        family: the device's family.
         cpu_model: the CPU's own brand string.
         isa: instruction-set extensions that matter for generated code.
         cores: cores to compile for and measure on, the target's num-cores.
         mcpu: LLVM's name of the CPU.
-        target: the TVM target as a dict.
         exact: True where the machine matches a known device's own marks, False where the nearest stands in.
         reasons: how each of the above was found, one line each.
-        gpus: NVIDIA GPUs found beside the CPU.
     """
 
     device: Device
@@ -79,7 +76,6 @@ def detect_local(
 
     Args:
         cores: cores to compile for; by default all physical ones that this process may use.
-        facts: facts to decide from, instead of this machine's.
         host_cpu: LLVM's name of the CPU, instead of asking TVM for it (which imports TVM).
         ask_llvm: whether TVM may be imported to ask; without, a known device's target or the flags decide.
 

@@ -11,10 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..registry.store import cache_root, home_root
 from .detect import LocalDevice, detect_local
@@ -50,9 +50,10 @@ class Check:
     value: str
     remedy: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
+
+def _judged(name: str, value: str, remedy: str, *, warn: bool = False, fail: bool = False) -> Check:
+    status: Status = "fail" if fail else "warn" if warn else "ok"
+    return Check(name, status, value, None if status == "ok" else remedy)
 
 
 def run_checks() -> Iterator[Check]:
@@ -86,10 +87,7 @@ def failed(checks: list[Check]) -> bool:
 
 def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Check:
     """Python 3.11 or newer."""
-    value = ".".join(map(str, version))
-    if version >= (3, 11):
-        return Check("python", "ok", value)
-    return Check("python", "fail", value, "install Python 3.11 or newer")
+    return _judged("python", ".".join(map(str, version)), "install Python 3.11 or newer", fail=version < (3, 11))
 
 
 def read_pins() -> dict[str, str]:
@@ -167,17 +165,14 @@ def _not_loaded(library: Path) -> str | None:
 def check_device(local: LocalDevice) -> Check:
     """Which device this machine is."""
     value = f"{local.device.name} ({local.cpu_model}), mcpu {local.mcpu}"
-    if local.exact:
-        return Check("device", "ok", value)
-    return Check("device", "warn", value, "no spec sheet for this CPU: adapt a checkpoint before you trust it")
+    remedy = "no spec sheet for this CPU: adapt a checkpoint before you trust it"
+    return _judged("device", value, remedy, warn=not local.exact)
 
 
 def check_cores(usable: int, total: int) -> Check:
     """At least two usable cores, so that one can measure while the others compile."""
-    value = f"{usable} usable of {total}"
-    if usable >= 2:
-        return Check("cores", "ok", value)
-    return Check("cores", "warn", value, "with one core, compiling disturbs measuring: allow two or more")
+    remedy = "with one core, compiling disturbs measuring: allow two or more"
+    return _judged("cores", f"{usable} usable of {total}", remedy, warn=usable < 2)
 
 
 def watch_business(seconds: float = 0.5) -> tuple[float, float, float]:
@@ -195,9 +190,8 @@ def check_business(busy: float, stolen: float, load: float) -> Check:
     value = f"{busy:.0%} busy, {stolen:.1%} stolen, load {load:.2f} per core"
     if stolen > STOLEN_LIMIT:
         return Check("neighbours", "warn", value, "the host gives time to others: measure at another hour")
-    if busy > BUSY_LIMIT or load > 1:
-        return Check("neighbours", "warn", value, "stop what else runs here before measuring")
-    return Check("neighbours", "ok", value)
+    remedy = "stop what else runs here before measuring"
+    return _judged("neighbours", value, remedy, warn=busy > BUSY_LIMIT or load > 1)
 
 
 def measure_spread(repeats: int = 30) -> tuple[float, float]:
@@ -219,26 +213,22 @@ def measure_spread(repeats: int = 30) -> tuple[float, float]:
 def check_noise(p50: float, p90: float) -> Check:
     """Repeats of one kernel agree."""
     value = f"repeats differ by {p50:.1%} (median), {p90:.1%} (90th percentile)"
-    if p90 <= NOISE_LIMIT:
-        return Check("clock noise", "ok", value)
-    return Check("clock noise", "warn", value, "quieten the machine, or expect more repeats a program")
+    remedy = "quieten the machine, or expect more repeats a program"
+    return _judged("clock noise", value, remedy, warn=p90 > NOISE_LIMIT)
 
 
 def check_governor(path: Path = GOVERNOR) -> Check:
     """A clock that does not wander; virtual machines do not say."""
     governor = path.read_text(encoding="utf-8").strip() if path.is_file() else "not told by this system"
-    if governor in ("powersave", "ondemand", "conservative"):
-        return Check("governor", "warn", governor, "set it to performance: `cpupower frequency-set -g performance`")
-    return Check("governor", "ok", governor)
+    remedy = "set it to performance: `cpupower frequency-set -g performance`"
+    return _judged("governor", governor, remedy, warn=governor in ("powersave", "ondemand", "conservative"))
 
 
 def check_disk(path: Path, name: str = "disk", variable: str = "TCHUB_CACHE") -> Check:
     """Room for checkpoints and journals, or for the programs that are compiled."""
     free = shutil.disk_usage(_existing(path)).free / 2**30
     value, remedy = f"{free:.1f} GiB free for {path}", f"free some space, or set {variable} to a larger disk"
-    if free < DISK_FAIL_GIB:
-        return Check(name, "fail", value, remedy)
-    return Check(name, "warn", value, remedy) if free < DISK_WARN_GIB else Check(name, "ok", value)
+    return _judged(name, value, remedy, warn=free < DISK_WARN_GIB, fail=free < DISK_FAIL_GIB)
 
 
 def check_writable(name: str, path: Path, variable: str) -> Check:
@@ -265,9 +255,8 @@ def check_gpu(local: LocalDevice) -> Check:
 def check_nvcc(has_gpu: bool, find: Callable[[str], str | None] = shutil.which) -> Check:
     """nvcc is needed only to tune for a GPU of this machine."""
     path = find("nvcc")
-    if path is None and has_gpu:
-        return Check("nvcc", "warn", "not found", "install the CUDA toolkit to tune for this machine's GPU")
-    return Check("nvcc", "ok", path or "not found (needed for GPUs only)")
+    remedy = "install the CUDA toolkit to tune for this machine's GPU"
+    return _judged("nvcc", path or "not found (needed for GPUs only)", remedy, warn=has_gpu and path is None)
 
 
 def _existing(path: Path) -> Path:

@@ -41,13 +41,11 @@ class HostFacts:
         cpu_family, model, stepping: CPUID numbers (x86).
         arm_part: Arm's part number, e.g. "0xd0c".
         sys_vendor: the machine's maker, e.g. "Amazon EC2".
-        flags: instruction-set flags.
         cores: physical cores that the machine has.
         threads: logical CPUs that the machine has.
         usable: logical CPUs that this process may run on.
         usable_cores: physical cores that it may use, see `usable_cores`; None where only `usable` is known.
         l1_kib, l2_kib: per core; l3_mib: all that the machine sees.
-        gpus: NVIDIA GPUs.
     """
 
     arch: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -19,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from ...zoo.files import file_sha256
 from .errors import DeviceError
-from .timing import DriftConfig, DriftWatch, TimingConfig, make_reference_kernel, measure_watched, time_kernel
+from .timing import DriftWatch, TimingConfig, make_reference_kernel, measure_watched, time_kernel
 
 ArgsInfo = Sequence[tuple[Sequence[int], str]]
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,6 @@ class BuildResult:
     """A compiled program.
 
     Attributes:
-        seconds: compile time.
         sha256: of the library, by which it is loaded; None for one that its user names.
         prepacked: places of the arguments that it takes permuted, as its `PREPACK` makes them.
     """
@@ -147,12 +146,6 @@ def warm_compiler() -> None:
 # Loading --------------------------------------------------------------------------------------------
 
 
-def file_sha256(path: Path | str) -> str:
-    """Return the sha256 of a file in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def open_library(path: Path | str, sha256: str | None) -> Any:
     """Return a compiled library as a TVM module. To load one is to run its code, and nothing else here does it.
 
@@ -182,7 +175,6 @@ class RunResult:
 
     Attributes:
         latencies: seconds a run, one entry a repeat; empty for a wrong program.
-        seconds: what all of it took.
         wrong: what is wrong with the output, or None.
         repeated: times that it was timed again because the machine was disturbed.
         disturbed: whether the machine was disturbed at the end too.
@@ -239,9 +231,9 @@ def _tensors(args_info: ArgsInfo) -> list[Any]:
 
 
 @lru_cache(maxsize=1)
-def _watcher(config: DriftConfig) -> tuple[DriftWatch, Callable[[], float]]:
+def _watcher() -> tuple[DriftWatch, Callable[[], float]]:
     several = int(os.environ.get("TVM_NUM_THREADS", "1")) > 1
-    return DriftWatch(config), make_reference_kernel(sorted(os.sched_getaffinity(0)) if several else ())
+    return DriftWatch(), make_reference_kernel(sorted(os.sched_getaffinity(0)) if several else ())
 
 
 def run(
@@ -249,7 +241,6 @@ def run(
     args_info: ArgsInfo,
     config: TimingConfig,
     best: float | None,
-    drift: DriftConfig | None = None,
     reference: tuple[ArgsInfo, str] | None = None,
     built: BuildResult | None = None,
 ) -> RunResult:
@@ -257,9 +248,7 @@ def run(
 
     Args:
         best: latency in seconds of the task's fastest known program, or None.
-        drift: how the machine is watched, or None.
         reference: the task's arguments and the file with its right outputs; None: not checked.
-        built: what its compilation returned.
     """
     import tvm
 
@@ -273,7 +262,7 @@ def run(
     if wrong is not None:
         _arguments.clear()  # it may have written its inputs
         return RunResult([], time.perf_counter() - start, wrong)
-    watch, kernel = _watcher(drift or DriftConfig(retries=0))
+    watch, kernel = _watcher()
     measure = partial(time_kernel, module, args, tvm.cpu(), config, best)
     latencies, repeated, disturbed = measure_watched(measure, kernel, watch)
     return RunResult(latencies, time.perf_counter() - start, None, repeated, disturbed)

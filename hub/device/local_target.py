@@ -44,8 +44,6 @@ def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) ->
     num-cores is that of `local`, so that a target of another machine's cores can be named too.
 
     Args:
-        local: this machine as it was detected.
-        target: a TVM target as a dictionary.
         facts: of this machine; without flags nothing is known to be missing.
 
     Raises:
@@ -81,7 +79,6 @@ def missing_extensions(target: dict[str, Any], facts: HostFacts) -> list[str]:
     """Return the instruction-set extensions that programs for a target may use and this CPU lacks.
 
     Args:
-        target: a TVM target as a dictionary.
         facts: of this machine; without flags nothing is known to be missing.
 
     Raises:

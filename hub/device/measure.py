@@ -48,9 +48,7 @@ class ProgramMeasurer(ABC):
     """Builds candidates in workers and runs them. A context manager: it owns processes and a scratch folder.
 
     Args:
-        target: TVM target as a dictionary.
         config: time-outs, repeats, threads.
-        builders: the workers that compile.
         remedy: for a user nearly all of whose programs fail.
         zygote: forks the workers and stays open; None for one of its own.
 
@@ -274,6 +272,5 @@ class Measurer(ProgramMeasurer):
         reference = self._reference(job)
         self.watched["checked"] += reference is not None
         best = self._best.get(job.candidate.task_id)
-        timing, drift, infos = self.config.timing, self.config.drift, job.candidate.args_info
-        args = (str(job.library), infos, timing, best, drift, reference, job.built)
+        args = (str(job.library), job.candidate.args_info, self.config.timing, best, reference, job.built)
         return self.runner.submit("run", args, self.config.run_timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import median
 
-from .timing import DriftConfig, TimingConfig
+from .timing import TimingConfig
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,6 @@ class MeasureConfig:
         timing: repeats and when to stop.
         failure_rate: stop when more than this share of programs failed ...
         failure_minimum: ... after at least so many.
-        drift: when the machine counts as disturbed, and how often a program is then measured again.
         check_output: compare programs' outputs with those of the task's unscheduled program, where that was told.
         check_seconds: a task whose unscheduled program computes longer than this is not checked.
     """
@@ -29,7 +28,6 @@ class MeasureConfig:
     timing: TimingConfig = field(default_factory=TimingConfig)
     failure_rate: float = 0.9
     failure_minimum: int = 16
-    drift: DriftConfig = field(default_factory=DriftConfig)
     check_output: bool = True
     check_seconds: float = 5.0
 

@@ -96,7 +96,7 @@ class ForkedRunner(PyRunner):
         for item in runner_inputs:
             key = args_of(item.args_info)
             path, best = str(item.artifact_path), self.best.get(key)
-            args = (path, key, config.timing, best, config.drift, None, self.built.pop(path, None))
+            args = (path, key, config.timing, best, None, self.built.pop(path, None))
             future = self.workers.runner.submit("run", args, config.run_timeout)
             futures.append(ForkedRunnerFuture(future, self._noter(key)))
             if not self.workers.overlaps:

@@ -36,7 +36,6 @@ def family_seconds(pid: int, *, children: bool = True) -> dict[int, float]:
     """Return the CPU seconds of a process and of its descendants, compilers among them; nothing for one that is gone.
 
     Args:
-        pid: of the process.
         children: whether to look at its descendants, which takes some milliseconds.
     """
     try:
@@ -96,8 +95,6 @@ def wait_for(
 
     Args:
         ready: waits for at most so many seconds, and returns whether the answer is there.
-        pid: the process that works on it.
-        limit: when to stop waiting.
         give_up: looked at about once a second; true ends the wait too.
 
     Returns:
@@ -147,11 +144,7 @@ def run_process(
 
 
 class Neighbours:
-    """Says once when other processes take most of the CPUs that this one may use.
-
-    Args:
-        note: called with a sentence.
-    """
+    """Says once when other processes take most of the CPUs that this one may use."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note

@@ -37,7 +37,6 @@ class JobResult:
     Attributes:
         value: what the job returned, when `error` is None.
         error: None, `timeout` (killed), `crash` (the process died) or `exception`.
-        message: one line about the error.
     """
 
     value: Any = None
@@ -132,8 +131,6 @@ class Worker:
     """One forked process and the connection to it; forks anew after a crash, a time-out or many jobs.
 
     Args:
-        zygote: forks the process.
-        setup: what the process sets for itself.
         waits: whether its jobs wait for another machine: then their time-outs are of the clock, else of the seconds
             in which the process had a core.
     """

@@ -28,6 +28,16 @@ _MOST_PROGRAMS = 1024
 # A session is opened anew after so many programs: TVM's client and server keep memory from one to the next.
 _PROGRAMS_PER_SESSION = 100
 _POLL_SECONDS = 0.5
+# Between two looks at the tracker's list; in the tracker's queue before asking again.
+_REFRESH_SECONDS, _REQUEST_SECONDS = 0.5, 2.0
+# A session is used so long at most, so that others get their turn; the server ends one that is older, which frees it
+# from a program that never ends.
+_LEASE_SECONDS = 60.0
+# A server that could not load a program is passed over for so long, while there are others.
+_QUARANTINE_SECONDS = 30.0
+# Servers that a program is tried on before the loss of a server is held against the program. TVM's server does not
+# survive a program that crashes it, so many attempts let one program end many servers.
+_ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
@@ -35,39 +45,21 @@ class RpcConfig:
     """Settings of using servers.
 
     Attributes:
-        attempts: servers that a program is tried on before the loss of a server is held against the program. TVM's
-            server does not survive a program that crashes it, so many attempts let one program end many servers.
         connect_timeout: seconds for a reserved server to open a session.
-        request_timeout: seconds to wait in the tracker's queue before asking again.
-        lease: seconds that a session is used at most, so that others get their turn; the server ends one that is
-            older, which frees it from a program that never ends.
         patience: seconds without any server before the run ends.
-        refresh: seconds between two looks at the tracker's list.
-        quarantine: seconds that a server which could not load a program is passed over, while there are others.
         linker: links programs for another architecture: called as `LINKER -shared -o LIBRARY OBJECTS`.
         threads: that programs use on a server; None: as many as it likes.
     """
 
-    attempts: int = 2
     connect_timeout: float = 10.0
-    request_timeout: float = 5.0
-    lease: float = 60.0
     patience: float = 120.0
-    refresh: float = 1.0
-    quarantine: float = 30.0
     linker: str | None = None
     threads: int | None = None
 
 
 @dataclass(eq=False)
 class ServerSession:
-    """An open session with a server.
-
-    Attributes:
-        worker: the process that holds the session.
-        opened: `time.monotonic()`.
-        programs: how many it was used for.
-    """
+    """An open session with a server."""
 
     endpoint: Endpoint
     facts: ServerFacts
@@ -84,8 +76,8 @@ class ServerPool:
         last_fault: the latest reason why a server could not be used.
     """
 
-    def __init__(self, address: RpcAddress, config: RpcConfig, zygote: Zygote) -> None:
-        self.address, self.config = address, config
+    def __init__(self, address: RpcAddress, config: RpcConfig, zygote: Zygote, lease: float = _LEASE_SECONDS) -> None:
+        self.address, self.config, self._lease = address, config, lease
         self.servers: list[Endpoint] = []
         self.last_fault = "no server is registered"
         self._zygote, self._tracker = zygote, TrackerClient(address)
@@ -142,7 +134,7 @@ class ServerPool:
     def _is_spent(self, session: ServerSession) -> bool:
         """Return whether a session is too old, or has served too much, for one more program."""
         age = time.monotonic() - session.opened
-        return session.programs >= _PROGRAMS_PER_SESSION or age > self.config.lease / 2
+        return session.programs >= _PROGRAMS_PER_SESSION or age > self._lease / 2
 
     def give_back(self, session: ServerSession) -> None:
         """Lend a session to the next."""
@@ -184,12 +176,12 @@ class ServerPool:
         except NoServerError as error:
             servers, self.last_fault = [], error.message
         with self._changed:
-            self.servers, self._look_due = servers, time.monotonic() + self.config.refresh
+            self.servers, self._look_due = servers, time.monotonic() + _REFRESH_SECONDS
 
     def open(self) -> ServerSession | None:
         """Return a new session with a free server; None when there is none, or it cannot be used."""
         try:
-            offer = self._tracker.request(self.config.request_timeout)
+            offer = self._tracker.request(_REQUEST_SECONDS)
         except NoServerError as error:
             self.last_fault = error.message
             return None
@@ -200,7 +192,7 @@ class ServerPool:
         if self._is_suspect(endpoint):
             return None  # the offer lapses, and the server registers again
         worker = Worker(self._zygote, WorkerSetup(), waits=True)
-        args = (*endpoint, matchkey, self.config.lease, self.config.threads)
+        args = (*endpoint, matchkey, self._lease, self.config.threads)
         result = worker.call(CONNECT, args, self.config.connect_timeout)
         if result.error is not None:
             self.last_fault = f"{_name(endpoint)} does not open a session: {result.message}"
@@ -220,7 +212,7 @@ class ServerPool:
             return False
 
     def _suspect(self, endpoint: Endpoint) -> None:
-        self._quarantine[endpoint] = time.monotonic() + self.config.quarantine
+        self._quarantine[endpoint] = time.monotonic() + _QUARANTINE_SECONDS
 
     def _is_suspect(self, endpoint: Endpoint) -> bool:
         """Return whether to pass over a server: only while another is not at fault, else the fault is the program's."""
@@ -268,10 +260,8 @@ class RpcMeasurer(ProgramMeasurer):
     A program whose server dies or hangs goes to another server. Servers may come and go while it measures.
 
     Args:
-        address: tracker and key.
         target: the servers' TVM target as a dictionary; programs use as many threads as it has num-cores.
         config: time-outs and repeats, as for this machine.
-        rpc: how servers are used.
         zygote: forks the workers and stays open; None for one of its own.
     """
 
@@ -281,7 +271,7 @@ class RpcMeasurer(ProgramMeasurer):
     ) -> None:  # fmt: skip
         config, rpc = config or MeasureConfig(), rpc or RpcConfig()
         threads = rpc.threads or int(target.get("num-cores", 1))
-        rpc = replace(rpc, lease=max(rpc.lease, 2 * config.run_timeout), threads=threads)
+        rpc = replace(rpc, threads=threads)
         if rpc.linker is None:
             check_compiler()
         memory = psutil.virtual_memory().total
@@ -289,7 +279,7 @@ class RpcMeasurer(ProgramMeasurer):
         super().__init__(target, config, builders, "check `--target` and the servers' logs", zygote)
         self.linker = rpc.linker
         self._cores = len(builders)
-        self._servers = ServerPool(address, rpc, self._zygote)
+        self._servers = ServerPool(address, rpc, self._zygote, max(_LEASE_SECONDS, 2 * config.run_timeout))
         self._threads = ThreadPoolExecutor(_MOST_PROGRAMS, thread_name_prefix="tchub-rpc")
         self._over = Event()
 
@@ -337,7 +327,7 @@ class RpcMeasurer(ProgramMeasurer):
                 return result
             self._servers.drop(session, fault.message, refused=fault.refused)
             tried.append(session.endpoint)
-            if len(tried) >= self._servers.config.attempts:
+            if len(tried) >= _ATTEMPTS:
                 if fault.refused or result.error == "timeout":
                     return JobResult(error="exception" if fault.refused else "timeout", message=fault.message)
                 lost = "the server was lost, or the program crashed it"

@@ -42,12 +42,7 @@ def serve(key: str | None = None, tracker: int = 0) -> tuple[int, int]:
 class Farm:
     """Owns a tracker and servers; a context manager.
 
-    Args:
-        servers: how many to start.
-        key: under which they register.
-
     Attributes:
-        address: of the tracker and the key.
         servers: process groups of the servers, in the order they were started; dead ones are kept.
     """
 

@@ -67,7 +67,6 @@ class TrackerClient:
     """A tracker's servers of one key. Each question is a connection of its own, so threads may share a client.
 
     Args:
-        address: the tracker and the key.
         timeout: seconds for the tracker to answer a question. TVM's own client has none.
     """
 

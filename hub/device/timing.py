@@ -108,55 +108,44 @@ def time_kernel(module: Any, args: Sequence[Any], device: Any, config: TimingCon
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class DriftConfig:
-    """Settings of the watch for disturbances.
-
-    Attributes:
-        tolerance: the reference may be slower than usual by this share.
-        retries: times that a disturbed program is measured again; 0 watches nothing.
-        learn: references taken before the first decision.
-        window: references that the usual time, their lower quartile, is learned from: after a lasting slowdown the
-            new time is the usual one when three quarters of them are new.
-    """
-
-    tolerance: float = 0.15
-    retries: int = 2
-    learn: int = 7
-    window: int = 64
+# The reference kernel may be slower than usual by this share.
+_TOLERANCE = 0.15
+# A disturbed program is measured again so many times.
+RETRIES = 2
+# References taken before the first decision, and those that the usual time is learned from: after a lasting slowdown
+# the new time is the usual one when three quarters of them are new.
+_LEARN, _WINDOW = 7, 64
 
 
 class DriftWatch:
     """Learns the reference kernel's usual time and tells deviations from it."""
 
-    def __init__(self, config: DriftConfig) -> None:
-        self.config = config
-        self._times: deque[float] = deque(maxlen=self.config.window)
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=_WINDOW)
 
     @property
     def usual(self) -> float | None:
         """The reference's usual seconds: its lower quartile, or None while it is learned."""
-        return float(np.percentile(self._times, 25)) if len(self._times) >= self.config.learn else None
+        return float(np.percentile(self._times, 25)) if len(self._times) >= _LEARN else None
 
     def is_disturbed(self, seconds: float) -> bool:
-        """Take one reference time; whether it is out of the usual."""
+        """Take one reference time; return whether it is out of the usual."""
         usual = self.usual
         self._times.append(seconds)
-        return usual is not None and seconds > (1.0 + self.config.tolerance) * usual
+        return usual is not None and seconds > (1.0 + _TOLERANCE) * usual
 
 
 def measure_watched(measure: Callable[[], T], reference: Callable[[], float], watch: DriftWatch) -> tuple[T, int, bool]:
-    """Measure; measure again while the reference after it is out of the usual, at most `retries` times.
+    """Measure; measure again while the reference after it is out of the usual, at most `RETRIES` times.
 
     Returns:
         the last measurement, how often it was repeated, and whether the reference was out of the usual after it too.
     """
-    retries = watch.config.retries
-    while retries and watch.usual is None:
+    while watch.usual is None:
         watch.is_disturbed(reference())
     value, repeated = measure(), 0
-    disturbed = retries > 0 and watch.is_disturbed(reference())
-    while disturbed and repeated < retries:
+    disturbed = watch.is_disturbed(reference())
+    while disturbed and repeated < RETRIES:
         value, repeated = measure(), repeated + 1
         disturbed = watch.is_disturbed(reference())
     return value, repeated, disturbed

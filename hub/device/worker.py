@@ -37,7 +37,6 @@ class WorkerSetup:
         idle: run only when the core has nothing else to do.
         urgent: ask for real-time priority, so that a busy neighbour disturbs the timing less; granted to root only.
             (A nice value would not do: where sessions are scheduled as groups, it starves the session's own builders.)
-        threads: threads of a program.
         memory_bytes: address space at most; an allocation over it fails in the worker alone.
     """
 

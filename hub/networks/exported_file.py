@@ -50,7 +50,6 @@ def from_exported(exported: Any, name: str, origin: str = "pt2", shapes: Shapes 
 
     Args:
         exported: a `torch.export.ExportedProgram`. Half-precision programs are computed in float32.
-        name, origin: see `Network`.
         shapes: sizes of its dynamic shapes, e.g. `{"batch": [1, 8]}`.
 
     Raises:
@@ -76,9 +75,7 @@ def from_torch(
     Args:
         module: a `torch.nn.Module` on the CPU; or a `torch.export.ExportedProgram`, which is taken as it is.
         example_inputs: its positional arguments, or the only one; None where all have names.
-        example_kwargs: its arguments by name.
         name: how reports call it; None for the name of its class.
-        shapes: see `from_exported`.
 
     Raises:
         NetworkImportError: it is no module; there are no example inputs; the module is on another device, or PyTorch

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
-from ..device.jobs import file_sha256
+from ...zoo.files import file_sha256
 from ..device.patience import TimeLimit, run_process
 from ..device.timing import POOL_ENVIRONMENT, POOL_SETTLE_SECONDS
 from .errors import LatencyError
@@ -84,7 +84,7 @@ def compare(
     hits all of them.
 
     Args:
-        libraries: system name to library; `pytorch` is added, except for an ONNX file, whose evaluator is not timed.
+        libraries: system name to library; `pytorch` is added, except for an ONNX file.
         max_seconds: of timing, shared by the systems.
         min_repeats: of each system, however long they take; 1 where a first impression is enough.
         timeout: seconds that the whole process may compute.
@@ -140,7 +140,6 @@ def measure(
     """Seconds a run of each system, one number a repeat; systems take turns until the time is up.
 
     Args:
-        runs: by system.
         max_seconds: shared by the systems.
         min_repeats: of each system, however long they take.
         settle: let the threads of the system before go to sleep: TVM's and OpenMP's turn in circles for a while.

@@ -46,9 +46,7 @@ class Manifest:
     """A tuned network as it lies in a folder.
 
     Attributes:
-        network: its name.
         libraries: one for each set of shapes.
-        target: TVM target as a dictionary.
         threads: with which it was tuned and measured.
         tvm: version that compiled it.
     """

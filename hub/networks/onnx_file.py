@@ -1,9 +1,10 @@
-"""ONNX files as networks: TVM's own importer, and ONNX Runtime or ONNX's reference evaluator for the output check."""
+"""ONNX files as networks: TVM's own importer, and ONNX Runtime for the output check."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +29,7 @@ class OnnxInput:
     """An input of an ONNX file that is not a weight.
 
     Attributes:
-        name: as the file has it.
         shape: sizes; a text for one that is free.
-        dtype: NumPy's.
         rows: of the table that it is an index of, where that can be told; 2 else.
     """
 
@@ -53,18 +52,13 @@ class OnnxInput:
 
 @dataclass(frozen=True)
 class OnnxNetwork(Network):
-    """A network from an ONNX file; it has no exported program.
-
-    Attributes:
-        path: the file.
-        sizes: its free sizes, by name.
-    """
+    """A network from an ONNX file; it has no exported program."""
 
     path: Path = Path()
     sizes: dict[str, int] = field(default_factory=dict)
 
     def module(self) -> torch.nn.Module:
-        """The network as a module that asks ONNX Runtime, or ONNX's reference evaluator (NumPy: right, and slow)."""
+        """The network as a module that asks ONNX Runtime."""
         return reference_module(self.path)
 
     def imported(self) -> IRModule:
@@ -96,20 +90,14 @@ class OnnxNetwork(Network):
 
 
 def reference_module(path: Path) -> torch.nn.Module:
-    """Return an ONNX file as a PyTorch module: run by ONNX Runtime if that is installed, else by ONNX's evaluator."""
+    """Return an ONNX file as a PyTorch module that ONNX Runtime runs."""
     import torch
 
     model = load_onnx(path)
-    half = onnx_in_float32(model)
-    try:
-        from onnxruntime import InferenceSession
-    except ImportError:
-        from onnx.reference import ReferenceEvaluator
+    source = model.SerializeToString() if onnx_in_float32(model) else str(path)  # a large one is better read from disk
+    from onnxruntime import InferenceSession
 
-        original: Any = ReferenceEvaluator(model)
-    else:
-        source = model.SerializeToString() if half else str(path)  # with its weights, a model may be too large
-        original = InferenceSession(source, providers=["CPUExecutionProvider"])
+    original = InferenceSession(source, providers=["CPUExecutionProvider"])
 
     class OnnxReference(torch.nn.Module):
         """Runs the original on the inputs in the file's order."""
@@ -125,7 +113,6 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> OnnxNetwork:
     """Return the network of an ONNX file, with a variant for each choice of its free sizes.
 
     Args:
-        path: of the file.
         shapes: sizes by `dim_param`, or by `INPUT.AXIS`; see `shapes.choices`.
 
     Raises:
@@ -203,13 +190,13 @@ def load_onnx(path: Path) -> Any:
     """Read an ONNX file and the weights beside it.
 
     Raises:
-        NetworkImportError: `onnx` is not installed; the file is damaged, refers to data outside of its folder, or needs
-            more memory than the machine has; or TVM lacks one of its operators.
+        NetworkImportError: ONNX or its runtime is not installed; the file is damaged, refers to data outside of its
+            folder, or needs more memory than the machine has; or TVM lacks one of its operators.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise file_error(path, "cannot be read without the package onnx", "pip install 'tchub[onnx]'") from None
+    if not (find_spec("onnx") and find_spec("onnxruntime")):
+        raise file_error(path, "cannot be read without the packages onnx and onnxruntime", "pip install 'tchub[onnx]'")
+    import onnx
+
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf has errors of its own

@@ -78,9 +78,7 @@ def rival_runs(
 
     Args:
         names: of `_MAKE`.
-        reference: the original network with its inputs.
         expected: its outputs; a runtime whose outputs are others has no latency.
-        threads: of each runtime.
     """
     runs: dict[str, Run] = {}
     errors: dict[str, str] = {}

@@ -25,7 +25,6 @@ class TensorSpec:
 
     Attributes:
         name: unique among the inputs or the outputs, e.g. `input_ids`, `output_0`.
-        shape: fixed sizes.
         dtype: as the caller sees it, e.g. `float32`, `int64`, `bool`, `bfloat16`.
         computed: of the compiled function's parameter or result; other than `dtype` where a half-precision network is
             computed in float32. The caller of the function casts.

@@ -63,7 +63,6 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
     model's `forward` has them; all tensors of its output are returned.
 
     Args:
-        path: of the `config.json`.
         shapes: sizes of `batch` and, for texts, `seq`.
 
     Raises:
@@ -285,7 +284,6 @@ def settle_batch_norms(module: torch.nn.Module, *args: Any, **kwargs: Any) -> to
 
     Args:
         module: in inference mode; changed in place.
-        args, kwargs: example inputs.
 
     Returns:
         `module`.

@@ -50,11 +50,7 @@ class TunedNetwork:
     runs on `threads` threads, or fewer by the environment variable TVM_NUM_THREADS.
 
     Attributes:
-        name: of the network.
-        folder: from which it was loaded.
         signatures: how it is called, one for each set of shapes for which it was compiled.
-        target: TVM target as a dictionary.
-        threads: of a call.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -266,7 +262,6 @@ def read_arrays(path: Path, signature: Signature) -> dict[str, Any]:
     Args:
         path: of an `.npz` file whose arrays have the inputs' names, or none and the inputs' order; or of an `.npy`
             file, for a network with one input. Inputs of bfloat16, which NumPy lacks, are read from float32.
-        signature: of the network.
 
     Raises:
         NetworkInputError: the file cannot be read.

@@ -112,7 +112,6 @@ class ResNeXt(nn.Module):
     Args:
         groups: cardinality; `width_per_group`: channels a group in the first stage.
         depths: blocks a stage.
-        labels: classes.
     """
 
     def __init__(

@@ -102,7 +102,6 @@ def check(
     path: Path | str,
     *,
     corpora: Sequence[Path | str | Corpus] = (),
-    tolerance: float = TOLERANCE,
     evaluate: bool = True,
     index: Index | None = None,
     threads: int = 1,
@@ -111,14 +110,10 @@ def check(
     """Ask all `QUESTIONS` about a checkpoint's folder.
 
     Args:
-        path: of the folder.
         corpora: that it learnt from and is judged by, in folders of the names that the config uses.
-        tolerance: how far a score that is evaluated again may be from the published one.
         evaluate: evaluate the scores again and search the training for test tasks; without, both questions stay open,
             and the report does not mind.
         index: the published checkpoints; the default index unless given.
-        threads: to use for evaluating.
-        note: called with a line on what is being done.
 
     Returns:
         A finding for every question; nothing that is wrong with the checkpoint is raised.
@@ -132,7 +127,7 @@ def check(
     opened = [corpus if isinstance(corpus, Corpus) else Corpus.open(corpus) for corpus in corpora]
     by_name = {corpus.path.resolve().name: corpus for corpus in opened}
     known = Registry.default().index if index is None else index
-    subject = CheckSubject(Path(path), known, by_name, tolerance, threads, note)
+    subject = CheckSubject(Path(path), known, by_name, threads, note)
     return CheckReport(tuple(_ask(name, subject, evaluate) for name in QUESTIONS), unchecked_allowed=not evaluate)
 
 
@@ -188,7 +183,7 @@ def check_scores(subject: CheckSubject) -> str:
         if published is None:
             continue
         largest = max(largest, abs(score - published))
-        if not abs(score - published) <= subject.tolerance:
+        if not abs(score - published) <= TOLERANCE:
             problems.append(f"{name}: {key} {published:.4f} published, {score:.4f} now ({score - published:+.4f})")
     if problems:
         raise failed("; ".join(problems), _AGAIN)

@@ -45,17 +45,12 @@ class CheckSubject:
     """One checkpoint, and what it is checked against. Files are read when a question first needs them.
 
     Attributes:
-        index: the published checkpoints.
         corpora: measured programs at hand, by their folders' names.
-        tolerance: how far a score may be from the published one.
-        threads: that may be used.
-        note: called with a line on what is being done.
     """
 
     folder: Path
     index: Index
     corpora: dict[str, Corpus] = field(default_factory=dict)
-    tolerance: float = TOLERANCE
     threads: int = 1
     note: Callable[[str], None] = lambda _: None
 

@@ -22,11 +22,11 @@ import msgspec
 from ...cards import TITLES, draw, read_metrics, render_card
 from ...zoo.corpus import Corpus, CorpusError, check_corpus, split_tasks
 from ...zoo.corpus.schema import META_FILE, PROGRAMS_FILE, TASKS_FILE
-from ...zoo.files import locked_folder, write_atomically, write_files
+from ...zoo.files import file_sha256, locked_folder, write_atomically, write_files
 from ...zoo.models.config import CONFIG_FILE, CheckpointConfig
 from ...zoo.plain_json import json_file
 from ..device.host_facts import read_host_facts
-from ..registry.files import CARD_FILE, METRICS_FILE, WEIGHTS_FILE, sha256_of
+from ..registry.files import CARD_FILE, METRICS_FILE, WEIGHTS_FILE
 from ..registry.store import cache_root
 from .check_files import PLOTS
 from .contribute_facts import (
@@ -107,8 +107,6 @@ def contribute(
         config: `contribute.toml` in the output folder gives the facts that the config leaves open.
         ask: asks a person; None where nobody is there to ask.
         step: name of a step that is done again, with all after it.
-        note: called with a line on what is being done.
-        progress: called after each program that is measured.
 
     Raises:
         ContributionError: a fact or the yes to publishing is not given, the machine cannot measure, the device is
@@ -136,8 +134,6 @@ class ContributionSteps:
 
     Attributes:
         ask: asks a person; None where nobody is there to ask.
-        note: called with a line on what is being done.
-        progress: called after each program that is measured.
         finished: results of steps that are done, by name, of earlier runs too; results: those of this run.
     """
 
@@ -174,7 +170,7 @@ class ContributionSteps:
         self._step("train", plan, partial(self.train, folders, trained), files)
         scores, folder = out / METRICS_FILE, out / "checkpoint"
         self._step("evaluate", plan | sha256s(files), partial(self.evaluate, folders[0], trained), [scores])
-        parts = {"facts": facts, "trained": sha256s(files), "metrics": sha256_of(scores)}
+        parts = {"facts": facts, "trained": sha256s(files), "metrics": file_sha256(scores)}
         card = self._step("card", parts, partial(self.write_card, trained, folder, facts), [folder])
         parts = {"files": sha256s([folder]), "corpora": corpora}
         report = self._step("check", parts, partial(self.check, folder, folders))
@@ -216,7 +212,7 @@ class ContributionSteps:
             self.note(f"{check.status}: {check.name}: {check.value}{f' -> {check.remedy}' if check.remedy else ''}")
         if bad := [check for check in checks if check.status == "fail"]:
             message = "this machine is not ready: " + "; ".join(f"{check.name}: {check.value}" for check in bad)
-            more = [check.to_dict() for check in bad]
+            more = [asdict(check) for check in bad]
             raise ContributionError(message, reason="machine", remedy=bad[0].remedy, checks=more)
         return {"warnings": [f"{check.name}: {check.value}" for check in checks]}
 
@@ -266,12 +262,10 @@ class ContributionSteps:
             score = f", pairwise {entry['val_pairwise']:.4f} on the validation tasks" if "val_pairwise" in entry else ""
             self.note(f"epoch {int(entry['epoch']) + 1} of {recipe.epochs}: loss {entry['loss']:.4f}{score}")
 
-        command = [
-            "tchub train",
-            config.recipe or recipe.arch,
-            *(f"--corpus {path.resolve().name}" for path in folders),
-        ]
+        command = ["tchub train", config.recipe or recipe.arch]
+        command += [f"--corpus {path.resolve().name}" for path in folders]
         command += [f"--checkpoint {config.checkpoint}"] if config.checkpoint else []
+        command += [f"--out DIR --seed {config.seed}"]
         corpus, *sources = [Corpus.open(folder) for folder in folders]
         store = StatementStore(cache_root().parent / "statements")
         fitted = fit(
@@ -279,9 +273,7 @@ class ContributionSteps:
             recipe,
             config.seed,
             init=load_base(config.checkpoint) if config.checkpoint else None,
-            facts=CheckpointFacts(
-                lineage={"base": None}, command=" ".join([*command, f"--out DIR --seed {config.seed}"])
-            ),
+            facts=CheckpointFacts(lineage={"base": None}, command=" ".join(command)),
             folder=trained,
             on_epoch=report,
             world=World(device="cuda" if torch.cuda.is_available() else "cpu"),
@@ -366,7 +358,7 @@ class ContributionSteps:
         settings = PublishConfig(index_repo=index, index_named=config.index_named, evaluate=False)
         result = publish(folder, repo, config=settings, note=self.note)
         self.note(f"published: {result.url}")
-        return {"published": result.as_dict()}
+        return {"published": result}
 
 
 def _read_state(path: Path) -> dict[str, StepResult]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,22 +14,18 @@ import msgspec
 from ...zoo.corpus import Corpus
 from ...zoo.corpus.schema import META_FILE, PROGRAMS_FILE, TASKS_FILE
 from ...zoo.devices import Device, UnknownDeviceError, get_device
-from ...zoo.devices.registry import read_family
-from ...zoo.files import write_atomically
+from ...zoo.files import file_sha256
 from ...zoo.plain_json import json_file
 from ..registry import CheckpointName, Registry, Version, find_checkpoint
 from ..registry.errors import CheckpointNameError
-from ..registry.files import sha256_of
 from .check_files import is_spdx
 from .errors import ContributionError
 
 if TYPE_CHECKING:
     from ...zoo.models import Checkpoint
     from ...zoo.training import TrainConfig
-    from ..device.detect import LocalDevice
 
-FACTS_FILE, SHEET_FILE = "contribute.toml", "device.json"
-FILL_IN = "FILL IN"
+FACTS_FILE = "contribute.toml"
 _LICENCE = "an SPDX identifier, e.g. Apache-2.0 or CC-BY-4.0"
 QUESTIONS = {
     "authors": "Who are the authors, as they are to be cited?",
@@ -104,7 +99,6 @@ class ContributionConfig:
         recipe: how to train; that of the checkpoint's architecture unless given, else `tilenet`.
         checkpoint: its weights are the start.
         seed: of candidates and training.
-        facts: for the card.
         repo: of the Hub, to publish to; index_repo, index_named: as for `publish`.
         publish: publish at all; yes: without asking.
     """
@@ -200,7 +194,7 @@ def find_device(config: ContributionConfig, note: Callable[[str], None]) -> Devi
     """Return the device of the programs, which must be one of the zoo's.
 
     Raises:
-        ContributionError: it has no spec sheet; a template of one was written.
+        ContributionError: it has no spec sheet.
     """
     if not config.measures:
         from ...zoo.training.programs import corpus_device
@@ -214,38 +208,15 @@ def find_device(config: ContributionConfig, note: Callable[[str], None]) -> Devi
     try:
         get_device(facts.family)
     except UnknownDeviceError as error:
-        raise _no_sheet(facts, config.out) from error
+        raise ContributionError(
+            f"{facts.cpu_model} has no spec sheet",
+            reason="device",
+            remedy="run there: tchub devices add NAME --from local; correct the sheet that it writes, propose it as "
+            "zoo/devices/data/NAME.json, and run this again",
+        ) from error
     if not facts.exact:
         note(f"no spec sheet of its own: {'; '.join(facts.reasons[:1])}")
     return facts.device
-
-
-def _no_sheet(facts: LocalDevice, folder: Path) -> ContributionError:
-    """Return the error, after a template of the sheet was written, or the one that is there was read."""
-    path = folder / SHEET_FILE
-    if not path.is_file():
-        write_atomically(path, json_file(sheet_template(facts.device)))
-        state, remedy = f"a template of it is in {path}", f"replace every '{FILL_IN}' there, then run this again"
-    elif gaps := path.read_text(encoding="utf-8").count(FILL_IN):
-        state, remedy = f"{gaps} places of {path} are to be filled in", "see CONTRIBUTING, 'Adding a device'"
-    else:
-        (device,) = read_family(json.loads(path.read_text(encoding="utf-8")), str(path))
-        state = f"{path} describes {device.name}, but this tchub does not have it yet"
-        remedy = f"propose it as zoo/devices/data/{device.family}.json; install that version and run this again"
-    message = f"{facts.cpu_model} has no spec sheet: {state}"
-    return ContributionError(message, reason="device", remedy=remedy, path=str(path))
-
-
-def sheet_template(device: Device) -> dict[str, Any]:
-    """Return a family's data file with one device, in which each unknown fact is marked `FILL IN`."""
-    sheet = device.to_dict()
-    number = sheet.pop("format")
-    shared = {key: sheet.pop(key) for key in ("family", "kind", "vendor", "isa")}
-    for entry in sheet["spec"].values():
-        if entry["value"] is None:
-            entry["source"] = f"{FILL_IN}: the number and the document it is from, or null and 'unknown: why'"
-    own = {"name": f"{FILL_IN}: e.g. epyc-rome", "match": {"vendor_id": FILL_IN, "brand": device.title}}
-    return {"format": number} | shared | {"family": f"{FILL_IN}: e.g. epyc", "devices": [sheet | own]}
 
 
 def recipe_of(config: ContributionConfig) -> TrainConfig:
@@ -282,7 +253,7 @@ def corpus_content(folder: Path) -> dict[str, str]:
     """
     corpus = Corpus.open(folder)
     facts = {key: value for key, value in corpus.meta.items() if key != "created"}
-    digests = {name: sha256_of(corpus.path / name) for name in (TASKS_FILE, PROGRAMS_FILE)}
+    digests = {name: file_sha256(corpus.path / name) for name in (TASKS_FILE, PROGRAMS_FILE)}
     return {"name": corpus.path.resolve().name, META_FILE: digest_of(facts)} | digests
 
 
@@ -295,4 +266,4 @@ def sha256s(paths: Iterable[Path]) -> dict[str, str]:
     """Return the sha256 of files by name, and of all files in folders by their path there."""
     files = {path.name: path for path in paths if path.is_file()}
     files |= {str(f.relative_to(p.parent)): f for p in paths if p.is_dir() for f in sorted(p.rglob("*")) if f.is_file()}
-    return {name: sha256_of(path) for name, path in files.items()}
+    return {name: file_sha256(path) for name, path in files.items()}

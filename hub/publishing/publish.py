@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...cards import draw, render_card
+from ...zoo.files import file_sha256
 from ...zoo.untrusted import parse_json
 from ..registry.entry import METRICS, Entry, Version, as_object, describe
 from ..registry.errors import IndexFileError, NotInSourceError
-from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, read_json, sha256_of
+from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, read_json
 from ..registry.index import INDEX_FILE, Index
 from .check import check
 from .check_files import CHECKPOINT_FILES, PLOTS
@@ -33,7 +34,6 @@ class IndexRequest:
     """The request to an index.
 
     Attributes:
-        repo: the index's repository.
         url: of the pull request; None when the checkpoint is listed already.
         serial: the index's number once it is merged, or now.
     """
@@ -64,10 +64,6 @@ class PublishResult:
     commit: str | None = None
     tag: str | None = None
     index: IndexRequest | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -109,8 +105,6 @@ def publish(
     Args:
         path: the checkpoint's folder; it stays as it is. Its card is rendered from config.json and metrics.json.
         repo: `org/name`; made when it is not there.
-        corpora: see `check`.
-        note: called with a line on what is being done.
 
     Raises:
         PublishError: the check failed, nobody is logged in or may write, the repository is public or another
@@ -169,7 +163,6 @@ class Publication:
         entry: its entry of an index, without the commit.
         files: all that is uploaded: path in the repository -> file. Those of the entry are verified after every fetch,
             and the same for good under a tag.
-        note: called with a line on what is being done.
     """
 
     entry: Entry
@@ -184,7 +177,7 @@ class Publication:
 
     def result(self, outcome: Any, url: str, **more: Any) -> PublishResult:
         """Return the result of an outcome."""
-        files = {name: sha256_of(path) for name, path in self.files.items()}
+        files = {name: file_sha256(path) for name, path in self.files.items()}
         return PublishResult(self.entry.name, self.entry.version, self.repository.id, outcome, files, url, **more)
 
     def push(self, index: Repository | None, named: bool) -> PublishResult:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...zoo.files import file_sha256
 from ..registry.errors import NotInSourceError, SourceError
-from ..registry.files import sha256_of
 from ..registry.network import ANSWER_SECONDS, VARIABLES, hub_errors, network_ruled_out
 from .errors import PublishError
 
@@ -30,10 +30,8 @@ class Repository:
     """A model repository.
 
     Args:
-        repo: `org/name`.
         private: only members may see what goes there: it is made private, and a public one is refused.
         endpoint: the Hub's address; None for HF_ENDPOINT or the public one.
-        seconds: to wait for one answer.
 
     Raises:
         PublishError: not of the form `org/name`.
@@ -206,7 +204,7 @@ def _is_same(there: RepoSibling, path: Path) -> bool:
     from huggingface_hub.utils.sha import git_hash
 
     if there.lfs is not None:
-        return there.lfs.sha256 == sha256_of(path)
+        return there.lfs.sha256 == file_sha256(path)
     return there.size == path.stat().st_size and there.blob_id == git_hash(path.read_bytes())
 
 

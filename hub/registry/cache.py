@@ -10,10 +10,9 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from ...zoo.files import LockError
 from .entry import CheckpointName
@@ -33,7 +32,7 @@ class CacheItem:
     """One checkpoint or folder in the cache.
 
     Attributes:
-        kind: `checkpoints`, or one of `OTHERS`.
+        what: `checkpoints`, or one of `OTHERS`.
         name: `tcl-epyc@1.0.0`; of other folders and leftovers the folder's name.
         size: bytes on disk, as the files say.
         used: when it was last read, as far as the file system keeps it, else when it was written; seconds since the
@@ -43,7 +42,7 @@ class CacheItem:
         reason: why it can be removed, or, when nothing is freed, why it has to stay.
     """
 
-    kind: str
+    what: str
     name: str
     path: Path
     size: int
@@ -55,12 +54,7 @@ class CacheItem:
     @property
     def state(self) -> str:
         """A checkpoint's outcome, `partial` for a leftover, else what the folder holds."""
-        return str(self.outcome) if self.outcome else OTHERS.get(self.kind, "partial")
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        fields = asdict(self) | {"path": str(self.path)}
-        return fields | {"what": fields.pop("kind")}
+        return str(self.outcome) if self.outcome else OTHERS.get(self.what, "partial")
 
 
 def contents(store: Store) -> list[CacheItem]:
@@ -73,7 +67,7 @@ def contents(store: Store) -> list[CacheItem]:
 def sizes(items: Iterable[CacheItem]) -> dict[str, int]:
     """Return the bytes of each part of the cache's contents."""
     items = list(items)
-    return {kind: sum(item.size for item in items if item.kind == kind) for kind in (CHECKPOINTS, *OTHERS)}
+    return {kind: sum(item.size for item in items if item.what == kind) for kind in (CHECKPOINTS, *OTHERS)}
 
 
 def prune(

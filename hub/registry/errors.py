@@ -18,7 +18,7 @@ class CheckpointNameError(TchubError):
 class UnknownCheckpointError(TchubError):
     """No checkpoint or version of this name, or none that can be used here.
 
-    Fields: `name`, `version`, `nearest` (of an unknown name), `known` (versions), `verdicts` (one for each checkpoint).
+    Fields: `name`, `version`, `nearest` (of an unknown name), `known` (versions), `verdicts` (where none fits).
     """
 
 

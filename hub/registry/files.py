@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import secrets
@@ -18,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from ...zoo.files import file_sha256
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import NO_PERMISSION, IndexFileError, IntegrityError, StoreError
 
@@ -28,7 +28,6 @@ WEIGHTS_FILE = "model.safetensors"  # equal to `zoo.models`' own name; importing
 MAX_BYTES = 8 << 20  # of a JSON document; an index of 2,000 checkpoints is smaller
 MAX_FILE_BYTES = 1 << 30  # of a checkpoint's file; the largest architecture of the zoo has some MB
 _MAX_TEXT = 20_000  # characters of one text
-_CHUNK = 1 << 20
 _REMEDY = "fetch the file again, or reinstall tchub"
 _FOLDER_REMEDY = "check its permissions, or fetch the checkpoint again"
 _STAGED = ".partial-"
@@ -237,7 +236,7 @@ def verify_file(path: Path, record: FileRecord) -> Verification:
             return Verification(Outcome.NOT_A_FILE, path)
         if info.st_size != record.size:
             return Verification(Outcome.SIZE_MISMATCH, path, record.size, info.st_size)
-        actual = sha256_of(path)
+        actual = file_sha256(path)
     except (FileNotFoundError, NotADirectoryError):
         return Verification(Outcome.MISSING_FILE, path)
     except OSError:
@@ -247,18 +246,9 @@ def verify_file(path: Path, record: FileRecord) -> Verification:
     return Verification(Outcome.OK, path)
 
 
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file as lower-case hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
 def records_of(folder: Path, names: tuple[str, ...]) -> dict[str, FileRecord]:
     """Return size and sha256 of files as they are now."""
-    return {name: FileRecord((folder / name).stat().st_size, sha256_of(folder / name)) for name in names}
+    return {name: FileRecord((folder / name).stat().st_size, file_sha256(folder / name)) for name in names}
 
 
 # Folders that appear and go by one rename, so that a killed process leaves none half-written. One process at a time

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
 
-from .entry import CheckpointName, Entry, checked
-from .errors import CheckpointNameError
+from .entry import Entry, checked
 from .files import check_format, convert, parse_document, read_bytes, unusable
 
 INDEX_FORMAT = 1
@@ -25,7 +24,6 @@ INDEX_FILE = "index.json"
 class _IndexDocument:
     checkpoints: Annotated[tuple[Entry, ...], Meta(max_length=5_000)]
     serial: Annotated[int, Meta(ge=0)] = 0
-    aliases: Annotated[Mapping[str, str], Meta(max_length=5_000)] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -34,19 +32,17 @@ class Index:
 
     Attributes:
         serial: grows with every publication; 0 where there is none.
-        aliases: a checkpoint's old name -> the name that it has now.
     """
 
     entries: tuple[Entry, ...] = ()
     serial: int = 0
-    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Index:
         """Return the index of a file.
 
         Raises:
-            IndexFileError: unreadable, too large, of a newer format, or with a bad entry or alias.
+            IndexFileError: unreadable, too large, of a newer format, or with a bad entry.
         """
         return cls.parse(read_bytes(path), str(path))
 
@@ -63,8 +59,7 @@ class Index:
         if local := sorted({entry.name for entry in entries if entry.is_local}):
             remedy = "use an index that lists them under names without +, or ask for that whoever publishes this one"
             raise unusable(path, f"names with + are of one machine alone: {', '.join(local[:10])}", remedy)
-        _check_aliases(document.aliases, {entry.name for entry in entries}, path)
-        return cls(entries, document.serial, document.aliases)
+        return cls(entries, document.serial)
 
     @classmethod
     def shipped(cls) -> Index:
@@ -77,7 +72,6 @@ class Index:
         body = {
             "format": INDEX_FORMAT,
             "serial": self.serial,
-            "aliases": dict(self.aliases),
             "checkpoints": [entry.as_dict() for entry in ordered],
         }
         return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
@@ -90,7 +84,7 @@ class Index:
 
     def joined(self, other: Index) -> Index:
         """Return both indexes; a version of both stays as it is here, but the newer index decides `deprecated`."""
-        newer, older = sorted((other, self), key=lambda index: index.serial, reverse=True)
+        newer = max(other, self, key=lambda index: index.serial)
         deprecated = {entry.id: entry.deprecated for entry in newer.entries}
         own = (
             entry
@@ -98,30 +92,10 @@ class Index:
             else replace(entry, deprecated=deprecated[entry.id])
             for entry in self.entries
         )
-        both = Index(tuple(own), newer.serial, {**older.aliases, **newer.aliases})
-        return both.merged(other.entries)
+        return Index(tuple(own), newer.serial).merged(other.entries)
 
 
 def own_index() -> Path | None:
     """Return the file that TCHUB_INDEX names."""
     text = os.environ.get("TCHUB_INDEX")
     return Path(text).expanduser() if text else None
-
-
-def _check_aliases(aliases: Mapping[str, str], names: set[str], path: str) -> None:
-    """Require that each new name is listed and no old one is, so that there is no chain and no circle."""
-    for old, new in aliases.items():
-        if not _is_published(old):
-            raise unusable(path, f"the alias {old[:80]!r} is not a checkpoint name")
-        if old in names:
-            raise unusable(path, f"the alias {old} is the name of a checkpoint")
-        if new not in names:
-            raise unusable(path, f"the alias {old} leads to {new[:80]!r}, which is not the name of a checkpoint")
-
-
-def _is_published(name: str) -> bool:
-    try:
-        parsed = CheckpointName.parse(name)
-    except CheckpointNameError:
-        return False
-    return parsed.name == name and parsed.variant is None

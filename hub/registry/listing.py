@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from ...zoo.devices import get_device
@@ -258,14 +257,12 @@ class CatalogueItem:
     Attributes:
         entry: its newest version; older: the others, newest first.
         metrics, card: its metrics.json and README.md; empty when they are not at hand.
-        aliases: names that it had earlier.
     """
 
     entry: Entry
     older: tuple[Entry, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     card: str = ""
-    aliases: tuple[str, ...] = ()
 
     @property
     def page(self) -> str:
@@ -280,28 +277,21 @@ class CatalogueItem:
     def as_dict(self) -> dict[str, Any]:
         """JSON form, as in catalogue.json."""
         versions = [entry.version for entry in self.versions]
-        return record(self.entry, self.metrics) | {"page": self.page, "versions": versions, "aliases": self.aliases}
+        return record(self.entry, self.metrics) | {"page": self.page, "versions": versions}
 
 
-def registry_of(index: Path | None = None, source: str | None = None) -> Registry:
-    """Return the registry whose checkpoints are shown; by default the one that the environment describes.
-
-    Args:
-        index: an index file in place of the one in use.
-        source: `file:///folder` that holds `<name>/<version>/`; its index.json counts unless `index` is given.
+def registry_of(source: str) -> Registry:
+    """Return the registry of `file:///folder`, which holds `<name>/<version>/` and an index.json.
 
     Raises:
         SourceError: `source` is no folder.
         IndexFileError: the index cannot be read.
     """
-    here = Registry.default()
-    if source is None:
-        return here if index is None else replace(here, index=Index.read(index))
-    folder = parse_source(source)
+    here, folder = Registry.default(), parse_source(source)
     if not isinstance(folder, FolderSource):
         message, remedy = f"{source!r} is no folder", "write file:///folder"
         raise SourceError(message, reason="form", remedy=remedy, source=source)
-    return Registry(Index.read(index or folder.root / INDEX_FILE), here.cache, here.home, wheel=folder.root)
+    return Registry(Index.read(folder.root / INDEX_FILE), here.cache, here.home, wheel=folder.root)
 
 
 def published(registry: Registry) -> list[CatalogueItem]:
@@ -321,8 +311,7 @@ def published(registry: Registry) -> list[CatalogueItem]:
 
 def _item(registry: Registry, versions: list[Entry]) -> CatalogueItem:
     entry, *older = sorted(versions, key=lambda entry: entry.semver, reverse=True)
-    aliases = sorted(old for old, name in registry.index.aliases.items() if name == entry.name)
-    item = CatalogueItem(entry, tuple(older), aliases=tuple(aliases))
+    item = CatalogueItem(entry, tuple(older))
     folder = registry.folder(entry)
     if folder is None:
         return item

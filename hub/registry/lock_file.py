@@ -33,7 +33,6 @@ class LockFile:
     """The pins of a project.
 
     Attributes:
-        path: the file.
         pins: name -> what is pinned. Such an entry has neither scores nor data.
     """
 
@@ -77,7 +76,7 @@ class LockFile:
                 raise self._error(f"{self.path} pins {len(self.pins)} checkpoints", remedy)
             (name,) = self.pins
         wanted = CheckpointName.parse(name)
-        pin = self.pins.get(wanted.name) or self.pins.get(index.aliases.get(wanted.name, ""))
+        pin = self.pins.get(wanted.name)
         if pin is None or (wanted.version and str(wanted.version) != pin.version):
             state = f"pins {pin.id}, not {name}" if pin else f"does not pin {name}"
             raise self._error(f"{self.path} {state}", f"pin it: tchub pull {name} --lock", name=name)

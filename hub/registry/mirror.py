@@ -23,7 +23,7 @@ from urllib3.util import Retry
 
 from .entry import Entry
 from .errors import NotInSourceError, SourceError
-from .files import CONFIG_FILE, FileRecord, Outcome, Verification
+from .files import FileRecord, Outcome, Verification
 from .network import SLOWEST, VARIABLES, network_ruled_out, within
 
 TOKEN_VARIABLE = "TCHUB_MIRROR_TOKEN"
@@ -84,7 +84,7 @@ class MirrorSession(Session):
 
 
 class Mirror:
-    """`https://host/folder`, laid out like a folder source: `<name>/<version>/<file>`, else `<name>/<file>`.
+    """`https://host/folder`, which holds `<name>/<version>/<file>`.
 
     The environment variable TCHUB_MIRROR_TOKEN is sent to that host, as a bearer token, and to no other.
 
@@ -121,21 +121,8 @@ class Mirror:
         """
 
         def run(session: Session) -> None:
-            for folder in (f"{entry.name}/{entry.version}", entry.name):
-                with suppress(NotInSourceError):
-                    self._download(session, f"{folder}/{CONFIG_FILE}", dest / CONFIG_FILE, entry.files[CONFIG_FILE])
-                    break
-            else:
-                remedy = f"check the address: {self.uri}/{entry.name}/{entry.version}/{CONFIG_FILE}"
-                raise NotInSourceError(
-                    f"{self.uri} does not hold {entry.id}",
-                    remedy=f"{remedy}, or use another --source",
-                    source=self.uri,
-                    file=entry.id,
-                )
             for name, record in entry.files.items():
-                if name != CONFIG_FILE:
-                    self._download(session, f"{folder}/{name}", dest / name, record)
+                self._download(session, f"{entry.name}/{entry.version}/{name}", dest / name, record)
 
         self._ask(entry.id, entry.size, offline, run)
 
@@ -224,7 +211,10 @@ class Mirror:
             remedy += "; some servers say the same of a file that is not there"
             raise self._error("token", f"{self.uri} refused to give {name} (HTTP {status})", remedy, name)
         if status in (404, 410):
-            message, remedy = f"{self.uri} has no {name}", "use another --source"
+            message, remedy = (
+                f"{self.uri} has no {name}",
+                f"check the address {self.uri}/{name}, or use another --source",
+            )
             raise NotInSourceError(message, remedy=remedy, source=self.uri, file=name)
         if status not in (200, 206):
             remedy = f"try again {f'in {pause} s' if pause.isdecimal() else 'later'}, or use another --source"

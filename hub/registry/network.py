@@ -88,7 +88,6 @@ def require_size(
 
     Args:
         size: the most bytes that it may have, or with `exact` the only number.
-        options: of `huggingface_hub.hf_hub_download`.
         about: as of `hub_errors`.
 
     Raises:
@@ -138,7 +137,6 @@ def hub_errors(
         action: what could not be done when the connection fails.
         alternative: what else one can do when the server cannot be reached or fails.
         offline: the caller ruled the network out.
-        fields: of the errors.
     """
     from huggingface_hub import errors as hub
     from huggingface_hub.constants import is_offline_mode

@@ -27,7 +27,6 @@ class PulledCheckpoint:
     """A checkpoint whose files are here and verified.
 
     Attributes:
-        path: its folder.
         source: where it came from: a source's uri, or `store` when it was here already.
         resolution: the choice, with its reasons when no name was given.
     """
@@ -74,7 +73,7 @@ class Registry:
 
     def resolve(self, name: str | None = None, device: Device | None = None) -> Resolution:
         """Resolve as `registry.resolve.resolve`; also issue its warnings, as `TchubWarning`."""
-        resolution = resolve(self.entries(), name, device, self.index.aliases)
+        resolution = resolve(self.entries(), name, device)
         for text in resolution.warnings:
             warnings.warn(text, TchubWarning, stacklevel=3)
         return resolution

@@ -21,7 +21,6 @@ from .entry import TRANSFER, CheckpointName, Entry
 from .errors import CheckpointNameError, UnknownCheckpointError
 
 CHECKPOINT_FORMAT = 1  # equal to `zoo.models`' own number (a test holds them together); importing that loads torch
-NO_ALIASES: Mapping[str, str] = {}
 _TVM = "apache-tvm"
 _CHANCE = 0.5  # the pairwise accuracy of choosing at random
 _SHOWN = 3  # verdicts that an error's sentence has room for; its field `verdicts` has all
@@ -58,7 +57,6 @@ class Verdict:
     """The judgement of the resolution on one checkpoint.
 
     Attributes:
-        reason: why it fits, or why it does not.
         rank: the device distance's rank, smaller is nearer; None when it was rejected.
         gap: how far the spec sheets are apart; None when it was rejected.
         measured: its score on the device or its family; None where there is none.
@@ -73,10 +71,6 @@ class Verdict:
     measured: Score | None = None
     passed_over: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Resolution:
@@ -86,7 +80,7 @@ class Resolution:
     checkpoint's name the chosen version with each newer one.
 
     Attributes:
-        warnings: what the user should know about the choice: an old name, a deprecated checkpoint.
+        warnings: what the user should know about the choice: a deprecated checkpoint.
     """
 
     entry: Entry
@@ -94,21 +88,14 @@ class Resolution:
     warnings: tuple[str, ...] = ()
 
 
-def resolve(
-    entries: Iterable[Entry],
-    name: str | None = None,
-    device: Device | None = None,
-    aliases: Mapping[str, str] = NO_ALIASES,
-) -> Resolution:
+def resolve(entries: Iterable[Entry], name: str | None = None, device: Device | None = None) -> Resolution:
     """Choose a checkpoint by name, by family, or the one that fits a device best.
 
     A name without a version means the newest version that can be used here and is not deprecated.
 
     Args:
-        entries: all known versions of all checkpoints.
         name: `arch-family[+variant][@X.Y.Z]`; or a family or device, for the best checkpoint of that family; or None.
-        device: needed without a name; with one it only explains an unknown name.
-        aliases: a checkpoint's old name -> its new name.
+        device: needed without a name.
 
     Raises:
         CheckpointNameError: neither a name nor a device, or a malformed name.
@@ -121,16 +108,10 @@ def resolve(
                 "neither a checkpoint nor a device was given", remedy="name one: see `tchub list`"
             )
         return _best(_newest(entries), device, f"no checkpoint fits {device.name}")
-    plain, at, version = name.partition("@")
-    if all(entry.name != plain for entry in entries):
-        if plain in aliases:
-            resolution = _named(entries, aliases[plain] + at + version, device)
-            note = f"{plain} is called {aliases[plain]} now"
-            return replace(resolution, warnings=(note, *resolution.warnings))
-        if named := _device(name):
-            of_family = [entry for entry in _newest(entries) if entry.family == named.family]
-            return _best(of_family, named, f"no checkpoint of the family {named.family} can be used")
-    return _named(entries, name, device)
+    if all(entry.name != name.partition("@")[0] for entry in entries) and (named := _device(name)):
+        of_family = [entry for entry in _newest(entries) if entry.family == named.family]
+        return _best(of_family, named, f"no checkpoint of the family {named.family} can be used")
+    return _named(entries, name)
 
 
 # Can this machine use it at all?
@@ -243,7 +224,7 @@ def _best(candidates: list[Entry], device: Device, none_fits: str) -> Resolution
             f"{none_fits} ({_trace_text(verdicts)})",
             remedy="collect and train one: tchub collect --device local, then tchub train",
             device=device.name,
-            verdicts=[verdict.as_dict() for verdict in verdicts],
+            verdicts=[asdict(verdict) for verdict in verdicts],
         )
     return Resolution(ranked[0][1], verdicts)
 
@@ -292,11 +273,11 @@ def _trace_text(verdicts: Sequence[Verdict]) -> str:
 # Names and versions
 
 
-def _named(entries: list[Entry], name: str, device: Device | None) -> Resolution:
+def _named(entries: list[Entry], name: str) -> Resolution:
     wanted = _parsed(entries, name)
     versions = [entry for entry in entries if entry.name == wanted.name]
     if not versions:
-        raise _unknown(entries, wanted, device)
+        raise _unknown(entries, wanted)
     exact = [entry for entry in versions if wanted.version in (None, entry.semver)]
     if not exact:
         known = [str(version) for version in sorted((entry.semver for entry in versions), reverse=True)]
@@ -352,8 +333,8 @@ def _newest_of(versions: list[Entry]) -> Entry:
     return max(versions, key=lambda entry: (_objection(entry) is None, not entry.deprecated, entry.semver))
 
 
-def _unknown(entries: list[Entry], wanted: CheckpointName, device: Device | None) -> UnknownCheckpointError:
-    """Return the error of a name that no checkpoint has, with the nearest names and what fits the device."""
+def _unknown(entries: list[Entry], wanted: CheckpointName) -> UnknownCheckpointError:
+    """Return the error of a name that no checkpoint has, with the nearest names."""
     names = sorted({entry.name for entry in entries})
     message, remedy = f"no checkpoint is called {wanted.name}", "`tchub list` shows all"
     unadapted = wanted.variant is not None and wanted.base in names
@@ -362,14 +343,6 @@ def _unknown(entries: list[Entry], wanted: CheckpointName, device: Device | None
         message, remedy = f"there is no {wanted.name}: {why}", f"run: tchub adapt {wanted.base}; or use {wanted.base}"
         names = [name for name in names if "+" in name]
     nearest = difflib.get_close_matches(wanted.name, names, n=3, cutoff=0.6)
-    verdicts = [v for v, _ in _in_order(_newest(entries), device)] if device and not unadapted else []
-    message += f"; nearest: {', '.join(nearest)}" if nearest else ""
-    message += f". For this device ({device.name}): {_trace_text(verdicts)}" if device and verdicts else ""
-    choices = [*nearest, *(verdict.id.partition("@")[0] for verdict in verdicts if verdict.accepted)]
-    return UnknownCheckpointError(
-        message,
-        remedy=f"try {choices[0]}; {'or ' if unadapted else ''}{remedy}" if choices else remedy,
-        name=wanted.name,
-        nearest=nearest,
-        verdicts=[verdict.as_dict() for verdict in verdicts],
-    )
+    if nearest:
+        message, remedy = f"{message}; nearest: {', '.join(nearest)}", f"try {nearest[0]}; {'or ' * unadapted}{remedy}"
+    return UnknownCheckpointError(message, remedy=remedy, name=wanted.name, nearest=nearest)

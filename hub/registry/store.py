@@ -55,7 +55,6 @@ class Store:
     """A folder of checkpoints. Nothing is created before the first write.
 
     Attributes:
-        root: the folder that holds one folder a name.
         variable: the environment variable that moves it, named in remedies.
     """
 

@@ -114,10 +114,6 @@ class IndexUpdate:
     deprecated: tuple[str, ...]
     unusable: str | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class TrustedIndexes:
@@ -279,7 +275,7 @@ def refresh_index(source: str | None = None) -> IndexUpdate:
 
 
 def describe_index() -> dict[str, Any]:
-    """Return the indexes in use (None for one that is not), the trusted keys, old names and deprecated checkpoints.
+    """Return the indexes in use (None for one that is not), the trusted keys and deprecated checkpoints.
 
     Raises:
         UntrustedError, IndexFileError: the refreshed index, the wheel's, or TCHUB_INDEX's cannot be used.
@@ -299,7 +295,6 @@ def describe_index() -> dict[str, Any]:
             "expires": root.expires.isoformat(timespec="seconds"),
             "trusted": [keyid[:16] for keyid in root.roles["targets"].keyids],
         },
-        "aliases": dict(used.aliases),
         "deprecated": {entry.id: entry.deprecated for entry in used.entries if entry.deprecated},
     }
 

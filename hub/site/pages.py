@@ -123,8 +123,7 @@ def _environment() -> jinja2.Environment:
 
 def _browsed(entry: Entry, record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a checkpoint that the script of the index page needs."""
-    search = " ".join([searchable(entry), *record["aliases"]])
-    return {key: record[key] for key in (*_BROWSED, "facts")} | {"search": search}
+    return {key: record[key] for key in (*_BROWSED, "facts")} | {"search": searchable(entry)}
 
 
 def _judged(records: Sequence[Mapping[str, Any]]) -> str:

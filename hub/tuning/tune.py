@@ -156,7 +156,7 @@ class _VariantResult:
         untuned = self.variant.first.comparison
         before = {name: latency for name, latency in untuned.latencies.items() if name == "untuned"}
         return {
-            "libraries": {name: library.as_dict() for name, library in self.libraries.items()},
+            "libraries": {name: asdict(library) for name, library in self.libraries.items()},
             "output_check": {k: check.as_dict() for k, check in (untuned.checks | self.comparison.checks).items()},
             "latency": {name: latency.as_dict() for name, latency in (before | self.comparison.latencies).items()},
             "latency_note": self.error and f"not measured on {device.name}: {self.error.message}",

@@ -38,7 +38,7 @@ def indexes() -> list[bytes]:
         "sources": ["https://mirror.test/zoo", "hf://org/name"], "revision": "0" * 40, "tvm_range": ">=0.27,<0.28",
         "transfer": {"epyc-turin": {"pairwise": 0.7, "top1": 0.5, "tasks": 90}}, "deprecated": "replaced",
     }  # fmt: skip
-    extra = {"serial": 7, "aliases": {"tcl-old": one["name"]}}
+    extra = {"serial": 7}
     return [
         _json({"format": 1, "checkpoints": listed, **more})
         for listed, more in (([one], {}), ([one, two], extra), ([full], extra), ([], {}))

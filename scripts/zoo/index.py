@@ -75,7 +75,7 @@ def build(root: Path, *, write: bool, replace: bool = False) -> tuple[list[str],
     shipped = {entry.id for entry in entries}
     # What the index lists but the wheel does not hold lives on the Hub, and stays listed.
     remote = [entry for entry in old.values() if entry.id not in shipped and entry.sources]
-    index = Index((*entries, *remote), listed.serial, listed.aliases)
+    index = Index((*entries, *remote), listed.serial)
     if index.to_json() != listed.to_json():
         index = dataclasses.replace(index, serial=listed.serial + 1)
     for name, folder in {folder.parent.name: folder for folder in folders}.items():  # the newest comes last

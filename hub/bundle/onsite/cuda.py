@@ -60,7 +60,6 @@ class CudaDriver:
     Attributes:
         stream: where everything is launched; it waits for copies, which go by the default stream.
         events: two, to time with.
-        launch_kernel: cuLaunchKernel itself.
 
     Raises:
         OnsiteError: no driver, or no GPU.

@@ -22,7 +22,6 @@ class Package:
         path: the zip file, or the folder it was unpacked into.
 
     Attributes:
-        manifest: the parsed manifest.
         identity: sha256 of the manifest, which names the sha256 of every other file.
 
     Raises:

@@ -15,9 +15,10 @@ from tchub.hub.bundle.onsite.worker import random_arguments
 from tchub.hub.device import measure as measuring
 from tchub.hub.device import rpc_jobs
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
-from tchub.hub.device.jobs import BuildResult, file_sha256, random_values, run
+from tchub.hub.device.jobs import BuildResult, random_values, run
 from tchub.hub.device.measure import MeasureConfig, Measurement, Measurer, plan_workers
 from tchub.hub.device.timing import TimingConfig
+from tchub.zoo.files import file_sha256
 
 
 @pytest.fixture(scope="module")

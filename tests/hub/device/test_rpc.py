@@ -29,7 +29,7 @@ from tchub.hub.tuning.progress import SessionView, TuneProgress
 
 SCOPE = MeasurementScope("any", "any", "{}", 1, "any")
 QUICK = MeasureConfig(run_timeout=4.0, timing=TimingConfig(max_repeats=3, max_seconds=0.1))
-IMPATIENT = RpcConfig(connect_timeout=3.0, request_timeout=1.0, patience=2.0, refresh=0.2)
+IMPATIENT = RpcConfig(connect_timeout=3.0, patience=2.0)
 PATIENT = replace(IMPATIENT, connect_timeout=20.0, patience=60.0)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+<<<<<<< HEAD:tests/hub/device/test_timing.py
 from tchub.hub.device.timing import (
     DriftConfig,
     DriftWatch,
@@ -16,14 +17,17 @@ from tchub.hub.device.timing import (
     measure_watched,
     take_repeats,
 )
+=======
+from tchub.hub.device.timing import DriftWatch, make_reference_kernel, measure_watched
+>>>>>>> 6d92d35 (Take out what nobody asks for: names that changed, an own estimate of time, knobs):tests/hub/device/test_drift.py
 
 QUIET = 50e-6
 
 
-def learned(config: DriftConfig | None = None) -> DriftWatch:
+def learned() -> DriftWatch:
     """A watch that knows the usual time."""
-    watch = DriftWatch(config or DriftConfig())
-    for _ in range(watch.config.learn):
+    watch = DriftWatch()
+    while watch.usual is None:
         assert not watch.is_disturbed(QUIET)
     return watch
 
@@ -34,39 +38,36 @@ def fed(times: Iterable[float]) -> Callable[[], float]:
 
 
 def test_the_tolerance_parts_noise_from_disturbance() -> None:
-    watch = learned(DriftConfig(tolerance=0.15))
+    watch = learned()
     assert not watch.is_disturbed(1.1 * QUIET)
     assert watch.is_disturbed(1.2 * QUIET)
 
 
 def test_a_short_disturbance_does_not_become_usual_but_a_lasting_change_does() -> None:
-    watch = learned(DriftConfig(window=16))
-    assert [watch.is_disturbed(1.5 * QUIET) for _ in range(4)] == [True] * 4
-    for _ in range(16):
+    watch = learned()
+    assert [watch.is_disturbed(1.5 * QUIET) for _ in range(2)] == [True] * 2
+    for _ in range(64):
         watch.is_disturbed(1.5 * QUIET)
     assert not watch.is_disturbed(1.5 * QUIET)
 
 
 @pytest.mark.parametrize(
-    ("times", "reference", "retries", "outcome"),
+    ("references", "result"),
     [
-        ([9.0, 8.0, 1.0], [2 * QUIET, 2 * QUIET, QUIET], 5, (1.0, 2, False)),
-        ([9.0, 8.0, 7.0], [2 * QUIET] * 3, 2, (7.0, 2, True)),
-        ([1.0], [QUIET], 5, (1.0, 0, False)),
-        ([1.0], [], 0, (1.0, 0, False)),
+        ([QUIET], (9.0, 0, False)),
+        ([2 * QUIET, 2 * QUIET, QUIET], (7.0, 2, False)),
+        ([2 * QUIET] * 3, (7.0, 2, True)),
     ],
 )
 def test_a_disturbed_program_is_measured_again_until_the_machine_is_quiet(
-    times: list[float], reference: list[float], retries: int, outcome: tuple[float, int, bool]
+    references: list[float], result: object
 ) -> None:
-    config = DriftConfig(retries=retries)
-    watch = learned(config) if retries else DriftWatch(config)
-    assert measure_watched(fed(times), fed(reference), watch) == outcome
+    assert measure_watched(fed([9.0, 8.0, 7.0]), fed(references), learned()) == result
 
 
 @given(st.lists(st.floats(1e-6, 1e-2), min_size=20, max_size=80), st.floats(1e-3, 1e3))
 def test_the_decision_depends_on_ratios_alone(times: list[float], factor: float) -> None:
-    one, other = DriftWatch(DriftConfig(tolerance=0.15001)), DriftWatch(DriftConfig(tolerance=0.15001))
+    one, other = DriftWatch(), DriftWatch()
     binary = 2.0 ** round(factor).bit_length()  # exact in floating point
     assert [one.is_disturbed(x) for x in times] == [other.is_disturbed(binary * x) for x in times]
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import TensorProto, helper, numpy_helper
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.library import build_library
-from tchub.hub.networks.onnx_file import reference_module
 from tchub.hub.networks.sources import open_network
 
 Info = helper.make_tensor_value_info
@@ -69,13 +68,12 @@ def test_inputs_and_outputs_have_names_and_the_library_computes_what_the_origina
     assert len(network.notes) == (kind == TensorProto.FLOAT16)
 
 
-def test_the_reference_evaluator_serves_where_onnx_runtime_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network = open_network(saved(tmp_path, model()))
-    inputs = network.inputs()
-    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    assert torch.allclose(reference_module(tmp_path / "net.onnx")(*inputs)[1].sum(-1), torch.ones(2, 6))
+def test_both_packages_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, model())
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(NetworkImportError, match="onnx and onnxruntime") as caught:
+        open_network(path)
+    assert caught.value.remedy == "pip install 'tchub[onnx]'"
 
 
 def test_example_inputs_are_in_the_range_of_the_table_and_not_all_the_same(tmp_path: Path) -> None:

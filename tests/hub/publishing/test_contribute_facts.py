@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from contribute_kit import FACTS, Answers, FakeMeasurer, fake_machine, small_config
 from registry_kit import refused
-from tchub.hub.device.detect import detect_local
+from tchub.hub.device.detect import add_device, detect_local
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.publishing.contribute import STATE_FILE, ContributionSteps, contribute
-from tchub.hub.publishing.contribute_facts import FACTS_FILE, FILL_IN, SHEET_FILE, CardFacts, ContributionConfig
+from tchub.hub.publishing.contribute_facts import FACTS_FILE, CardFacts, ContributionConfig
 
 
 @pytest.fixture(autouse=True)
@@ -125,24 +125,15 @@ def test_a_machine_that_is_not_ready_stops_it_with_the_remedy(tmp_path: Path, mo
     assert caught.value.remedy == "install g++"
 
 
-def test_for_a_device_without_a_sheet_a_template_is_written_that_the_zoo_reads_once_it_is_filled_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_device_without_a_sheet_is_refused_until_one_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts_of: Any
 ) -> None:
     facts = replace(read_host_facts(), vendor_id="Zilog", brand="Z80 Max", cpu_family=1, model=1)
-    device = detect_local(1, facts=facts, host_cpu="x86-64")
-    monkeypatch.setattr("tchub.hub.device.device_choice.detect_local", lambda *_, **__: device)
-    with refused("device", "a template of it is in"):
+    choice = "tchub.hub.device.device_choice.detect_local"
+    monkeypatch.setattr(choice, lambda *_, **__: detect_local(1, facts=facts, host_cpu="x86-64"))
+    with refused("device", "Z80 Max has no spec sheet") as caught:
         contribute(small_config(tmp_path))
-    template = tmp_path / SHEET_FILE
-    gaps = template.read_text().count(FILL_IN)
-    assert gaps > 3
-    with refused("device", f"{gaps} places"):
-        contribute(small_config(tmp_path))
-    sheet = json.loads(template.read_text().replace(f"{FILL_IN}: e.g. ", ""))
-    for entry in sheet["devices"][0]["spec"].values():
-        entry["source"] = entry["source"].replace(FILL_IN, "unknown")
-    sheet["devices"][0]["match"] = {"vendor_id": "Zilog"}
-    template.write_text(json.dumps(sheet | {"family": "z80"}))
-    with refused("device", "does not have it yet") as caught:
-        contribute(small_config(tmp_path))
-    assert "zoo/devices/data/z80.json" in str(caught.value.remedy)
+    assert "tchub devices add NAME --from local" in str(caught.value.remedy)
+    monkeypatch.setattr("tchub.hub.device.detect.read_host_facts", lambda: facts)
+    add_device("z80", "local")
+    assert facts_of(small_config(tmp_path))["name"] == "tcl-z80"

@@ -14,6 +14,7 @@ from huggingface_hub import snapshot_download
 from registry_kit import refused
 from tchub.hub.cli import main
 from tchub.hub.publishing.contribute import STEPS, contribute
+from tchub.hub.publishing.publish import PublishResult
 
 NAMES = list(STEPS)
 
@@ -26,7 +27,7 @@ class FakeHub:
 
     def __call__(self, path: Path, repo: str, *, config: Any, **_: Any) -> Any:
         self.calls.append((path, repo, config.index_repo))
-        return type("Result", (), {"url": f"https://hub/{repo}", "as_dict": lambda self: {"repo": repo}})()
+        return PublishResult("tcl-epyc", "1.0.0", repo, "published", {}, f"https://hub/{repo}")
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_it_is_published_once_when_the_person_agrees(mine: Path, hub_calls: list
     config = small_config(mine, publish=True, repo="ada/tcl-epyc", index_repo="tchub/index")
     steps = contribute(config, ask=person)
     assert hub_calls == [(mine / "checkpoint", "ada/tcl-epyc", "tchub/index")]
-    assert steps[-1].facts == {"published": {"repo": "ada/tcl-epyc"}}
+    assert steps[-1].facts["published"]["repo"] == "ada/tcl-epyc"
     question = f"Publish {mine / 'checkpoint'} in the Hub repository ada/tcl-epyc"
     assert person.asked == [f"{question}, and ask the index tchub/index to list it?"]
     contribute(config, ask=person)

@@ -109,23 +109,6 @@ def listing(**changes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("aliases", "why"),
-    [
-        ({"tcl-rome": "tcl-milan"}, "not the name of a checkpoint"),
-        ({"tcl-epyc": "tcl-epyc"}, "is the name of a checkpoint"),
-        ({"tcl-rome": "tcl-milan", "tcl-milan": "tcl-epyc"}, "'tcl-milan', which is not the name"),
-        ({"../up": "tcl-epyc"}, "not a checkpoint name"),
-        ({"tcl-rome+local": "tcl-epyc"}, "not a checkpoint name"),
-        ({"tcl-rome": ["tcl-epyc"]}, "aliases"),
-        (["tcl-rome"], "aliases"),
-    ],
-)
-def test_an_old_name_leads_to_a_checkpoint_at_once_and_hides_none(aliases, why):
-    with pytest.raises(IndexFileError, match=why):
-        Index.parse(listing(aliases=aliases))
-
-
-@pytest.mark.parametrize(
     ("text", "why"),
     [
         (listing().replace("20", "NaN"), "NaN"),
@@ -158,7 +141,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
 
 
 def test_of_two_indexes_the_versions_of_the_first_stay_and_the_newer_one_deprecates():
-    ours = Index.parse(listing(serial=1, aliases={"tcl-rome": "tcl-epyc"}))
+    ours = Index.parse(listing(serial=1))
     changed = GOOD | {"deprecated": "a leak", "arch": "tlp"}
     theirs = Index.parse(listing(serial=2, checkpoints=[changed, GOOD | {"version": "1.1.0"}]))
     both = ours.joined(theirs)
@@ -166,7 +149,7 @@ def test_of_two_indexes_the_versions_of_the_first_stay_and_the_newer_one_depreca
         ("tcl-epyc@1.0.0", "tcl", "a leak"),
         ("tcl-epyc@1.1.0", "tcl", None),
     ]
-    assert (both.serial, both.aliases) == (2, {"tcl-rome": "tcl-epyc"})
+    assert both.serial == 2
     older = Index.parse(listing(serial=0, checkpoints=[changed]))
     assert ours.joined(older).entries == ours.entries
 

@@ -36,22 +36,17 @@ def test_an_unknown_version_lists_the_known_ones_newest_first(entries):
     assert caught.value.fields["known"] == ["2.0.0", "1.1.0", "1.0.0"]
 
 
-def test_an_unknown_name_gets_the_nearest_and_what_fits_this_device(entries):
+def test_an_unknown_name_gets_the_nearest(entries):
     with pytest.raises(UnknownCheckpointError) as caught:
-        resolve(entries, "tcl-epic", get_device("epyc"))
+        resolve(entries, "tcl-epic")
     error = caught.value
     assert error.fields["nearest"][0] == "tcl-epyc"
-    assert "tcl-epyc@1.1.0 fits" in error.message
-    assert "tcl-a100@1.0.0 does not: " in error.message
     assert error.remedy == "try tcl-epyc; `tchub list` shows all"
-    assert {verdict["id"] for verdict in error.fields["verdicts"]} == {
-        "tcl-epyc@1.1.0", "tcl-graviton@1.0.0", "tcl-a100@1.0.0"
-    }  # fmt: skip
 
 
 def test_a_local_checkpoint_that_is_not_here_is_told_to_be_made(entries):
     with pytest.raises(UnknownCheckpointError, match="nobody adapted it on this machine, or adapting") as caught:
-        resolve(entries, "tcl-epyc+local", get_device("epyc"))
+        resolve(entries, "tcl-epyc+local")
     assert caught.value.remedy == "run: tchub adapt tcl-epyc; or use tcl-epyc"
     with pytest.raises(UnknownCheckpointError) as caught:
         resolve(entries, "tcl-epic+local")
@@ -87,14 +82,6 @@ def test_a_name_passes_over_a_deprecated_version_and_says_so(tmp_path):
         ("tcl-epyc@1.1.0", "deprecated: a leak"),
     ]
     assert resolve([bad, good], "tcl-epyc@1.1.0").warnings == ("tcl-epyc@1.1.0 is deprecated: a leak",)
-
-
-def test_an_old_name_still_works_and_warns(entries):
-    aliases = {"tcl-rome": "tcl-epyc"}
-    found = resolve(entries, "tcl-rome", aliases=aliases)
-    assert (found.entry.id, found.warnings) == ("tcl-epyc@1.1.0", ("tcl-rome is called tcl-epyc now",))
-    assert resolve(entries, "tcl-rome@1.0.0", aliases=aliases).entry.id == "tcl-epyc@1.0.0"
-    assert resolve(entries, "tcl-epyc", aliases={"tcl-epyc": "tcl-a100"}).entry.family == "epyc"
 
 
 @pytest.mark.parametrize("name", ["k80", "K80", "tesla k80"])

@@ -273,7 +273,7 @@ def test_offline_nothing_is_asked(publisher, cache, epyc, monkeypatch):
 @pytest.fixture
 def user(tmp_path, publisher, epyc, t4, monkeypatch) -> Path:
     """A user's environment: a trusted root, a publisher's folder, and the wheel's index."""
-    publisher.publish(t4, serial=2, aliases={"tcl-turing": "tcl-t4"})
+    publisher.publish(t4, serial=2)
     (tmp_path / "root.json").write_bytes(publisher.trusted)
     monkeypatch.delenv("TCHUB_INDEX", raising=False)
     monkeypatch.setenv("TCHUB_TRUSTED_KEYS", str(tmp_path / "root.json"))
@@ -287,8 +287,7 @@ def test_a_refreshed_index_is_used_beside_the_wheels(user):
     assert [entry.name for entry in hub.list_checkpoints()] == ["tcl-epyc"]
     hub.refresh_index()
     assert [entry.name for entry in hub.list_checkpoints()] == ["tcl-epyc", "tcl-t4"]
-    with pytest.warns(TchubWarning, match="tcl-turing is called tcl-t4 now"):
-        assert hub.resolve("tcl-turing").entry.name == "tcl-t4"
+    assert hub.resolve("tcl-t4").entry.name == "tcl-t4"
 
 
 def test_a_refreshed_index_that_cannot_be_used_is_left_out_with_a_warning(user):
