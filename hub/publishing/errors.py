@@ -19,7 +19,7 @@ class PublishError(TchubError):
 class ContributionError(TchubError):
     """A contribution cannot go on; finished steps are kept.
 
-    Fields: `reason`: `facts` (see `missing`), `fact` (`key`), `machine` (see `checks`), `device` (see `path`),
+    Fields: `reason`: `facts` (see `missing`), `fact` (`key`), `machine` (see `checks`), `device`,
     `state` (see `path`), or `consent`.
     """
 
