@@ -96,7 +96,7 @@ def build_bundle(
 
     Args:
         corpus: programs measured before: new ones are evolved from its fastest, none of it is built again.
-        tell: told after each program: done, total and the task's name.
+        tell: called after each program with the programs done, all of them, and the task's name.
 
     Raises:
         NetworkLoadError: the workload has no task with a choice of programs.

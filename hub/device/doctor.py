@@ -219,7 +219,7 @@ def check_noise(p50: float, p90: float) -> Check:
 
 def check_governor(path: Path = GOVERNOR) -> Check:
     """A clock that does not wander; virtual machines do not say."""
-    governor = path.read_text(encoding="utf-8").strip() if path.is_file() else "not told by this system"
+    governor = path.read_text(encoding="utf-8").strip() if path.is_file() else "not reported by this system"
     remedy = "set it to performance: `cpupower frequency-set -g performance`"
     return _judged("governor", governor, remedy, warn=governor in ("powersave", "ondemand", "conservative"))
 

@@ -142,7 +142,7 @@ def cpu_quota(root: Path = SYS_CGROUP, own: Path = OWN_CGROUPS) -> float | None:
 
 
 def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
-    """Cache sizes from sysfs: l1_kib and l2_kib per core, l3_mib over all CPUs; None where not told.
+    """Cache sizes from sysfs: l1_kib and l2_kib per core, l3_mib over all CPUs; None where unknown.
 
     Args:
         root: the folder with cpu0, cpu1, ...

@@ -189,7 +189,7 @@ class Measurer(ProgramMeasurer):
 
     Args:
         target, config: as of `ProgramMeasurer`.
-        note: told once when other processes take much of the machine.
+        note: called once when other processes take much of the machine.
 
     Attributes:
         unchecked: tasks whose outputs cannot be checked, with the reason.

@@ -18,7 +18,7 @@ class MeasureConfig:
         timing: repeats and when to stop.
         failure_rate: stop when more than this share of programs failed ...
         failure_minimum: ... after at least so many.
-        check_output: compare programs' outputs with those of the task's unscheduled program, where that was told.
+        check_output: compare programs' outputs with those of the task's unscheduled program, where that is known.
         check_seconds: a task whose unscheduled program computes longer than this is not checked.
     """
 
@@ -71,5 +71,5 @@ _OF_THE_MACHINE = ("OSError", "MemoryError", "CalledProcessError", "No space lef
 
 def is_passing(failure: str) -> bool:
     """Return whether a program may do well another time, by how it failed: `KIND: MESSAGE`."""
-    text = failure.removeprefix("run: ")  # how a journal keeps what it was told as one text
+    text = failure.removeprefix("run: ")  # the form in which the store keeps error and message
     return text.startswith(_TRANSIENT) or any(word in text for word in _OF_THE_MACHINE)

@@ -81,7 +81,7 @@ class ForkedRunner(PyRunner):
     """Times programs one after another on the measuring cores.
 
     A program that is clearly slower than the best one with the same argument shapes gets one repeat only. Outputs are
-    not checked: a runner is not told the task's unscheduled program.
+    not checked: a runner does not get the task's unscheduled program.
     """
 
     def __init__(self, workers: Measurer, built: dict[str, BuildResult]) -> None:

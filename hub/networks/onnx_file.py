@@ -30,7 +30,7 @@ class OnnxInput:
 
     Attributes:
         shape: sizes; a text for one that is free.
-        rows: of the table that it is an index of, where that can be told; 2 else.
+        rows: of the table that it is an index of, where that is known; 2 else.
     """
 
     name: str

@@ -167,7 +167,7 @@ class Supervisor:
         time_limit: seconds a program may take, after which its worker is killed.
 
     Attributes:
-        facts: what the worker said of itself when it started.
+        facts: what the worker reports of its machine when it starts.
     """
 
     def __init__(self, bundle: str, setup: dict[str, Any], time_limit: float) -> None:
