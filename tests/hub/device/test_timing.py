@@ -8,18 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-<<<<<<< HEAD:tests/hub/device/test_timing.py
-from tchub.hub.device.timing import (
-    DriftConfig,
-    DriftWatch,
-    TimingConfig,
-    make_reference_kernel,
-    measure_watched,
-    take_repeats,
-)
-=======
-from tchub.hub.device.timing import DriftWatch, make_reference_kernel, measure_watched
->>>>>>> 6d92d35 (Take out what nobody asks for: names that changed, an own estimate of time, knobs):tests/hub/device/test_drift.py
+from tchub.hub.device.timing import DriftWatch, TimingConfig, make_reference_kernel, measure_watched, take_repeats
 
 QUIET = 50e-6
 
