@@ -23,6 +23,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
 _ONSITE = Path(__file__).with_name("onsite")
 _RUN = '''"""Measure this bundle's programs on this machine: see --help. Needs Python 3.10 or later and numpy."""
 
+import os
 import sys
 
 from onsite.cli import main
