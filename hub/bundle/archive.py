@@ -6,10 +6,13 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+import msgspec
 
 from ...zoo.files import storing, write_atomically
 from ...zoo.untrusted import check_zip
@@ -142,6 +145,69 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
+# What `zipfile`, `json` and a manifest of any form raise.
+_DAMAGE = (OnsiteError, OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, RecursionError,
+           EOFError, zipfile.BadZipFile, zlib.error)  # fmt: skip
+# Flat, or one folder down: a bundle that lies unpacked must not have other files read.
+_File = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9_]+/)?[A-Za-z0-9_]+\.[a-z]+$")]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ManifestTask(TypedDict):
+    """A task of a bundle, as its device needs it."""
+
+    task_id: str
+    name: str
+    op: str
+    flops: Annotated[float, msgspec.Meta(ge=0.0)]
+    networks: dict[str, Annotated[int, msgspec.Meta(ge=1)]]
+    args: list[tuple[list[_Count], str]]
+
+
+class ManifestProgram(TypedDict):
+    """A program of a bundle, see `BundleProgram`; `Bundle` adds its trace."""
+
+    id: _Count
+    task_id: str
+    key: str
+    strategy: Literal["random", "evolutionary", "tuned"]
+    file: _File | None
+    sha256: str | None
+    plan: dict[str, Any] | None
+    error: Literal["build", "build_timeout", "crash"] | None
+    message: str | None
+    trace: NotRequired[str]
+
+
+class BundleManifest(TypedDict):
+    """All that is read of a manifest when results come back."""
+
+    device: str | None
+    device_kind: Literal["cpu", "cuda"]
+    code: Literal["library", "cubin", "ptx"]
+    arch: str
+    threads: int
+    target: dict[str, Any]
+    timing: dict[str, float | int]
+    tvm_version: str
+    command: str
+    tasks: list[ManifestTask]
+    programs: list[ManifestProgram]
+    files: dict[_File, str]
+
+
+class TaskOrigin(TypedDict):
+    """What a corpus needs of a task beside its manifest."""
+
+    workload: str
+    computation: str
+
+
+class _Origin(TypedDict):
+    tasks: dict[str, TaskOrigin]
+    traces: list[str]
+
+
 class Bundle:
     """A bundle opened here, to take its results back.
 
@@ -151,7 +217,7 @@ class Bundle:
         identity: what results name it by.
 
     Raises:
-        BundleError: no bundle, a damaged one, or one of another format.
+        BundleError: no bundle, a damaged or forged one, or one of another format.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -159,15 +225,19 @@ class Bundle:
             if Path(path).is_file():
                 check_zip(Path(path), entry=_ENTRY_BYTES)
             package = Package(str(path))
+            self.manifest = msgspec.json.decode(package.read(MANIFEST), type=BundleManifest)
             package.check()
-            origin = package.read_json(ORIGIN)
-            self.origin: dict[str, Any] = origin["tasks"]
-            for program, trace in zip(package.manifest["programs"], origin["traces"], strict=True):
+            origin = msgspec.json.decode(package.read(ORIGIN), type=_Origin)
+            for program, trace in zip(self.manifest["programs"], origin["traces"], strict=True):
                 program["trace"] = trace
-        except (OnsiteError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            tasks = {task["task_id"] for task in self.manifest["tasks"]}
+            if strange := tasks.symmetric_difference(p["task_id"] for p in self.manifest["programs"]):
+                raise ValueError(f"tasks without programs, or programs without a task: {min(strange)!r:.40}")
+            self.origin = {task_id: origin["tasks"][task_id] for task_id in tasks}
+        except _DAMAGE as error:
             raise BundleError(
                 str(error) if isinstance(error, OnsiteError) else f"{path} is no bundle: {error}",
                 remedy="name the archive that `tchub bundle` wrote, unchanged",
                 path=str(path),
             ) from error
-        self.path, self.identity, self.manifest = Path(path), package.identity, package.manifest
+        self.path, self.identity = Path(path), package.identity

@@ -52,9 +52,8 @@ def check_archive(path: Path) -> None:
         NetworkImportError: it does; nothing of it was loaded.
     """
     reader = _open(path)
-    names = reader.get_all_records()
-    _check_records(path, reader, names)
     try:
+        _check_records(path, reader, reader.get_all_records())
         program = json.loads(reader.get_record("models/model.json"))
         configs = [
             (folder, json.loads(reader.get_record(f"data/{folder}/model_{folder}_config.json"))["config"])
@@ -65,9 +64,9 @@ def check_archive(path: Path) -> None:
             for name, facts in config.items():
                 _check_payload(path, reader, f"data/{folder}/{facts['path_name']}", name, facts)
         _check_graph(path, program)
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, RuntimeError) as error:
-        raise _refuse(path, f"is damaged: {error!r} in its description") from None
-    _check_example_inputs(path, reader.get_record("data/sample_inputs/model.pt"))
+        _check_example_inputs(path, reader.get_record("data/sample_inputs/model.pt"))
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError, RuntimeError, OverflowError) as error:
+        raise _refuse(path, f"is damaged: {error!r:.300} in its description") from None
 
 
 _refuse = partial(file_error, remedy="save it again with torch.export.save, from a module that you trust")
@@ -78,7 +77,7 @@ def _open(path: Path) -> Any:
 
     try:
         return torch._C.PyTorchFileReader(str(path))
-    except RuntimeError:
+    except (RuntimeError, ValueError, LookupError):  # ValueError: names that are no texts
         raise _refuse(path, "is no file of torch.export.save, or is cut short") from None
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import inf, isfinite
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ...zoo.errors import TchubError
 from ...zoo.files import StorageError
@@ -46,6 +49,17 @@ _COLUMNS = (
     "task_id, key, strategy, {trace}, args, latencies, error, message, build_seconds, run_seconds, measured_at, "
     "predicted, clock"
 )
+
+
+_Args = tuple[tuple[tuple[int, ...], str], ...]
+_Text, _Score = str | None, float | None
+_Row = tuple[str, str, str, str, str, str, _Text, _Text, float, float, float, _Score, float]
+
+
+class _Run(msgspec.Struct):
+    """Format of the facts of a run."""
+
+    format: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class RunStateError(TchubError):
@@ -107,6 +121,7 @@ class RunStore:
 
     Raises:
         StorageError: the file cannot be opened or written.
+        RunStateError: the file, or here and in all methods a row of it, is no store's.
     """
 
     def __init__(self, path: Path, scope: MeasurementScope, home: RunStore | None = None) -> None:
@@ -114,11 +129,19 @@ class RunStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=60, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.executescript(_SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise self._error(error) from error
-        self._write("INSERT OR IGNORE INTO scopes VALUES (?, ?)", scope.key, json.dumps(scope.as_dict()))
+        try:
+            self._write("PRAGMA journal_mode=WAL")
+            self._write("PRAGMA trusted_schema=OFF")
+            for statement in _SCHEMA.split(";")[:-1]:
+                self._write(statement)
+            if dict(self._rows(_TABLES)) != _tables():  # a view or a trigger of somebody else could run forever
+                raise self._damaged("it has other tables")
+            self._write("INSERT OR IGNORE INTO scopes VALUES (?, ?)", scope.key, json.dumps(scope.as_dict()))
+        except TchubError:
+            self._db.close()  # it may hold a lock
+            raise
 
     def __enter__(self) -> RunStore:
         return self
@@ -206,10 +229,13 @@ class RunStore:
         """Keep a JSON-serialisable fact of the scope under a name; it is on disk when this returns."""
         self._write("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", self.scope.key, name, json.dumps(value))
 
-    def noted(self, name: str) -> Any:
-        """Return the fact that `note` kept, or None."""
-        rows = self._rows("SELECT value FROM notes WHERE scope = ? AND name = ?", self.scope.key, name)
-        return next((json.loads(value) for (value,) in rows), None)
+    def noted(self, name: str, kind: Any = Any) -> Any:
+        """Return the fact that `note` kept, of a type that msgspec knows, or None."""
+        return self._noted(self.scope.key, name, kind)
+
+    def _noted(self, scope: str, name: str, kind: Any) -> Any:
+        rows = self._rows("SELECT value FROM notes WHERE scope = ? AND name = ?", scope, name)
+        return next((self._decoded(value, kind) for (value,) in rows), None)
 
     def put_module(self, task_id: str, module: str) -> None:
         """Keep the text of a task's module."""
@@ -217,7 +243,8 @@ class RunStore:
 
     def modules(self) -> dict[str, str]:
         """Return the texts of the modules that were kept, by task id."""
-        return dict(self._rows("SELECT task_id, module FROM workloads ORDER BY rowid"))
+        rows = self._rows("SELECT task_id, module FROM workloads ORDER BY rowid")
+        return dict(self._checked(row, tuple[str, str]) for row in rows)
 
     def claim(self, facts: Mapping[str, Any], *, resume: bool = True) -> bool:
         """Mark the folder as this run's; returns True where it holds an earlier part of the same run.
@@ -231,8 +258,7 @@ class RunStore:
             StorageError: it cannot be written.
         """
         folder = self.path.parent
-        rows = self._rows("SELECT value FROM notes WHERE scope = '' AND name = 'run'")
-        before = next((json.loads(value) for (value,) in rows), None)
+        before = self._noted("", "run", dict[str, Any])
         if before is None:
             text = json.dumps({"format": FORMAT, **facts})
             self._write("INSERT INTO notes VALUES ('', 'run', ?)", text)
@@ -240,8 +266,8 @@ class RunStore:
         problem, remedy = None, "choose another folder with --out, or delete this one"
         now = json.loads(json.dumps(dict(facts)))
         differing = [name for name in _IDENTITY if before.get(name) != now.get(name)]
-        if before["format"] > FORMAT:
-            problem, remedy = f"was written by a newer release (format {before['format']})", "upgrade tchub"
+        if (written := self._checked(before, _Run).format) > FORMAT:
+            problem, remedy = f"was written by a newer release (format {written})", "upgrade tchub"
         elif differing:
             problem = f"holds a run with another {differing[0]}: {_short(before.get(differing[0]))}"
         elif not resume:
@@ -255,24 +281,46 @@ class RunStore:
     def _programs(self, where: str, *values: Any, traces: bool = True) -> Iterator[MeasuredProgram]:
         columns = _COLUMNS.format(trace="trace" if traces else "''")
         for row in self._rows(f"SELECT {columns} FROM programs WHERE scope = ? AND {where}", self.scope.key, *values):
-            task_id, key, strategy, trace, args, latencies, error, message, build, run, at, predicted, clock = row
-            measurement = Measurement(tuple(map(float, json.loads(latencies))), error, message, build, run, at)
-            infos = tuple((tuple(shape), dtype) for shape, dtype in json.loads(args))
+            facts = self._checked(row, _Row)
+            task_id, key, strategy, trace, args, times, error, message, build, run, at, predicted, clock = facts
+            latencies, infos = self._decoded(times, tuple[float, ...]), self._decoded(args, _Args)
+            measurement = Measurement(latencies, error, message, build, run, at)
             yield MeasuredProgram(task_id, key, strategy, trace, measurement, predicted, clock, infos)
 
     def _rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         try:
             for row in self._db.execute(query, values):  # noqa: UP028 (`yield from` would close the cursor of a closed file)
                 yield row
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for names that are no texts
             raise self._error(error) from error
 
     def _write(self, query: str, *values: Any) -> None:
         try:
             with self._db:
                 self._db.execute(query, values)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for names that are no texts
             raise self._error(error) from error
+
+    def _decoded(self, text: Any, kind: Any) -> Any:
+        """Return the value of a cell of JSON, in which infinity is a time of a program that did not run."""
+        try:
+            value = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._damaged(error) from error
+        return self._checked(value, kind)
+
+    def _checked(self, value: Any, kind: Any) -> Any:
+        try:
+            return msgspec.convert(value, kind)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, reason: Any) -> RunStateError:
+        return RunStateError(
+            f"the records in {self.path} are damaged: {reason}",
+            remedy="choose another folder with --out, or move the file away: its programs are then measured again",
+            path=str(self.path),
+        )
 
     def _error(self, error: Exception) -> StorageError:
         return StorageError(
@@ -281,6 +329,17 @@ class RunStore:
             "what was measured before is kept",
             path=str(self.path),
         )
+
+
+_TABLES = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+
+
+@cache
+def _tables() -> dict[str, str]:
+    """Return the tables of a store as SQLite remembers them."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(_SCHEMA)
+        return dict(db.execute(_TABLES))
 
 
 def home_file() -> Path:

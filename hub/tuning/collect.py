@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...zoo.corpus import Corpus, Program, Task, merge_corpus
 from ...zoo.corpus.tir import computation_of_module
@@ -155,7 +155,7 @@ def _load_tasks(store: RunStore, workload: str, target: Any, progress: Callable[
 
     tasks: list[TuningTask] = []
     for name in (name for part in workload.split(",") for name in SUITES.get(part, (part,))):
-        noted = store.noted(f"tasks of {name}, {LAYOUTS[0]}")
+        noted = store.noted(f"tasks of {name}, {LAYOUTS[0]}", list[_TaskRow])
         if noted is None:
             progress(f"extracting the tasks of {name}")
             extracted = tasks_of(name, target)
@@ -163,6 +163,18 @@ def _load_tasks(store: RunStore, workload: str, target: Any, progress: Callable[
             store.note(f"tasks of {name}, {LAYOUTS[0]}", noted)
         tasks += [TuningTask(**{**row, "mod": tvm.ir.load_json(row["mod"])}) for row in noted]
     return merge(tasks)
+
+
+class _TaskRow(TypedDict):
+    """A task as its collection notes it; `mod` is TVM's JSON."""
+
+    task_id: str
+    name: str
+    op: str
+    weight: int
+    flops: float
+    networks: dict[str, int]
+    mod: str
 
 
 def _plain(task: TuningTask) -> dict[str, Any]:

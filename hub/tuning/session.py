@@ -95,7 +95,7 @@ class TuningSession:
             for (task, search), bound in zip(pairs, bounds, strict=True)
         ]
         self.view = SessionView(tasks, progress, config.trials, programs, untuned=dict(untuned or {}))
-        self.view.phases |= store.noted("phases") or {}
+        self.view.phases |= store.noted("phases", dict[str, float]) or {}
         self.view.batch = batch_size(config.trials, progress, config.trials_per_iter)
         self._elapsed_before, self._started = self.view.clock, time.monotonic()
 

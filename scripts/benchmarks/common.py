@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import multiprocessing
 import os
 import platform
 import shlex
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,32 @@ def work_option(name: str) -> Any:
     return click.option(
         "--work", default=folder, show_default=True, type=click.Path(path_type=Path), help="Results are kept here."
     )
+
+
+def in_process(function: Callable[..., Any], *arguments: Any, log: Path | None = None) -> Any:
+    """Return what a function returns in a fresh process, in which nothing is imported yet.
+
+    Args:
+        log: takes what the process prints.
+
+    Raises:
+        click.ClickException: the process ended without a result, or with an error.
+    """
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _print_to, (log,)) as pool:
+        try:
+            return pool.submit(function, *arguments).result()
+        except Exception as error:
+            message = f"{function.__name__}: {type(error).__name__}: {error}"[:400]
+            raise click.ClickException(message + (f" (see {log})" if log else "")) from error
+
+
+def _print_to(log: Path | None) -> None:
+    if log is not None:
+        with log.open("ab") as file:
+            for stream in (1, 2):
+                os.dup2(file.fileno(), stream)
 
 
 class Clock:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import multiprocessing
 import random
 import resource
 import tempfile
@@ -22,7 +21,7 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import Document, benchmark
+from scripts.benchmarks.common import Document, benchmark, in_process, note
 
 ROUND = 64
 # TenSet has about this many programs a task.
@@ -111,30 +110,18 @@ def train_epoch(folder: Path, _: int) -> dict[str, Any]:
 STAGES = {"make": make_log, "import": import_log, "train": train_epoch}
 
 
-def _child(pipe: Any, stage: Callable[[Path, int], dict[str, Any]], folder: Path, programs: int) -> None:
+def _measured(stage: Callable[[Path, int], dict[str, Any]], folder: Path, programs: int) -> dict[str, Any]:
     start = time.perf_counter()
     result = stage(folder, programs)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    pipe.send(
-        result | {"seconds": seconds, "programs_per_second": result["programs"] / seconds, "peak_resident_gib": peak}
-    )
+    return result | {"seconds": seconds, "programs_per_second": result["programs"] / seconds, "peak_resident_gib": peak}
 
 
 def measured(stage: Callable[[Path, int], dict[str, Any]], folder: Path, programs: int) -> dict[str, Any]:
     """Run a stage in a fresh process and return what it counted, its seconds and its peak resident memory."""
-    context = multiprocessing.get_context("spawn")  # a forked child would inherit our memory
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_child, args=(theirs, stage, folder, programs))
-    process.start()
-    theirs.close()
-    try:
-        result = ours.recv()
-    except EOFError:
-        raise click.ClickException(f"{stage.__name__} ended without a result; see above") from None
-    finally:
-        process.join()
-    click.echo(f"{stage.__name__}: {json.dumps(result)}", err=True)
+    result = in_process(_measured, stage, folder, programs)
+    note(f"{stage.__name__}: {json.dumps(result)}")
     return result
 
 

@@ -16,7 +16,6 @@ warm-up, in KiB per 1,000 trials. The warm-up is the first fifth: until then the
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -33,6 +32,7 @@ from scripts.benchmarks.common import (
     Document,
     Journal,
     benchmark,
+    in_process,
     kept,
     lacking,
     note,
@@ -42,6 +42,7 @@ from scripts.benchmarks.common import (
 from scripts.kills.session import TARGET, Pretended, workers
 
 BATCH = 16
+CHECKPOINT, ENGINE = "tilenet-epyc", "decisions"
 # Spaces of well over ten thousand programs together, that compile and run in no time.
 SHAPES = (("dense", {"m": 64, "n": 48, "k": 32}), ("dense", {"m": 96, "n": 128, "k": 64}),
           ("batch_matmul", {"batch": 2, "m": 64, "n": 64, "k": 32}),
@@ -57,12 +58,10 @@ class Job:
     machine: str
     trials: int
     every: int
-    checkpoint: str
-    engine: str
 
     def file(self, work: Path, suffix: str) -> Path:
         """A file of the run."""
-        return work / f"{self.machine}-{self.trials}-{self.checkpoint}-{self.engine}{suffix}"
+        return work / f"{self.machine}-{self.trials}-{CHECKPOINT}-{ENGINE}{suffix}"
 
 
 class Watch:
@@ -114,9 +113,9 @@ def soak(job: Job, work: Path) -> None:
 
     specs = [OperatorSpec(f"{op}-{number}", op, shape) for number, (op, shape) in enumerate(SHAPES)]
     tasks = [make_task(operator_module(spec), spec.name) for spec in specs]
-    search = SearchSettings(engine=job.engine)
+    search = SearchSettings(engine=ENGINE)
     config = TuneConfig(trials=job.trials, trials_per_iter=BATCH, search=search, untuned=False)
-    model, target = choose_model(job.checkpoint).make(), tvm.target.Target(TARGET)
+    model, target = choose_model(CHECKPOINT).make(), tvm.target.Target(TARGET)
     job.file(work, ".jsonl").unlink(missing_ok=True)
     scope, start = MeasurementScope.of("soak", "any", target, 1), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tchub-soak-") as name:
@@ -152,11 +151,7 @@ def answer(job: Job, work: Path, as_is: bool) -> dict[str, Any] | None:
     """
     path = job.file(work, ".json")
     if not path.is_file() and not as_is:
-        process = multiprocessing.get_context("spawn").Process(target=soak, args=(job, work))
-        process.start()
-        process.join()
-        if process.exitcode:
-            raise click.ClickException(f"{job.machine}: the run ended with exit code {process.exitcode}; see above")
+        in_process(soak, job, work)
     samples = Journal(job.file(work, ".jsonl")).rows()
     if not samples:
         return None
@@ -169,18 +164,13 @@ def answer(job: Job, work: Path, as_is: bool) -> dict[str, Any] | None:
     click.option("--trials", default=10_000, show_default=True),
     click.option("--real", default=300, show_default=True, help="Trials of the run with real workers; 0: none."),
     click.option("--every", default=100, show_default=True, help="Trials between two looks; a fifth with workers."),
-    click.option("--checkpoint", default="tilenet-epyc", show_default=True, help="Or `none` for a random model."),
-    click.option("--engine", default="decisions", show_default=True, help="Search engine."),
     click.option("--as-is", is_flag=True, help="Run nothing: write what is known of these runs."),
     work_option("soak"),
 )
-def main(trials: int, real: int, every: int, checkpoint: str, engine: str, as_is: bool, work: Path) -> Document:
+def main(trials: int, real: int, every: int, as_is: bool, work: Path) -> Document:
     """Soak, and write docs/benchmarks/soak.json."""
     work.mkdir(parents=True, exist_ok=True)
-    jobs = [
-        Job("pretended", trials, every, checkpoint, engine),
-        Job("workers", real, max(1, every // 5), checkpoint, engine),
-    ]
+    jobs = [Job("pretended", trials, every), Job("workers", real, max(1, every // 5))]
     runs, summary, left = {}, {}, []
     for job, who in zip(jobs, ("tuner", "workers"), strict=True):
         run = answer(job, work, as_is) if job.trials else None
@@ -193,5 +183,5 @@ def main(trials: int, real: int, every: int, checkpoint: str, engine: str, as_is
                 f"{who}_largest_mib": run[f"{who}_mib_largest"],
                 f"{who}_seconds": run["seconds"],
             }
-    details = {"machines": MACHINES, "model": checkpoint, "engine": engine, "runs": runs}
+    details = {"machines": MACHINES, "model": CHECKPOINT, "engine": ENGINE, "runs": runs}
     return summary, details | ({"not_done": left} if left else {}), [0]

@@ -13,39 +13,54 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from scripts.benchmarks.common import FOLDER, ROOT, Document, benchmark, note, read_json
+from scripts.benchmarks.common import FOLDER, ROOT, Document, Journal, benchmark, note, read_json
 from scripts.fuzz.targets import TARGETS
 
 KEPT = ROOT / "runs" / "fuzzing"
-# A target that dies this often has shown enough.
+# Inputs of one process: what is measured is kept when it ends.
+_PART = 20_000
+# A target that dies this often in a part has shown enough.
 _MAX_DEATHS = 20
+_NONE: dict[str, Any] = {"inputs": 0, "accepted": 0, "refused": {}, "hangs": {}, "slowest_ms": 0.0, "seconds": 0.0}
 
 
-def fuzz(target: str, inputs: int, seed: int) -> dict[str, Any]:
-    """All inputs of a target, in as many processes as die of them; the last one's result, and the deaths."""
-    folder, first = KEPT / target, 0
+def fuzz(target: str, first: int, end: int, seed: int) -> dict[str, Any]:
+    """Inputs `first` to `end` of a target, in as many processes as die of them: their results, and the deaths."""
+    folder = KEPT / target
     folder.mkdir(parents=True, exist_ok=True)
     deaths: dict[str, str] = {}
-    while first < inputs and len(deaths) < _MAX_DEATHS:
+    while first < end and len(deaths) < _MAX_DEATHS:
         command = [sys.executable, "-m", "scripts.fuzz.one", target, "--folder", str(folder)]
-        command += ["--inputs", str(inputs), "--seed", str(seed), "--first", str(first)]
+        command += ["--inputs", str(end), "--seed", str(seed), "--first", str(first)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if not done.returncode:
             row = json.loads(done.stdout.splitlines()[-1])
-            refused = dict(Counter(row["refused"]).most_common())
-            note(f"{target}: {row['inputs']} inputs, {row['accepted']} accepted, refused {refused}")
-            return row | {"refused": refused, "crashes": deaths | row["crashes"]}
+            return row | {"crashes": deaths | row["crashes"]}
         number = int((folder / "number").read_text())
         input_file = (folder / "current").replace(folder / f"{number}-death")
-        deaths[f"the process ended with {done.returncode}, {len(deaths) + 1}"] = input_file.name
+        deaths[f"the process ended with {done.returncode} at {number}"] = input_file.name
         first = number + 1
-    nothing = {"inputs": 0, "accepted": 0, "refused": {}, "hangs": {}, "slowest_ms": 0.0, "seconds": 0.0}
-    return {"target": target, "crashes": deaths} | nothing
+    return {"target": target, "crashes": deaths} | _NONE
+
+
+def together(target: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of a target, of its parts."""
+    refused: Counter[str] = sum((Counter(part["refused"]) for part in parts), Counter())
+    return {
+        "target": target,
+        "inputs": sum(part["inputs"] for part in parts),
+        "accepted": sum(part["accepted"] for part in parts),
+        "slowest_ms": max(part["slowest_ms"] for part in parts),
+        "seconds": round(sum(part["seconds"] for part in parts), 1),
+        "refused": dict(refused.most_common()),
+        **{name: {key: file for part in parts for key, file in part[name].items()} for name in ("crashes", "hangs")},
+    }
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -71,12 +86,21 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def main(targets: tuple[str, ...], inputs: int, seed: int) -> Document:
     """Run the targets one after the other and write docs/benchmarks/fuzz.json.
 
-    The rows of targets that are not run again stay.
+    The rows of targets that are not run again stay. Results of parts are kept in runs/fuzzing/parts.jsonl, from which
+    a run that was stopped goes on.
     """
     sys.argv[1:] = ["--inputs", str(inputs), "--seed", str(seed)]  # what makes every row again, whichever is new
-    path = Path(FOLDER / "fuzz.json")
+    path, journal = Path(FOLDER / "fuzz.json"), Journal(KEPT / "parts.jsonl")
     rows = {row["target"]: row for row in (read_json(path)["details"]["targets"] if path.exists() else ())}
-    rows |= {name: fuzz(name, inputs, seed) for name in targets or TARGETS}
+    for name in targets or TARGETS:
+        parts = []
+        for first in range(0, inputs, _PART):
+            end = min(first + _PART, inputs)
+            parts.append(
+                journal.get(partial(fuzz, name, first, end, seed), target=name, seed=seed, first=first, end=end)
+            )
+        rows[name] = together(name, parts)
+        note(", ".join(f"{key} {value}" for key, value in rows[name].items()))
     if bad := [name for name, row in rows.items() if row["crashes"] or row["hangs"]]:
         click.echo(f"crashes or hangs of {', '.join(bad)}: see {KEPT.relative_to(ROOT)}", err=True)
     ordered = [rows[name] for name in TARGETS if name in rows]

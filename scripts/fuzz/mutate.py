@@ -5,12 +5,18 @@ A mutation is drawn from a `random.Random` alone, so that an input can be made a
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import sqlite3
 import struct
+import warnings
 from collections.abc import Callable
+from contextlib import closing, suppress
 from copy import deepcopy
 from random import Random
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 NUMBERS: tuple[Any, ...] = (
     *(0, 1, -1, 2, 3, 7, 64, 8192, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63, 2**64, -(2**63), 10**30),
@@ -28,7 +34,8 @@ def mutate(rng: Random, data: bytes, others: list[bytes], form: str) -> bytes:
 
     Args:
         others: further inputs of the same kind, from which parts are taken.
-        form: `json`, `lines` (of JSON), `tensors` (8 bytes of length, JSON, numbers) or `text`.
+        form: `json`, `lines` (of JSON), `tensors` (8 bytes of length, JSON, numbers), `zip` or
+            `sqlite`.
     """
     structured = FORMS[form]
     made = structured(rng, data, others) if rng.random() < 0.8 else data
@@ -64,25 +71,103 @@ def _tensors(rng: Random, data: bytes, others: list[bytes]) -> bytes:
     return struct.pack("<Q", length) + header + data[8 + size :]
 
 
-def _text(rng: Random, data: bytes, others: list[bytes]) -> bytes:
-    """Lines dropped, doubled and exchanged, words replaced."""
-    lines = data.split(b"\n")
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        at = rng.randrange(len(lines))
+def _zip(rng: Random, data: bytes, others: list[bytes]) -> bytes:
+    """Members bent, dropped, doubled, renamed and deflated; a manifest of hashes mostly says what is there now."""
+    try:
+        with ZipFile(io.BytesIO(data)) as archive:
+            members = [(info.filename, archive.read(info)) for info in archive.infolist()]
+    except (BadZipFile, NotImplementedError, OSError, ValueError):
+        return data
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        texts = [at for at, (_, content) in enumerate(members) if content[:1] in (b"{", b"[")]
+        at = rng.choice(texts) if texts and rng.random() < 0.7 else rng.randrange(len(members))
+        name, content = members[at]
         act = rng.random()
-        if act < 0.15:
-            lines[at : at + 1] = rng.choice(([], [lines[at]] * 2, [lines[rng.randrange(len(lines))]]))
-            lines = lines or [b""]
-        else:
-            words = lines[at].replace(b"=", b" = ").split(b" ")
-            words[rng.randrange(len(words))] = _word(rng)
-            lines[at] = b" ".join(words).replace(b" = ", b"=")
-    return b"\n".join(lines)
+        if act < 0.6:
+            members[at] = name, _json(rng, content, [content])
+        elif act < 0.75:
+            members[at] = name, _damage(rng, content, others)
+        elif act < 0.8 and len(members) > 1:
+            del members[at]
+        elif act < 0.85:
+            members.insert(at, (rng.choice((name, name.upper())), rng.choice(members)[1]))
+        elif act < 0.9:
+            members[at] = rng.choice((name + ".so", _text(rng), name.rpartition("/")[0] + "/" + _text(rng))), content
+        elif act < 0.92:
+            members[at] = name, bytes(rng.choice((1 << 16, 4 << 20)))
+    if rng.random() < 0.9:
+        _seal(members)
+    kinds = [ZIP_DEFLATED if rng.random() < 0.02 else ZIP_STORED for _ in members]
+    out = io.BytesIO()
+    with warnings.catch_warnings(), ZipFile(out, "w") as archive:
+        warnings.simplefilter("ignore")  # of names that are there twice
+        for (name, content), kind in zip(members, kinds, strict=True):
+            archive.writestr(ZipInfo(name.encode(errors="replace").decode()[:60_000]), content, kind)
+    return out.getvalue()
+
+
+def _seal(members: list[tuple[str, bytes]]) -> None:
+    """Put the hashes of the other members into a bundle's manifest."""
+    contents = dict(members)
+    try:
+        manifest = json.loads(contents["manifest.json"])
+        hashed = {name: hashlib.sha256(contents[name]).hexdigest() for name in manifest["files"] if name in contents}
+        manifest["files"] |= hashed
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return
+    for at, (name, _) in enumerate(members):
+        if name == "manifest.json":
+            members[at] = name, json.dumps(manifest).encode()
+
+
+def _sqlite(rng: Random, data: bytes, others: list[bytes]) -> bytes:
+    """Cells bent, rows and tables dropped, tables that run forever; `data` is a database that is not in WAL mode."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db, suppress(sqlite3.Error):
+        db.deserialize(data)
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid")]
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            table = rng.choice(tables)
+            if rng.random() < 0.1:
+                db.executescript(rng.choice(_SCHEMA_CHANGES).format(table=table))
+                break  # a table that runs forever must not be read here
+            rows = db.execute(f"SELECT rowid, * FROM {table}")
+            columns = [column for column, *_ in rows.description][1:]
+            rowid, *cells = rng.choice(rows.fetchall() or [(0, *columns)])
+            at = rng.randrange(len(columns))
+            db.execute(f"UPDATE {table} SET {columns[at]} = ? WHERE rowid = ?", (_cell(rng, cells[at]), rowid))
+        return db.serialize()
+    return data
+
+
+_ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+_SCHEMA_CHANGES = (
+    "DROP TABLE {table}", "DELETE FROM {table}", "ALTER TABLE {table} ADD COLUMN more TEXT", "PRAGMA user_version = 7",
+    "ALTER TABLE {table} RENAME TO other", "ALTER TABLE {table} RENAME COLUMN task_id TO other",
+    f"DROP TABLE {{table}}; CREATE VIEW {{table}} AS {_ENDLESS} SELECT i AS task_id, i AS name, '' AS scope FROM n",
+    f"CREATE TRIGGER t BEFORE INSERT ON {{table}} BEGIN INSERT INTO other {_ENDLESS} SELECT i FROM n; END",
+    "CREATE TRIGGER t BEFORE INSERT ON {table} BEGIN SELECT load_extension('evil'); END",
+    "DROP TABLE {table}; CREATE TABLE {table} (scope, name, task_id AS (zeroblob(1000000000)), module, value, facts)",
+)  # fmt: skip
+
+
+def _cell(rng: Random, old: Any) -> Any:
+    """A value of a column: of JSON mostly other JSON, else one that SQLite takes."""
+    if isinstance(old, str) and old[:1] in ("[", "{") and rng.random() < 0.8:
+        value: Any = _json(rng, old.encode(), [old.encode()])
+        return value.decode() if rng.random() < 0.95 else _damage(rng, value, [value])
+    value = _leaf(rng, old)
+    if isinstance(value, bool | dict | list) or (isinstance(value, int) and not -(2**63) <= value < 2**63):
+        return json.dumps(value)
+    return value.encode(errors="surrogatepass") if isinstance(value, str) and not value.isascii() else value
 
 
 FORMS: dict[str, Callable[[Random, bytes, list[bytes]], bytes]] = {
-    "json": _json, "lines": _lines, "tensors": _tensors, "text": _text,
+    "json": _json, "lines": _lines, "tensors": _tensors, "zip": _zip, "sqlite": _sqlite,
 }  # fmt: skip
+
+
+def _text(rng: Random) -> str:
+    return str(rng.choice(NUMBERS) if rng.random() < 0.5 else rng.choice(TEXTS))
 
 
 def _word(rng: Random) -> bytes:

@@ -12,6 +12,7 @@ import gc
 import hashlib
 import json
 import os
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -31,6 +32,16 @@ from scripts.fuzz.targets import TARGETS, Target
 
 # What one input may take beyond what the process has: far less than a real machine has, far more than a file needs.
 MEMORY = 1 << 30
+
+
+# Events of Python's audit that no reader may raise: a file that runs something.
+_RUNNING = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen", "socket.connect", "ctypes.dlopen")
+_events: list[str] = []
+
+
+def _watch(event: str, arguments: tuple[object, ...]) -> None:
+    if event in _RUNNING:
+        _events.append(f"{event} {arguments}"[:200])
 
 
 @dataclass
@@ -64,11 +75,13 @@ def make_input(target: Target, seed: int, number: int) -> bytes:
 
 def run(target: Target, inputs: int, seed: int, folder: Path, first: int = 0) -> Result:
     """Inputs `first` to `inputs` of a target."""
-    result, started = Result(target.name), time.perf_counter()
+    result = Result(target.name)
     current, at = (os.open(folder / name, os.O_RDWR | os.O_CREAT) for name in ("current", "number"))
     with suppress(TchubError):
         target.run(target.seeds()[0])  # imports what it needs, which is no input's doing
+    sys.addaudithook(_watch)
     gc.freeze()  # what is imported stays: collecting it again and again is most of the time otherwise
+    started = time.perf_counter()
     with limited_memory(MEMORY):
         for number in range(first, inputs):
             data = make_input(target, seed, number)
@@ -95,6 +108,9 @@ def _one(target: Target, data: bytes, number: int, folder: Path, result: Result)
     except Exception as error:  # whatever it is, it should have been a TchubError
         kind = "crash"
         result.crashes[f"{type(error).__name__}: {error}"[:200]] = keep()
+    if _events:
+        result.crashes[f"it ran something: {_events.pop()}"] = keep()
+        _events.clear()
     result.inputs += 1
     result.slowest_ms = max(result.slowest_ms, round(1000 * (time.perf_counter() - started), 1))
     if kind:

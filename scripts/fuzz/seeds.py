@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import sqlite3
 import tempfile
+from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,6 +148,128 @@ def database() -> dict[str, bytes]:
 
 
 @cache
-def bundle() -> Any:
+def measured_bundle() -> Any:
     """What of a bundle its results are compared with."""
     return SimpleNamespace(path="bundle.zip", **json.loads(files("bundle")[0]))
+
+
+@cache
+def bundles() -> list[bytes]:
+    """A bundle for a CPU, and one for a GPU; their programs are no code."""
+    from tchub.hub.bundle.archive import BundleProgram, write_parts
+
+    known = measured_bundle().manifest
+    (task,) = known["tasks"]
+    shapes = [[[16, 16], "float32"]] * 2
+    tasks = {"t": {"manifest": task | {"args": shapes}, "origin": measured_bundle().origin["t"]}}
+    facts = {name: fact for name, fact in known.items() if name not in ("tasks", "programs")}
+    facts |= {"workload": "bert", "tchub_version": "0", "ffi_version": "0", "timing": {"spread": 0.01}}
+    gpu = {"target": {"kind": "cuda", "arch": "sm_80"}, "device": "a100", "device_kind": "cuda", "arch": "sm_80"}
+    plan = {"launches": [{"kernel": "main", "grid": [1, 1, 1], "block": [32, 1, 1]}], "buffers": []}
+    with tempfile.TemporaryDirectory() as name:
+        folder, made = Path(name), []
+        for code, more in (("library", {}), ("cubin", gpu)):
+            (folder / "code").write_bytes(b"\x7fELF" + bytes(60))
+            programs = [
+                BundleProgram("t", f"{at:016x}", "random", f"[[], [{at}]]", folder / "code", plan if more else None)
+                for at in range(2)
+            ]
+            failed = BundleProgram("t", "f" * 16, "evolutionary", "[[], []]", None, None, "build", "no compiler")
+            (path,) = write_parts(folder / f"{code}.zip", facts | more | {"code": code}, tasks, [*programs, failed])
+            made.append(path.read_bytes())
+        return made
+
+
+@cache
+def archives() -> list[bytes]:
+    """Exported programs: of one size, and of a dynamic one with a constant and several outputs."""
+    import torch
+
+    class Small(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            y = self.layer(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])
+            return {"flat": y.flatten(), "sum": y.sum(0)}
+
+    made = []
+    for shapes in (None, {"x": {0: torch.export.Dim("batch", min=1, max=8)}}):
+        out = io.BytesIO()
+        torch.manual_seed(0)
+        torch.export.save(torch.export.export(Small().eval(), (torch.ones(2, 4),), dynamic_shapes=shapes), out)
+        made.append(out.getvalue())
+    return made
+
+
+@cache
+def network_configs() -> list[bytes]:
+    """`config.json` of small networks of transformers."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    text = {"vocab_size": 50, "max_position_embeddings": 32}
+    image = {"image_size": 32, "patch_size": 16, "num_channels": 3}
+    gpt = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32, "vocab_size": 50}
+    depth = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+    clip = {"text_config": sizes | text, "vision_config": sizes | image, "projection_dim": 16}
+    models = {
+        "bert": ("BertForSequenceClassification", sizes | text | {"num_labels": 3}), "gpt2": ("GPT2LMHeadModel", gpt),
+        "vit": ("ViTModel", sizes | image), "resnet": ("ResNetForImageClassification", depth),
+        "llama": ("LlamaModel", sizes | text | {"num_key_value_heads": 1}), "clip": ("CLIPModel", clip),
+    }  # fmt: skip
+    return [
+        _json({"model_type": kind, "architectures": [name], "dtype": "float32"} | config)
+        for kind, (name, config) in models.items()
+    ]
+
+
+@cache
+def corpus_rows() -> list[bytes]:
+    """A corpus of one task and three programs, as rows of JSON."""
+    import pyarrow.parquet as pq
+    from tchub.zoo.corpus import Corpus, write_corpus
+    from tchub.zoo.plain_json import plain
+
+    whole = Corpus.open(ROOT / "corpora/epyc-turin")
+    task = replace(next(iter(whole.tasks.values())), workload="{}")
+    programs = sorted(whole.programs(task.task_id), key=lambda program: len(program.trace))[:3]
+    meta = {name: fact for name, fact in whole.meta.items() if name not in ("files", "device_sheet")}
+    with tempfile.TemporaryDirectory() as name:
+        made = write_corpus(Path(name), meta, [task], programs)
+        tables = {kind: pq.read_table(Path(name, f"{kind}.parquet")).to_pylist() for kind in ("tasks", "programs")}
+    return [_json(plain({"meta": made.meta, **tables}))]
+
+
+STORE_FACTS = {"network": "bert", "target": "llvm", "model": "tcl-epyc", "tasks": ["t"], "device": "epyc-turin"}
+
+
+@cache
+def scope() -> Any:
+    """The scope of the store."""
+    from tchub.hub.records.scope import MeasurementScope
+
+    return MeasurementScope("epyc-turin", "AMD EPYC", '{"kind":"llvm"}', 1, "0.27.0")
+
+
+@cache
+def stores() -> list[bytes]:
+    """A run's store: programs that ran, one that failed, notes and a module."""
+    from tchub.hub.device.candidate import Candidate
+    from tchub.hub.device.measurement import Measurement
+    from tchub.hub.records.store import RunStore
+
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "records.sqlite"
+        with RunStore(path, scope()) as store:
+            store.claim(STORE_FACTS)
+            for at, strategy in enumerate(("untuned", "tune", "random", "reused")):
+                args: Any = (((2, 3), "float32"), ((3,), "int64"))
+                candidate = Candidate("t", f"{at:016x}", f"[[], [{at}]]", strategy, None, args)  # type: ignore[arg-type]
+                error = ("run_timeout", "too slow") if at == 2 else (None, None)
+                measured = Measurement(() if at == 2 else (0.001, 0.002), *error, 0.5, 0.1, 1.7e9)
+                store.put(candidate, measured, predicted=0.5 if at else None, clock=float(at))
+            store.note("phases", {"search": 1.5, "model": 0.5})
+            store.put_module("t", "{}")
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA journal_mode=DELETE")
+        return [path.read_bytes()]

@@ -6,10 +6,12 @@ counted as broken, or ends in a TchubError; anything else is a bug.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -159,7 +161,100 @@ def read_trace(data: bytes) -> None:
 def read_results(data: bytes) -> None:
     from tchub.hub.bundle.ingest import judged_programs
 
-    judged_programs(_file("results.jsonl", data), real.bundle(), "epyc-turin")
+    judged_programs(_file("results.jsonl", data), real.measured_bundle(), "epyc-turin")
+
+
+def read_archive(data: bytes) -> None:
+    """Checks an exported program as is done before PyTorch reads it."""
+    from tchub.hub.networks.exported_archive import check_archive
+
+    check_archive(_file("net.pt2", data))
+
+
+def read_network(data: bytes) -> None:
+    """Opens a configuration of transformers as `tune` does, and makes its inputs."""
+    from tchub.hub.networks.sources import open_network
+
+    open_network(_file("network/config.json", data)).inputs()
+
+
+def read_bundle(data: bytes) -> None:
+    """Takes results of a bundle back, of a machine that measured whatever it says."""
+    from tchub.hub.bundle.archive import Bundle
+    from tchub.hub.bundle.ingest import judged_programs
+
+    bundle = Bundle(_file("bundle.zip", data))
+    lines: list[Any] = [{"kind": "machine", "bundle": bundle.identity, "cpu_model": "AMD EPYC"}]
+    for program in bundle.manifest["programs"]:
+        named = {name: program[name] for name in ("id", "task_id", "sha256")}
+        times = {"latencies": [0.001, 0.002], "error": None, "message": None, "measured_at": 1.7e9, "seconds": 0.5}
+        lines += [{"kind": "program", **named, **times, "fingerprint": [[1.0, 2.0]]}] if program["file"] else []
+    results = _file("results.jsonl", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    judged_programs(results, bundle, "a100" if bundle.manifest["device_kind"] == "cuda" else "epyc-turin")
+
+
+def _table(rows: list[dict[str, Any]], schema: Any) -> Any:
+    """Rows as a table: of the schema's columns those that are there, of its types where the values have them."""
+    import pyarrow as pa
+
+    columns = {}
+    for field in schema:
+        if any(field.name in row for row in rows):
+            values = [row.get(field.name) for row in rows]
+            try:
+                columns[field.name] = pa.array(values, field.type)
+            except (pa.ArrowException, ValueError, TypeError, OverflowError):
+                columns[field.name] = pa.array(values)
+    return pa.table(columns)
+
+
+def read_rows(data: bytes) -> str | None:
+    """Reads a corpus of rows that somebody wrote; sizes and hashes are those of its files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from tchub.zoo.corpus import Corpus
+    from tchub.zoo.corpus.corpus import sequence_of
+    from tchub.zoo.corpus.schema import PROGRAMS_SCHEMA, TASKS_SCHEMA
+    from tchub.zoo.corpus.splits import split_tasks
+    from tchub.zoo.primitives import TraceFormatError
+
+    folder, schemas = scratch() / "rows", {"tasks": TASKS_SCHEMA, "programs": PROGRAMS_SCHEMA}
+    folder.mkdir(exist_ok=True)
+    try:
+        given = json.loads(data)
+        tables = {f"{name}.parquet": _table(given[name], schema) for name, schema in schemas.items()}
+        given["meta"]["files"] = {}
+        for name, table in tables.items():
+            pq.write_table(table, folder / name, compression="none", use_dictionary=False, write_statistics=["task_id"])
+            content = (folder / name).read_bytes()
+            facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            given["meta"]["files"][name] = facts
+        (folder / "corpus.json").write_text(json.dumps(given["meta"]))
+    except (pa.ArrowException, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return "no rows of Parquet"
+    corpus = Corpus.open(folder)
+    split_tasks(corpus, 0)
+    for program in corpus.iter_programs():
+        with suppress(TraceFormatError):  # which is a finding of `check_corpus`
+            sequence_of(program)
+    return None
+
+
+def read_store(data: bytes) -> None:
+    """Goes on with a run as `tune` does."""
+    from tchub.hub.records.store import RunStore
+
+    path = _file("store/records.sqlite", data)
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    with RunStore(path, real.scope()) as store:
+        store.claim(real.STORE_FACTS)
+        store.noted("phases", dict[str, float])
+        store.modules()
+        for program in [*store.programs(), *store.known("t")]:
+            assert program.latency > 0
+            assert program.passing <= (program.failure is not None)
+        assert len(store.ranking("t")) <= len(store)
 
 
 FILES = {"config": "config.json", "safetensors": "model.safetensors"}
@@ -190,6 +285,11 @@ def _all() -> dict[str, Target]:
         Target("keys", "json", lambda: [real.signed_index()[root]], read_metadata(root)),
         Target("metrics", "json", real.metrics, read_metrics),
         Target("card", "json", real.cards, read_card),
+        Target("pt2", "zip", real.archives, read_archive),
+        Target("network-config", "json", real.network_configs, read_network),
+        Target("rows", "json", real.corpus_rows, read_rows),
+        Target("bundle", "zip", real.bundles, read_bundle),
+        Target("store", "sqlite", real.stores, read_store),
     ]
     return {target.name: target for target in targets}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from scripts.benchmarks.common import Journal, kept, repeatable
+from scripts.benchmarks.common import Journal, in_process, kept, repeatable
 from scripts.benchmarks.startup import imported_by
 
 
@@ -47,3 +49,13 @@ def test_what_a_journal_holds_is_not_made_again_and_a_line_that_was_cut_short_is
 
 def test_a_result_in_a_file_of_its_own_is_made_once(tmp_path: Path) -> None:
     assert [kept(tmp_path / "a" / "b.json", lambda n=n: {"n": n}) for n in (1, 2)] == [{"n": 1}, {"n": 1}]
+
+
+def test_a_function_runs_in_a_process_of_its_own_whose_end_without_a_result_is_told(tmp_path: Path) -> None:
+    assert in_process(os.getpid) != os.getpid()
+    log = tmp_path / "logs" / "one"
+    in_process(print, "a line", log=log)
+    assert log.read_text() == "a line\n"
+    for function, argument in ((os._exit, 3), (int, "x")):
+        with pytest.raises(click.ClickException, match="see"):
+            in_process(function, argument, log=log)

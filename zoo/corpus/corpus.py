@@ -93,7 +93,7 @@ class Corpus:
         _check_sizes(folder, files)
         tasks = _open_table(folder / TASKS_FILE, TASKS_SCHEMA)
         _open_table(folder / PROGRAMS_FILE, PROGRAMS_SCHEMA)
-        rows = tasks.to_table().to_pylist()
+        rows = _table(folder / TASKS_FILE, tasks).to_pylist()
         corpus = cls(folder, meta, {row["task_id"]: Task.from_row(row) for row in rows})
         for task in corpus.tasks.values():
             task.check()
@@ -102,11 +102,12 @@ class Corpus:
     @cached_property
     def _groups(self) -> tuple[dataset.ParquetFileFragment, dict[str | None, list[int]]]:
         """`programs.parquet`, and its row groups by task; under None those whose statistics do not name one task."""
-        (file,) = _open_table(self.path / PROGRAMS_FILE, PROGRAMS_SCHEMA).get_fragments()
-        groups: dict[str | None, list[int]] = {}
-        for group in file.row_groups:
-            facts = (group.statistics or {}).get("task_id", {"min": 0, "max": 1})
-            groups.setdefault(facts["min"] if facts["min"] == facts["max"] else None, []).append(group.id)
+        path, groups = self.path / PROGRAMS_FILE, dict[str | None, list[int]]()
+        (file,) = _open_table(path, PROGRAMS_SCHEMA).get_fragments()
+        with _readable(path):
+            for group in file.row_groups:
+                facts = (group.statistics or {}).get("task_id", {"min": 0, "max": 1})
+                groups.setdefault(facts["min"] if facts["min"] == facts["max"] else None, []).append(group.id)
         return file, groups
 
     def table(self, task_id: str, columns: list[str] | None = None) -> pa.Table:
@@ -120,7 +121,8 @@ class Corpus:
         names = [name for name in PROGRAMS_SCHEMA.names if columns is None or name in (*columns, "task_id")]
         file, groups = self._groups
         rows = file.subset(row_group_ids=groups.get(task_id, []) + groups.get(None, []))
-        table = rows.to_table(PROGRAMS_SCHEMA, names, filter=dataset.field("task_id") == task_id)
+        of_task = dataset.field("task_id") == task_id
+        table = _table(self.path / PROGRAMS_FILE, rows, PROGRAMS_SCHEMA, names, filter=of_task)
         check_programs(table, self.path)
         return table
 
@@ -205,12 +207,34 @@ def _check_sizes(folder: Path, files: Mapping[str, FileFacts]) -> None:
             )
 
 
+@contextlib.contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Turn what Arrow raises for a damaged table into a CorpusError."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, NotImplementedError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise CorpusError(f"{file} cannot be read: {reason}", remedy=_AGAIN, path=str(file)) from error
+
+
+def _table(file: Path, rows: Any, *arguments: Any, **options: Any) -> pa.Table:
+    """Read rows of a file, and check that texts are texts and that no value is missing that must be there."""
+    with _readable(file):
+        table: pa.Table = rows.to_table(*arguments, **options)
+        table.validate(full=True)
+        parts = [(name, table[name]) for name in table.column_names if not table.schema.field(name).nullable]
+        for chunk in table["networks"].chunks if "networks" in table.column_names else ():
+            network = chunk.flatten()
+            parts += [("networks", part) for part in (network, *network.flatten())]
+        if missing := next((name for name, values in parts if values.null_count), None):
+            raise ValueError(f"it lacks values of the column {missing}")
+    return table
+
+
 def _open_table(file: Path, schema: pa.Schema) -> dataset.Dataset:
     """Open a table, which may lack the columns that may be null."""
-    try:
+    with _readable(file):
         columns = dataset.dataset(file, format="parquet").schema
-    except (OSError, pa.ArrowException) as error:
-        raise CorpusError(f"{file} cannot be read: {error}", remedy=_AGAIN, path=str(file)) from error
     wrong = [
         field.name
         for field in schema

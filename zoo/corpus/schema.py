@@ -58,6 +58,7 @@ PROGRAMS_SCHEMA = _schema(
     **dict.fromkeys(("licence", "source"), _TEXT),
 )
 
+_DISTRUST = "do not trust the corpus: collect it, or import its log, again"
 LONGEST = 3600.0
 """Seconds that a program may take: any unit but seconds, and every sentinel, is beyond it."""
 _KNOWN = {"strategy": STRATEGIES, "framework": FRAMEWORKS, "error": (None, *ERROR_KINDS)}
@@ -112,9 +113,11 @@ class Task:
     def check(self) -> None:
         """Raise CorpusError where a value is none that a task can have."""
         if self.op not in OPS:
-            raise CorpusError(f"task {self.task_id} has the unknown operator type {self.op!r}", known=list(OPS))
-        if self.flops < 0 or any(count < 1 for _, count in self.networks):
-            raise CorpusError(f"task {self.task_id} has negative numbers: {self.flops} operations, {self.networks}")
+            problem = f"task {self.task_id} has the unknown operator type {self.op!r}"
+            raise CorpusError(problem, remedy=_DISTRUST, known=list(OPS))
+        if self.flops < 0 or self.flops == math.inf or any(count < 1 for _, count in self.networks):
+            problem = f"task {self.task_id} has impossible numbers: {self.flops} operations, {self.networks}"
+            raise CorpusError(problem, remedy=_DISTRUST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,7 @@ def _impossible(path: Path, rows: pa.Table, value: str) -> CorpusError:
     task_id = rows["task_id"][0].as_py()
     return CorpusError(
         f"{path}: a program of task {task_id} has the {value}, which is impossible",
-        remedy="do not trust the corpus: collect it, or import its log, again",
+        remedy=_DISTRUST,
         path=str(path),
         task_id=task_id,
     )

@@ -1,15 +1,15 @@
 """Targets of one machine that differ for true: what a model of another target, or of another CPU, is worth.
 
     python -m scripts.benchmarks local --json
-    python -m scripts.benchmarks local --network bert-tiny --target v2-1 --source epyc --labels 2 --trials 16 --work DIR
+    python -m scripts.benchmarks local --network bert-tiny --target v2-1 --source epyc --work DIR
 
 For every network and target (`steps.TARGETS`), TileNet starts from nothing or from the zoo, and learns its own
 labels alone or those of another of the targets besides (`steps.SOURCES`). Each is adapted by `hub.adapt` with one
 budget to the same candidates, and tunes the network by `hub.tune` with as many trials. The programs that judge an
 adaptation are drawn by chance with the run's seed, hence the same for all sources; further programs (`steps.further`),
 many more of them, judge start and result once more. At the end one process times the tuned networks of all sources in
-turn. A run is done once: a benchmark that was killed goes on where it was, and the document has every run with the same
-settings and seeds that is there, and names those that are not.
+turn. A run is done once: a benchmark that was killed goes on where it was, and the document has every run with these
+seeds that is there, and names those that are not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean, geometric_mean
@@ -25,7 +26,18 @@ from typing import Any
 import click
 
 from scripts.benchmarks.common import Clock, Document, benchmark, lacking, note, work_option
-from scripts.benchmarks.local.steps import OTHER, OWN, SCRATCH, SOURCES, TARGETS, LocalRun, do_run, further, judge
+from scripts.benchmarks.local.steps import (
+    OTHER,
+    OWN,
+    SCRATCH,
+    SETTINGS,
+    SOURCES,
+    TARGETS,
+    LocalRun,
+    do_run,
+    further,
+    judge,
+)
 
 NETWORKS = ("bert-tiny", "resnet-18")
 # Of the scores on further programs, those that a table has.
@@ -101,12 +113,6 @@ def _key(row: dict[str, Any]) -> tuple[Any, ...]:
     click.option("--target", "targets", multiple=True, default=tuple(TARGETS), type=click.Choice(list(TARGETS))),
     click.option("--source", "sources", multiple=True, default=tuple(SOURCES), type=click.Choice(list(SOURCES))),
     click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True),
-    click.option("--labels", default=8, show_default=True, type=click.IntRange(1), help="To learn from, a task."),
-    click.option("--pool", default=64, show_default=True, type=click.IntRange(8), help="Candidates of a task."),
-    click.option("--sampler", default="rdu+", show_default=True, help="What picks programs, as for `tchub adapt`."),
-    click.option("--method", default="few-shot", show_default=True, help="What learns, as for `tchub adapt`."),
-    click.option("--judging", default=24, show_default=True, type=click.IntRange(4), help="Further programs, a task."),
-    click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Of tuning the network."),
     click.option("--minutes", type=float, help="Begin no new run after so long."),
     work_option("local"),
 )
@@ -117,15 +123,12 @@ def main(
     seeds: tuple[int, ...],
     minutes: float | None,
     work: Path,
-    **settings: Any,
 ) -> Document:
     """Adapt and tune for every target from every source, and write docs/benchmarks/local.json."""
     work = work.resolve()
     os.environ["TCHUB_HOME"] = str(work / "home")  # adapted models and measurements of the benchmark stay with it
 
-    def make(*run: Any) -> LocalRun:
-        return LocalRun(*run, work=work, **settings)
-
+    make = partial(LocalRun, work)
     do_runs(plan(networks, targets, sources, seeds, make), Clock(minutes))
     # The document is of everything that is kept with these settings, whatever part of it was asked for now.
     runs = plan(tuple(dict.fromkeys((*NETWORKS, *networks))), tuple(TARGETS), tuple(SOURCES), seeds, make)
@@ -139,7 +142,7 @@ def main(
     details = {
         "targets": {name: target.text for name, target in TARGETS.items() if name in {row["target"] for row in rows}},
         "sources": {name: text for name, text in SOURCES.items() if name in {row["source"] for row in rows}},
-        "settings": {name: value for name, value in settings.items() if name != "judging"},
+        "settings": SETTINGS,
         "rows": rows,
         "runs": [_without_paths(row) for row in done.values()],
         "judged": list(latencies.values()),

@@ -47,30 +47,22 @@ CHECKPOINTS = {OWN: "tilenet-epyc", "xeon": "tilenet-xeon", OTHER: "tilenet-epyc
 ARCHITECTURE = "tilenet"
 
 
+# Programs a task to learn from, on the average (a quarter of them more are held out); those that tuning measures;
+# candidates of a task; what picks among them and what learns.
+SETTINGS: dict[str, Any] = {"labels": 8, "trials": 64, "pool": 64, "sampler": "rdu+", "method": "few-shot"}
+# Further programs a task, which judge start and result.
+JUDGING = 24
+
+
 @dataclass(frozen=True)
 class LocalRun:
-    """One network, target, source and seed.
+    """One network, target, source and seed; `work`: folder of all runs."""
 
-    Attributes:
-        labels: programs a task to learn from, on the average; a quarter of them more are held out.
-        trials: programs that tuning measures.
-        pool: candidates of a task.
-        sampler: picks the programs; method: learns from them.
-        judging: further programs a task that judge start and result; no setting of the run itself.
-        work: folder of all runs.
-    """
-
+    work: Path
     network: str
     target: str
     source: str
     seed: int
-    labels: int
-    trials: int
-    pool: int
-    sampler: str
-    method: str
-    judging: int
-    work: Path
 
     @property
     def at(self) -> LocalTarget:
@@ -80,13 +72,12 @@ class LocalRun:
     @property
     def folder(self) -> Path:
         """Where its files are."""
-        settings = (self.labels, self.trials, self.pool, self.sampler, self.method)
-        return self.work / self.network / "-".join(map(str, (self.target, self.source, self.seed, *settings)))
+        return self.work / self.network / "-".join(map(str, (self.target, self.source, self.seed, *SETTINGS.values())))
 
     @property
     def pool_folder(self) -> Path:
         """The candidates of its network and target, whatever the source."""
-        return self.work / self.network / f"pool-{self.target}-{self.seed}-{self.pool}"
+        return self.work / self.network / f"pool-{self.target}-{self.seed}-{SETTINGS['pool']}"
 
     @property
     def label(self) -> str:
@@ -109,8 +100,8 @@ _SECONDS_PER_SYSTEM = 6.0
 def do_run(run: LocalRun) -> dict[str, Any]:
     """Adapt, tune, and keep the row. A step that was cut short is done anew: its clock cannot be taken up."""
     adapted = kept(run.folder / "adapted.json", lambda: _adapt(run))
-    names = ("network", "target", "source", "seed", "labels", "sampler", "method")
-    row = {name: getattr(run, name) for name in names} | adapted
+    row = {name: getattr(run, name) for name in ("network", "target", "source", "seed")} | adapted
+    row |= {name: SETTINGS[name] for name in ("labels", "sampler", "method")}
     return kept(run.folder / "row.json", lambda: row | {"tune": _tune(run, adapted["checkpoint"], adapted["update"])})
 
 
@@ -126,13 +117,13 @@ def _adapt(run: LocalRun) -> dict[str, Any]:
     (folder / "pool").symlink_to(run.pool_folder.resolve(), target_is_directory=True)
     config = AdaptConfig(
         target=parse_target(run.at.level),
-        budget=f"{min(100.0, 125.0 * run.labels / run.pool):g}%",  # a fifth of it is held out
-        sampler=run.sampler,
-        method="auto" if taught else run.method,
+        budget=f"{min(100.0, 125.0 * SETTINGS['labels'] / SETTINGS['pool']):g}%",  # a fifth of it is held out
+        sampler=SETTINGS["sampler"],
+        method="auto" if taught else SETTINGS["method"],
         sources=taught,
         seed=run.seed,
         out=folder,
-        per_task=run.pool,
+        per_task=SETTINGS["pool"],
         threads=run.at.threads,
         fine_tune=FineTuneConfig(**_FROM_NOTHING) if run.source == SCRATCH else None,
     )
@@ -154,7 +145,7 @@ def _tune(run: LocalRun, checkpoint: str, update: str) -> dict[str, Any]:
     tuned = hub.tune(
         run.network,
         checkpoint=checkpoint,
-        trials=run.trials,
+        trials=SETTINGS["trials"],
         out=_fresh(run.folder / "tune"),
         target=parse_target(run.at.level),
         threads=run.at.threads,
@@ -281,7 +272,7 @@ def further(run: LocalRun) -> dict[str, dict[str, float]]:
         `start` and `decided`, each `pairwise`, `mean_top1`, and `given_pairwise`, `given_mean_top1`; `programs` has the
         number of those that judge.
     """
-    return kept(run.folder / f"further-{run.judging}.json", lambda: _scored(run))
+    return kept(run.folder / f"further-{JUDGING}.json", lambda: _scored(run))
 
 
 def _scored(run: LocalRun) -> dict[str, dict[str, float]]:
@@ -300,8 +291,8 @@ def _measure(run: LocalRun) -> str:
     from tchub.hub.device.device_choice import parse_target
 
     target = parse_target(run.at.level)
-    out = run.work / run.network / f"further-{run.target}-{run.seed}-{run.judging}"
-    count = run.judging * read_json(run.folder / "adapted.json")["adapt"]["tasks"]
+    out = run.work / run.network / f"further-{run.target}-{run.seed}-{JUDGING}"
+    count = JUDGING * read_json(run.folder / "adapted.json")["adapt"]["tasks"]
     return hub.collect(run.network, count, out, target=target, threads=run.at.threads, seed=_SEED + run.seed).path
 
 

@@ -1,18 +1,15 @@
 """Programs measured a second: stock MetaSchedule's builder and runner against tchub's, on the same candidates.
 
-Stock is `LocalBuilder` and `LocalRunner` as TVM makes them. Each task's candidates are measured by each system on an
-idle machine and beside a process that keeps one core busy. TVM's import, which ours does once a session, in the
-background, is counted apart (`start_seconds`). Ours measures them again, for the spread of repeats.
+Stock is `LocalBuilder` and `LocalRunner` as TVM makes them. TVM's import, which ours does once a session, in the
+background, is counted apart (`start_seconds`). Ours measures the candidates again, for the spread of repeats.
 What was measured is in a journal, and a second start goes on where the first one ended.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +21,6 @@ from scripts.benchmarks.common import Document, Journal, benchmark, note, work_o
 from scripts.benchmarks.measure.systems import SYSTEMS, local_target
 
 TASKS = ("conv2d-3x3", "depthwise-3x3", "dense-square", "batch-matmul-scores", "softmax-rows", "pool-max-3x3")
-CONDITIONS = ("idle", "busy")
 
 
 @dataclass(frozen=True)
@@ -47,26 +43,6 @@ class Pass:
     def failed(self) -> set[int]:
         """Indices of the failed candidates."""
         return {i for i, latency in enumerate(self.latencies) if latency is None}
-
-
-def _spin() -> None:
-    while True:
-        pass
-
-
-@contextmanager
-def neighbour(busy: bool) -> Iterator[None]:
-    """A process that keeps a core busy meanwhile, or none."""
-    if not busy:
-        yield
-        return
-    process = multiprocessing.get_context("spawn").Process(target=_spin, daemon=True)
-    process.start()
-    try:
-        yield
-    finally:
-        process.kill()
-        process.join()
 
 
 def median_spread(passes: Sequence[Pass]) -> float:
@@ -109,33 +85,27 @@ def compare(stock: Pass, ours: Pass) -> dict[str, Any]:
     }
 
 
-def summarise(details: dict[str, dict[str, dict[str, Any]]], spreads: dict[str, float]) -> dict[str, Any]:
+def summarise(rows: dict[str, dict[str, Any]], spreads: dict[str, float]) -> dict[str, Any]:
     """Figures over all tasks.
 
     Args:
-        details: by condition and `task/system`, what `compare` tells.
-        spreads: by task, the spread of repeats on the idle machine.
+        rows: by `task/system`, what `compare` tells.
+        spreads: by task, the spread of repeats.
     """
 
-    def of(condition: str, system: str, figure: str) -> list[float]:
-        return [row[figure] for key, row in details[condition].items() if key.endswith(f"/{system}")]
+    def of(figure: str, system: str = "ours") -> list[float]:
+        return [row[figure] for key, row in rows.items() if key.endswith(f"/{system}")]
 
-    idle = {figure: of("idle", "ours", figure) for figure in ("failed_ours", "failed_stock", "failed_only_ours")}
-    summary = {
-        "rate_ratio": statistics.geometric_mean(of("idle", "ours", "rate_ratio")),
-        **{figure: int(sum(values)) for figure, values in idle.items()},
+    return {
+        "rate_ratio": statistics.geometric_mean(of("rate_ratio")),
+        **{name: int(sum(of(name))) for name in ("failed_ours", "failed_stock", "failed_only_ours")},
         "spread": statistics.median(spreads.values()),
         "spread_worst_task": max(spreads.values()),
-        "rank_correlation": statistics.mean(of("idle", "ours", "rank_correlation")),
-        "stock_rate": statistics.geometric_mean(of("idle", "ours", "stock_rate")),
-        "ours_rate": statistics.geometric_mean(of("idle", "ours", "ours_rate")),
+        "rank_correlation": statistics.mean(of("rank_correlation")),
+        "stock_rate": statistics.geometric_mean(of("stock_rate")),
+        "ours_rate": statistics.geometric_mean(of("ours_rate")),
+        "rate_ratio_forked": statistics.geometric_mean(of("rate_ratio", "forked")),
     }
-    summary["rate_ratio_forked"] = statistics.geometric_mean(of("idle", "forked", "rate_ratio"))
-    if "busy" in details:
-        summary["rate_ratio_busy"] = statistics.geometric_mean(of("busy", "ours", "rate_ratio"))
-        summary["failed_only_ours_busy"] = int(sum(of("busy", "ours", "failed_only_ours")))
-        summary["rank_correlation_busy"] = statistics.mean(of("busy", "ours", "rank_correlation"))
-    return summary
 
 
 @lru_cache(1)
@@ -150,14 +120,14 @@ def task_candidates(name: str, programs: int, seed: int) -> tuple[Any, list[Any]
     return task, random_candidates(task, target, programs, seed)
 
 
-def take(name: str, system: str, condition: str, programs: int, seed: int) -> Pass:
+def take(name: str, system: str, programs: int, seed: int) -> Pass:
     """One system's pass over a task's candidates."""
     task, candidates = task_candidates(name, programs, seed)
-    with SYSTEMS[system]() as prepared, neighbour(condition == "busy"):
+    with SYSTEMS[system]() as prepared:
         start = time.perf_counter()
         results, facts = prepared(task, candidates)
         seconds = time.perf_counter() - start
-    note(f"{name}/{system}/{condition}: {len(candidates) / seconds:.2f} programs/s")
+    note(f"{name}/{system}: {len(candidates) / seconds:.2f} programs/s")
     errors = {str(i): error for i, (_, error) in enumerate(results) if error is not None}
     return Pass(seconds, [latency for latency, _ in results], errors, facts)
 
@@ -167,26 +137,21 @@ def take(name: str, system: str, condition: str, programs: int, seed: int) -> Pa
     click.option("--programs", type=click.IntRange(4), default=64, show_default=True, help="Candidates a task."),
     click.option("--repeats", type=click.IntRange(2), default=3, show_default=True, help="Passes for the spread."),
     click.option("--tasks", "names", default=",".join(TASKS), show_default=True, help="Operators, comma-separated."),
-    click.option("--conditions", default=",".join(CONDITIONS), show_default=True, help="idle, or idle and busy."),
     click.option("--seed", type=int, default=0, show_default=True, help="Of the candidates."),
     work_option("measure"),
 )
-def main(programs: int, repeats: int, names: str, conditions: str, seed: int, work: Path) -> Document:
+def main(programs: int, repeats: int, names: str, seed: int, work: Path) -> Document:
     """Programs a second, failures and agreement: stock LocalBuilder and LocalRunner against ours."""
     journal = Journal(work / f"journal-{programs}-{seed}.jsonl")
 
-    def taken(name: str, system: str, condition: str, repeat: int = 0) -> Pass:
-        key = f"{name}/{system}/{condition}/{repeat}"
-        row = journal.get(lambda: vars(take(name, system, condition, programs, seed)), key=key)
+    def taken(name: str, system: str, repeat: int = 0) -> Pass:
+        row = journal.get(lambda: vars(take(name, system, programs, seed)), key=f"{name}/{system}/{repeat}")
         return Pass(**{field: row[field] for field in Pass.__annotations__})
 
-    details: dict[str, dict[str, dict[str, Any]]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     spreads: dict[str, float] = {}
     for name in names.split(","):
-        for condition in conditions.split(","):
-            stock = taken(name, "stock", condition)
-            for system in ("ours", "forked") if condition == "idle" else ("ours",):
-                row = compare(stock, taken(name, system, condition))
-                details.setdefault(condition, {})[f"{name}/{system}"] = row
-        spreads[name] = median_spread([taken(name, "ours", "idle", i) for i in range(repeats)])
-    return summarise(details, spreads), {**details, "spreads": spreads}, [seed]
+        stock = taken(name, "stock")
+        rows |= {f"{name}/{system}": compare(stock, taken(name, system)) for system in ("ours", "forked")}
+        spreads[name] = median_spread([taken(name, "ours", i) for i in range(repeats)])
+    return summarise(rows, spreads), {"idle": rows, "spreads": spreads}, [seed]

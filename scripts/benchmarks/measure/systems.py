@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -95,17 +93,3 @@ def ours() -> Iterator[Prepared]:
 
 
 SYSTEMS: dict[str, Callable[[], AbstractContextManager[Prepared]]] = {"stock": stock, "ours": ours, "forked": forked}
-
-
-@contextmanager
-def without_pytorch() -> Iterator[None]:
-    """Processes that are started inside cannot import PyTorch."""
-    before = os.environ.get("PYTHONPATH")
-    with tempfile.TemporaryDirectory(prefix="tchub-bench-") as folder:
-        Path(folder, "torch.py").write_text("raise ImportError('hidden from this process')\n")
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, before]))
-        try:
-            yield
-        finally:
-            os.environ.pop("PYTHONPATH")
-            os.environ |= {"PYTHONPATH": before} if before is not None else {}

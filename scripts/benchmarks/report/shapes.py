@@ -39,8 +39,7 @@ def tuning(job: Row) -> dict[str, Any]:
     shown["Seconds, first seed"] = pick(
         [run for run in details["runs"] if run["seed"] == first],
         _same("network", "system", "trials")
-        | {"tuning": "seconds.tuning", "search": "phases.search", "model": "phases.model", "measure": "phases.measure"}
-        | {"adaptation": "adaptation.seconds"},
+        | {"tuning": "seconds.tuning", "search": "phases.search", "model": "phases.model", "measure": "phases.measure"},
     )
     return shown
 

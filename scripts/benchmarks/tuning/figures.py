@@ -7,10 +7,9 @@ the system's database would give: a system that misjudges its programs pays for 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 from scripts.benchmarks.tuning.runs import STOCK, UNTUNED
@@ -57,7 +56,7 @@ def at_trials(points: Sequence[Point], trials: int) -> float:
 
 def at_seconds(points: Sequence[Point], seconds: float) -> float:
     """Latency when so many seconds have passed, or at the end of a shorter run."""
-    return [point for point in points if point.seconds <= max(0.0, seconds)][-1].latency
+    return [point for point in points if point.seconds <= seconds][-1].latency
 
 
 def versus(row: Mapping[str, Any], stock: Mapping[str, Any], judged: Judged) -> dict[str, Any]:
@@ -68,19 +67,16 @@ def versus(row: Mapping[str, Any], stock: Mapping[str, Any], judged: Judged) -> 
 
     Returns:
         `time_ratio`, `trials_ratio`: stock's seconds and trials until it had its final latency over this run's until it
-        had it too; `wall_ratio`, `budget_ratio`: the same with all that stock spent; `..._with_adaptation`: with the
-        adaptation's seconds and trials on this run's side. `latency_ratio_equal_trials`: stock's latency over this
-        run's after as many trials; `..._at_stock_wall`, `..._at_own_wall`: when stock's, or this run's, whole wall
-        time has passed, adaptation included.
+        had it too; `wall_ratio`: the same with all the seconds that stock spent. `latency_ratio_equal_trials`: stock's
+        latency over this run's after as many trials; `..._at_stock_wall`: when stock's whole wall time has passed.
     """
     mine, theirs = curve(row, judged), curve(stock, judged)
     final = theirs[-1].latency
     goal, own = reach(theirs, final), reach(mine, final)
     assert goal is not None
     spent = own or Point(mine[-1].trials, row["seconds"]["tuning"], final)
-    before = row["adaptation"] or {"seconds": 0.0, "trials": 0}
     trials = min(mine[-1].trials, theirs[-1].trials)
-    wall, own_wall = stock["seconds"]["tuning"], row["seconds"]["tuning"]
+    wall = stock["seconds"]["tuning"]
     return {
         "network": row["network"],
         "seed": row["seed"],
@@ -94,12 +90,8 @@ def versus(row: Mapping[str, Any], stock: Mapping[str, Any], judged: Judged) -> 
         "time_ratio": ratio(goal.seconds, spent.seconds),
         "trials_ratio": ratio(goal.trials, spent.trials),
         "wall_ratio": ratio(wall, spent.seconds),
-        "budget_ratio": ratio(theirs[-1].trials, spent.trials),
-        "time_ratio_with_adaptation": ratio(goal.seconds, spent.seconds + before["seconds"]),
-        "trials_ratio_with_adaptation": ratio(goal.trials, spent.trials + before["trials"]),
         "latency_ratio_equal_trials": ratio(at_trials(theirs, trials), at_trials(mine, trials)),
-        "latency_ratio_at_stock_wall": ratio(final, at_seconds(mine, wall - before["seconds"])),
-        "latency_ratio_at_own_wall": ratio(at_seconds(theirs, own_wall + before["seconds"]), mine[-1].latency),
+        "latency_ratio_at_stock_wall": ratio(final, at_seconds(mine, wall)),
     }
 
 
@@ -112,19 +104,9 @@ RATIOS = (
     "time_ratio",
     "trials_ratio",
     "wall_ratio",
-    "budget_ratio",
-    "time_ratio_with_adaptation",
-    "trials_ratio_with_adaptation",
     "latency_ratio_equal_trials",
     "latency_ratio_at_stock_wall",
-    "latency_ratio_at_own_wall",
 )
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    """Of positive numbers."""
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -1,48 +1,41 @@
 """The one measurer by which systems are compared.
 
-    python -m scripts.benchmarks.tuning.judge WORK NETWORK     # `run.py` starts it
-
 Systems measure differently, so that a latency of one says nothing beside a latency of another. Every program that was
 the best of its task for a while, of every run of the network, and every task's untuned program, is measured here
 again: long, never cut short, in an order drawn by chance so that a drift of the machine favours nobody, outside every
 clock. What was measured is kept in `WORK/judged.sqlite`, by machine, task and program, and never measured twice.
+
+Then all final databases of one seed are compiled; these libraries take turns in one process with PyTorch eager and
+`torch.compile`, one thread each, and every output is checked against PyTorch's.
 """
 
 from __future__ import annotations
 
+import json
 import random
-import sys
-import time
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks.tuning.runs import SYSTEMS, THREADS, UNTUNED, Run, note
+from scripts.benchmarks.common import note, write_text
+from scripts.benchmarks.tuning.runs import LAYOUTS, THREADS, UNTUNED, Run, load_workload
 
-_NOTE_EVERY = 64
 # Changed with the way of judging: other figures are then other measurements.
 _VERSION = 1
-
-
-def _timing() -> Any:
-    from tchub.hub.device.timing import TimingConfig
-
-    return TimingConfig(
-        min_repeat_seconds=0.01,
-        min_repeats=5,
-        max_repeats=15,
-        spread=0.005,
-        max_seconds=2.0,
-        slow_factor=float("inf"),
-        good_factor=1.0,
-    )
+_TIMEOUT, _SECONDS_PER_SYSTEM = 1800.0, 6.0
 
 
 def _config() -> Any:
     from tchub.hub.device.measurement import MeasureConfig
+    from tchub.hub.device.timing import TimingConfig
 
-    return MeasureConfig(threads=THREADS, build_timeout=60.0, run_timeout=60.0, timing=_timing(), failure_rate=1.0)
+    timing = TimingConfig(
+        min_repeat_seconds=0.01, min_repeats=5, max_repeats=15, spread=0.005, max_seconds=2.0, slow_factor=float("inf"),
+        good_factor=1.0,
+    )  # fmt: skip
+    return MeasureConfig(threads=THREADS, build_timeout=60.0, run_timeout=60.0, timing=timing, failure_rate=1.0)
 
 
 def open_judgements(work: Path, local: Any) -> Any:
@@ -64,7 +57,8 @@ def _candidates(tasks: dict[str, Any], programs: dict[tuple[str, str], str], kno
     from tchub.hub.adaptation.pool import PoolEntry, replay
 
     programs = programs | {(task_id, UNTUNED): "[[], []]" for task_id in tasks}
-    missing = [place for place in sorted(programs) if place[0] in tasks and _unknown(known.get(*place))]
+    unknown = (key for key in sorted(programs) if (before := known.get(*key)) is None or before.error is not None)
+    missing = [key for key in unknown if key[0] in tasks]
     random.Random(0).shuffle(missing)
     note(f"judge: {len(missing)} of {len(programs)} programs to measure")
     for task_id, key in missing:
@@ -72,45 +66,68 @@ def _candidates(tasks: dict[str, Any], programs: dict[tuple[str, str], str], kno
         yield replace(replay(tasks[task_id], entry), key=key)
 
 
-def _unknown(found: Any) -> bool:
-    """Whether a program is to be measured: also again, where it failed in an earlier call."""
-    return found is None or found.error is not None
-
-
 def judge(work: Path, network: str, runs: list[Run]) -> None:
-    """Measure what is not in the journal."""
+    """Measure what is not in the store; for a process of its own."""
     from tchub.hub.device.measure import Measurer
 
-    from scripts.benchmarks.tuning.rivals import load_workload
-
-    loaded = [load_workload(network, layout) for layout in sorted({SYSTEMS[run.system].layout for run in runs})]
+    loaded = [load_workload(network, layout) for layout in sorted({LAYOUTS[run.system] for run in runs})]
     tasks = {task.task_id: task for work in loaded for task in work.tasks}
     local = loaded[0].local
-    start = time.monotonic()
-    with open_judgements(work, local) as journal, Measurer(local.target, _config()) as measurer:
-        asked = _candidates(tasks, wanted(runs), journal)
-        for count, (candidate, found) in enumerate(measurer.measure(asked), 1):
-            journal.put(candidate, found)
-            if found.error:
-                note(f"judge: {network}: {found.error} of {candidate.task_id} {candidate.key}: {found.message}")
-            if count % _NOTE_EVERY == 0:
-                note(f"judge: {network}: {count} programs in {time.monotonic() - start:.0f} s")
+    with open_judgements(work, local) as store, Measurer(local.target, _config()) as measurer:
+        for candidate, measurement in measurer.measure(_candidates(tasks, wanted(runs), store)):
+            store.put(candidate, measurement)
+            if measurement.error:
+                note(f"{network}: {measurement.error} of {candidate.task_id} {candidate.key}: {measurement.message}")
 
 
 def latencies(work: Path, local: Any) -> dict[tuple[str, str], float]:
     """Seconds by (task, key) of every program that was judged and ran."""
-    with open_judgements(work, local) as journal:
-        return {
-            (entry.task_id, entry.key): entry.measurement.latency
-            for entry in journal.entries()
-            if entry.measurement.error is None
+    with open_judgements(work, local) as store:
+        programs = store.programs(traces=False)
+        return {(p.task_id, p.key): p.latency for p in programs if p.measurement.error is None}
+
+
+def _better_untuned(run: Run, judged: dict[tuple[str, str], float]) -> set[str]:
+    """Tasks whose untuned program is faster than the system's choice, which are then compiled as they are."""
+    last = {program["task"]: program["key"] for program in run.programs()}  # each was better than the one before
+    infinite = float("inf")
+    return {
+        task_id
+        for task_id, key in last.items()
+        if judged.get((task_id, UNTUNED), infinite) < judged.get((task_id, key), infinite)
+    }
+
+
+def time_network(path: Path, network: str, runs: list[Run]) -> None:
+    """Compile each run's database, compare, and write seconds by system and what failed; for a process of its own."""
+    from tchub.hub.networks.latency import compare
+    from tchub.hub.networks.library import build_library
+    from tchub.hub.networks.workloads import load_network
+    from tchub.hub.records.database import best_programs
+    from tvm.s_tir import meta_schedule as ms
+
+    loaded = {layout: load_workload(network, layout) for layout in {LAYOUTS[run.system] for run in runs}}
+    first = next(iter(loaded.values()))
+    judged = latencies(runs[0].work, first.local)
+    with tempfile.TemporaryDirectory(prefix="tchub-bench-") as folder:
+        libraries = {
+            f"{UNTUNED}, {layout}": Path(build_library(work.mod, work.target, None, Path(folder, f"{layout}.so")).path)
+            for layout, work in loaded.items()
         }
-
-
-def main() -> None:
-    """Judge the runs, given as `Run.arguments`, of a network."""
-    judge(Path(sys.argv[1]), sys.argv[2], [Run.from_arguments(text) for text in sys.argv[3:]])
-
-
-if __name__ == "__main__":
-    main()
+        for run in runs:
+            work = loaded[LAYOUTS[run.system]]
+            stored = ms.database.JSONDatabase(work_dir=str(run.folder / "database"))
+            database = best_programs(stored, work.tasks, _better_untuned(run, judged))
+            built = build_library(work.mod, work.target, database, Path(folder, f"{run.system}.so"))
+            libraries[run.system] = Path(built.path)
+        seconds = _SECONDS_PER_SYSTEM * (len(libraries) + 2)
+        compared = compare(
+            load_network(network), libraries, threads=THREADS, max_seconds=seconds, timeout=_TIMEOUT,
+            rivals=["torch.compile"],
+        )  # fmt: skip
+    facts = {
+        "latency": {name: latency.as_dict() for name, latency in compared.latencies.items()},
+        "checks": {name: check.as_dict() for name, check in compared.checks.items()},
+        "errors": compared.errors,
+    }
+    write_text(path, json.dumps(facts))

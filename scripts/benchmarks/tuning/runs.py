@@ -1,10 +1,9 @@
-"""What a tuning run of the benchmark is, where its files are, and what its row says.
+"""A tuning run of the benchmark: one network, system and seed, its files, and what its row says.
 
-A run is one network, one system and one seed. It lives in `WORK/NETWORK/SYSTEM-SEED-TRIALS/`:
+It lives in `WORK/NETWORK/SYSTEM-SEED-TRIALS/`:
 
     row.json        written last and atomically: a folder without it holds a run that was cut short, and is done anew
     programs.jsonl  {task, key, trace} of each program that was its task's best for a while
-    log.txt         what TVM wrote
     database/       MetaSchedule's JSON database
 
 `row.json`:
@@ -16,62 +15,34 @@ A run is one network, one system and one seed. It lives in `WORK/NETWORK/SYSTEM-
                  of the program where it became its task's best, else null
     seconds      {tuning: wall time of the run's clock, prepare: import of TVM and of the network, process: all of it}
     phases       {search, model, measure, build, run}: seconds; build and run happen within measure, and may overlap
-    adaptation   {seconds, trials} spent before the clock began, or null
     facts        what the system was: model, engine, batch
+
+The clock starts when tuning does, after imports and task extraction; what a system needs besides (workers, loading its
+checkpoint) is on the clock.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import dataclass
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+from scripts.benchmarks.common import kept, read_json, write_text
 
 # Cheap ones first: a benchmark that is cut short has whole networks.
 NETWORKS = ("bert-tiny", "vit-tiny", "mobilenet-v2", "resnet-50", "resnext-50", "bert-base")
 SMALL = ("bert-tiny", "vit-tiny", "mobilenet-v2")
-STOCK = "stock"
-OURS = "tilenet"
-UNTUNED = "untuned"
+STOCK, OURS, UNTUNED = "stock", "tilenet", "untuned"
+SYSTEMS = {STOCK: "stock MetaSchedule, XGBoost model", OURS: "tchub, TileNet"}
+CHECKPOINT = "tilenet-epyc"
+# The network's graph: as TVM imports it, or prepared by tchub.
+LAYOUTS = {STOCK: "as-imported", OURS: "channels-last"}
 THREADS = 1
-NOTE = "> "
-
-
-@dataclass(frozen=True)
-class System:
-    """Who tunes.
-
-    Attributes:
-        words: for a reader.
-        checkpoint: of the zoo, or None for MetaSchedule as it ships.
-        engine: how programs are searched: `decisions`, `metaschedule`, or `auto` as `hub.tune` chooses.
-        adapted: whether the checkpoint is adapted to the network first.
-        layout: the network's graph: as TVM imports it, or prepared by tchub (`hub.networks.prepare`).
-    """
-
-    words: str
-    checkpoint: str | None = None
-    engine: str = "metaschedule"
-    adapted: bool = False
-    layout: str = "channels-last"
-
-
-SYSTEMS = {
-    STOCK: System("stock MetaSchedule, XGBoost model", layout="as-imported"),
-    "tilenet": System("tchub, TileNet", "tilenet-epyc", "auto"),
-    "tilenet-adapted": System("tchub, TileNet adapted with a 10% budget first", "tilenet-epyc", "auto", True),
-    "stock-prepared": System("stock MetaSchedule, XGBoost model, on the graph that tchub prepares"),
-    "stock-light": System("stock MetaSchedule, PyTorch hidden from its workers", layout="as-imported"),
-    "stock-random": System("stock MetaSchedule, random model", layout="as-imported"),
-    "tilenet-as-imported": System(
-        "tchub, TileNet, on the graph as TVM imports it", "tilenet-epyc", "auto", layout="as-imported"
-    ),
-    "tilenet-evolutionary": System("tchub, TileNet in MetaSchedule's search", "tilenet-epyc"),
-    "tcl": System("tchub, TCL", "tcl-epyc", "auto"),
-    "tenset-mlp": System("tchub, TenSet-MLP in MetaSchedule's search", "tenset-mlp-epyc"),
-    "tlp": System("tchub, TLP", engine="auto"),
-}
 
 
 @dataclass(frozen=True)
@@ -79,10 +50,9 @@ class Run:
     """One network, system and seed.
 
     Attributes:
-        trials: programs a task of the graph as imported, on the average; systems that tune a prepared graph, which has
-            fewer tasks, get as many in all.
+        trials: programs a task of the graph as imported, on the average; tchub, whose graph has fewer tasks, gets as
+            many in all.
         work: folder of all runs.
-        tlp: checkpoint of the system `tlp`, for none ships for this CPU.
     """
 
     network: str
@@ -90,7 +60,6 @@ class Run:
     seed: int
     trials: int
     work: Path
-    tlp: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -105,37 +74,165 @@ class Run:
     def row(self) -> dict[str, Any] | None:
         """What it came to; None while it is not done."""
         path = self.folder / "row.json"
-        return json.loads(path.read_text()) if path.is_file() else None
+        return read_json(path) if path.is_file() else None
 
     def programs(self) -> list[dict[str, str]]:
         """Programs that were their task's best for a while."""
         return [json.loads(line) for line in (self.folder / "programs.jsonl").read_text().splitlines()]
 
-    def arguments(self) -> list[str]:
-        """To hand it to another process; `from_arguments` takes them."""
-        facts = {**vars(self), "work": str(self.work)}
-        return [json.dumps(facts)]
 
-    @classmethod
-    def from_arguments(cls, text: str) -> Run:
-        """The run of `arguments`."""
-        facts = json.loads(text)
-        return cls(**{**facts, "work": Path(facts["work"])})
+@dataclass
+class Workload:
+    """A network in TVM.
 
+    Attributes:
+        extracted: MetaSchedule's tasks; tasks: the same as tchub describes them, heaviest first.
+        local: this machine; target: its `tvm.target.Target`.
+    """
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a file so that a reader sees the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value))
-    os.replace(part, path)
+    mod: Any
+    extracted: list[Any]
+    tasks: list[Any]
+    local: Any
+    target: Any
 
 
-def note(text: str) -> None:
-    """One line of progress of a child process: its parent passes on what is marked so; TVM's log is not."""
-    print(f"{NOTE}{text}", flush=True)
+def load_workload(network: str, layout: str) -> Workload:
+    """Import a network and extract the tasks of its graph in a layout."""
+    import tvm
+    from tchub.hub.device.detect import detect_local
+    from tchub.hub.networks.tasks import from_extracted
+    from tchub.hub.networks.workloads import load_network
+    from tchub.zoo.tvm_import import import_tensor_intrinsics
+    from tvm.s_tir.meta_schedule import relax_integration
+
+    import_tensor_intrinsics()
+    local = detect_local(THREADS)
+    target = tvm.target.Target(local.target)
+    mod = load_network(network).relax_module(layout)
+    extracted = list(relax_integration.extract_tasks(mod, target))
+    return Workload(mod, extracted, from_extracted(extracted, network), local, target)
 
 
-def read_json(path: Path) -> Any:
-    """What `write_json` wrote."""
-    return json.loads(path.read_text())
+@dataclass
+class Recorder:
+    """Every result as it came, with the seconds since the clock started; traces become text after the clock stopped.
+
+    Attributes:
+        results: (seconds, task id, latency in seconds or None, trace).
+    """
+
+    results: list[tuple[float, str, float | None, Any]] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+
+    def now(self) -> float:
+        """Seconds on the clock."""
+        return time.perf_counter() - self.started
+
+    def add(self, at: float, task_id: str, run_secs: Sequence[Any] | None, trace: Any) -> None:
+        """Take one result; no `run_secs`: the program failed."""
+        latency = median(map(float, run_secs)) if run_secs else None
+        self.results.append((at, task_id, latency, trace))
+
+    def measured(self, measure: Any) -> Any:
+        """A session's measure function that is recorded."""
+
+        def recorded(jobs: Sequence[Any]) -> Iterator[Any]:
+            for index, measurement in measure(jobs):
+                task, candidate = jobs[index]
+                self.add(self.now(), task.task_id, measurement.latencies, candidate.sch.trace)
+                yield index, measurement
+
+        return recorded
+
+    def trajectory(self, tasks: Sequence[Any]) -> tuple[list[list[Any]], list[dict[str, str]]]:
+        """The trajectory, and the programs that were their task's best for a while."""
+        from tchub.hub.device.candidate import trace_json, trace_key
+
+        number = {task.task_id: i for i, task in enumerate(tasks)}
+        best: dict[str, float] = {}
+        results, programs = [], {}
+        for at, task_id, latency, trace in sorted(self.results, key=lambda result: result[0]):
+            key = None
+            if latency is not None and latency < best.get(task_id, float("inf")):
+                best[task_id] = latency
+                plain = trace_json(trace)
+                key = trace_key(plain)
+                programs[task_id, key] = {"task": task_id, "key": key, "trace": json.dumps(plain)}
+            results.append([round(at, 4), number[task_id], latency, key])
+        return results, list(programs.values())
+
+
+@dataclass
+class Outcome:
+    """What a system tells of its run besides the trajectory."""
+
+    recorder: Recorder
+    seconds: float
+    phases: dict[str, float]
+    facts: dict[str, Any]
+
+
+def execute(run: Run) -> None:
+    """Do the run and write its row; for a process of its own."""
+    started = time.perf_counter()
+    from scripts.benchmarks.tuning.stock import tune_stock
+
+    if run.folder.exists():  # cut short: a run's clock cannot be taken up
+        shutil.rmtree(run.folder)
+    run.folder.mkdir(parents=True)
+    work = load_workload(run.network, LAYOUTS[run.system])
+    imported = work if run.system == STOCK else None
+    count = kept(
+        run.folder.parent / "imported_tasks.json",
+        lambda: len((imported or load_workload(run.network, LAYOUTS[STOCK])).tasks),
+    )
+    prepared = time.perf_counter() - started
+    outcome = (tune_stock if run.system == STOCK else tune_ours)(run, work, run.trials * count)
+    trajectory, programs = outcome.recorder.trajectory(work.tasks)
+    write_text(run.folder / "programs.jsonl", "".join(json.dumps(program) + "\n" for program in programs))
+    seconds = {"tuning": outcome.seconds, "prepare": prepared, "process": time.perf_counter() - started}
+    row = {
+        **{name: getattr(run, name) for name in ("network", "system", "seed")},
+        "trials_per_task": run.trials,
+        "tasks": [{"task": t.task_id, "name": t.name, "weight": t.weight} for t in work.tasks],
+        "trajectory": trajectory,
+        "seconds": seconds,
+        "phases": outcome.phases,
+        "facts": outcome.facts,
+    }
+    write_text(run.folder / "row.json", json.dumps(row))
+
+
+def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
+    """Tune with `TuningSession`, which is what `hub.tune` runs."""
+    import torch  # noqa: F401 (imported before the clock starts, as TVM is)
+    import xgboost  # noqa: F401
+    from tchub.hub.device.measure import Measurer
+    from tchub.hub.device.measurement import MeasureConfig
+    from tchub.hub.records.database import export_json
+    from tchub.hub.records.scope import MeasurementScope
+    from tchub.hub.records.store import open_store
+    from tchub.hub.search.engines import SearchSettings
+    from tchub.hub.search.interrupt import StopFlag
+    from tchub.hub.search.measuring import WorkerMeasure
+    from tchub.hub.search.models import choose_model
+    from tchub.hub.tuning.config import TuneConfig
+    from tchub.hub.tuning.session import TuningSession
+
+    recorder, engine = Recorder(), SearchSettings().engine
+    # The judge times untuned programs; what earlier runs measured would be other systems' work.
+    config = TuneConfig(trials=budget, seed=run.seed, untuned=False, reuse=False)
+    scope = MeasurementScope.of_device(work.local)
+    with (
+        open_store(run.folder, scope, share=False) as store,
+        Measurer(work.local.target, MeasureConfig(threads=THREADS)) as measurer,
+    ):
+        model = choose_model(CHECKPOINT, seed=run.seed)
+        measure = recorder.measured(WorkerMeasure(measurer))
+        session = TuningSession(work.tasks, work.target, model.make(), measure, store, config, StopFlag())
+        view = session.run()
+        seconds = recorder.now()
+        export_json(session.database, run.folder / "database")
+    facts = {"model": model.name, "update": model.update, "engine": engine, "batch": view.batch}
+    return Outcome(recorder, seconds, dict(view.phases), facts)

@@ -1,7 +1,5 @@
 """MetaSchedule as it ships, watched: its own builder, runner, search, scheduler, model and database.
 
-In the system `stock-light` its workers cannot import PyTorch (`light_workers`).
-
 One setting is not the default: a round measures 16 programs, not 64, for with 64 a budget of 16 trials a task would go
 to the first quarter of the tasks and leave the rest untuned (apache/tvm#18159).
 """
@@ -9,8 +7,7 @@ to the first quarter of the tasks and leave the rest untuned (apache/tvm#18159).
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
@@ -19,11 +16,7 @@ from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 from tvm.s_tir.meta_schedule.runner import PyRunner
 
-from scripts.benchmarks.measure.systems import without_pytorch
-
-if TYPE_CHECKING:
-    from scripts.benchmarks.tuning.rivals import Outcome, Recorder, Workload
-    from scripts.benchmarks.tuning.runs import Run
+from scripts.benchmarks.tuning.runs import Outcome, Recorder, Run, Workload
 
 TRIALS_PER_ROUND = 16
 
@@ -39,10 +32,9 @@ class TimedBuilder(PyBuilder):
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """The inner builder's results."""
         start = time.perf_counter()
-        try:
-            return list(self.inner.build(build_inputs))
-        finally:
-            self.seconds += time.perf_counter() - start
+        results = list(self.inner.build(build_inputs))
+        self.seconds += time.perf_counter() - start
+        return results
 
 
 @derived_object
@@ -108,29 +100,22 @@ class Watcher(PyMeasureCallback):
 
 def tune_stock(run: Run, work: Workload, budget: int) -> Outcome:
     """Tune with `ms.tune_tasks`."""
-    with without_pytorch() if run.system == "stock-light" else nullcontext():
-        return _tune(run, work, budget)
-
-
-def _tune(run: Run, work: Workload, budget: int) -> Outcome:
     import numpy as np
     import xgboost  # noqa: F401 (imported before the clock starts, as TVM and torch are)
     from tchub.hub.networks.tasks import task_id
-
-    from scripts.benchmarks.tuning.rivals import Outcome, Recorder
 
     np.random.seed(run.seed)  # XGBModel draws its first scores from NumPy's global generator
     identities = [task_id(task.dispatched[0]) for task in work.extracted]
     folder = run.folder / "database"
     folder.mkdir()
-    recorder = Recorder(run, budget)
+    recorder = Recorder()
     contexts, weights = ms.relax_integration.extracted_tasks_to_tune_contexts(
         work.extracted, str(run.folder), seed=run.seed + 1
     )
     workers = contexts[0].num_threads
     builder: Any = TimedBuilder(ms.builder.LocalBuilder(max_workers=workers))
     runner: Any = TimedRunner(ms.runner.LocalRunner(), recorder)
-    model: Any = TimedModel(_model(run, workers))
+    model: Any = TimedModel(ms.cost_model.XGBModel(num_tuning_cores=workers, tree_method="auto"))
     watcher: Any = Watcher(recorder, runner, identities)
     ms.tune_tasks(
         tasks=contexts,
@@ -160,9 +145,3 @@ def _tune(run: Run, work: Workload, budget: int) -> Outcome:
     }
     facts = {"model": run.system, "engine": "metaschedule", "batch": min(TRIALS_PER_ROUND, run.trials)}
     return Outcome(recorder, seconds, phases, facts)
-
-
-def _model(run: Run, workers: int) -> Any:
-    if run.system == "stock-random":
-        return ms.cost_model.RandomModel(seed=run.seed)
-    return ms.cost_model.XGBModel(num_tuning_cores=workers, tree_method="auto")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,37 @@ def test_a_damaged_or_newer_bundle_is_refused(tmp_path: Path) -> None:
         copy.writestr("manifest.json", source.read("manifest.json").replace(b'"format":1', b'"format":2'))
     with pytest.raises(BundleError, match="has the format 2, this reader knows 1"):
         Bundle(tmp_path / "newer.zip")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tasks": []},
+        {"tasks": [{"task_id": TASK_ID}]},
+        {"programs": [{"file": None}]},
+        {"programs": 3},
+        {"files": {"../../etc/passwd": "0" * 64}},
+        {"files": {"/dev/zero": "0" * 64}},
+        {"timing": None},
+        {"target": [1]},
+        {"device": 7},
+        {"device_kind": "tpu"},
+        {"threads": "many"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("unpacked", [False, True])
+def test_a_forged_manifest_is_refused(tmp_path: Path, change: dict[str, Any], unpacked: bool) -> None:
+    (path,) = write_parts(tmp_path / "a.zip", CPU_FACTS, {TASK_ID: toy_task([])}, toy_programs(tmp_path, [GOOD]))
+    forged = tmp_path / "forged"
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(forged)
+    manifest = forged / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
+    if not unpacked:
+        forged = Path(shutil.make_archive(str(tmp_path / "b"), "zip", forged))
+    with pytest.raises(BundleError, match="is no bundle"):
+        Bundle(forged)
 
 
 @pytest.mark.parametrize(

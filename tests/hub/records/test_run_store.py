@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
@@ -195,3 +196,39 @@ def test_a_damaged_store_is_a_typed_error_when_it_is_read(tmp_path: Path) -> Non
         for read in (lambda: list(store.programs()), lambda: [store.get("t", str(n)) for n in range(200)]):
             with pytest.raises(StorageError, match="cannot be used"):
                 read()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(
+            f"UPDATE programs SET {cell}"
+            for cell in ("latencies = '[1'", "latencies = '[[]]'", "args = '[1]'", "clock = 'x'")
+        ),
+        "UPDATE programs SET latencies = x'ff'",
+        "UPDATE notes SET value = '[]'",
+        "UPDATE notes SET value = '{}' WHERE scope = ''",
+        "INSERT INTO workloads VALUES (x'00', 'module')",
+        "DROP TABLE workloads; CREATE VIEW workloads AS SELECT 1 AS task_id, 2 AS module",
+        "CREATE TRIGGER t BEFORE INSERT ON scopes BEGIN DELETE FROM programs; END",
+        "ALTER TABLE programs RENAME COLUMN mean TO other",
+    ],
+)
+def test_a_store_that_somebody_else_wrote_is_a_typed_error(tmp_path: Path, damage: str) -> None:
+    with RunStore(tmp_path / FILE, SCOPE) as store:
+        store.claim(FACTS)
+        store.put(candidate("a"), good())
+        store.note("phases", {"search": 1.0})
+    with closing(sqlite3.connect(tmp_path / FILE)) as db:
+        db.executescript(damage)
+
+    def go_on() -> None:
+        with RunStore(tmp_path / FILE, SCOPE) as store:
+            store.claim(FACTS)
+            store.modules()
+            store.noted("phases", dict[str, float])
+            list(store.programs())
+
+    with pytest.raises(RunStateError, match="are damaged") as caught:
+        go_on()
+    assert caught.value.remedy

@@ -20,10 +20,9 @@ def altered(folder: Path, name: str, column: str, value: Any) -> Path:
     trace = json.dumps([[["GetSBlock", [], ["C", "main"], ["b0"]], ["ComputeInline", ["b0"], [], []]], []])
     corpus = write_corpus(folder, META, [make_task()], [make_program(f"k{i}", trace=trace) for i in range(5)])
     table = pq.read_table(folder / name)
-    values = pa.array([value] * len(table), table.schema.field(column).type)
-    pq.write_table(
-        table.set_column(table.column_names.index(column), table.schema.field(column), values), folder / name
-    )
+    field = pa.field(column, table.schema.field(column).type)
+    values = pa.array([value] * len(table), field.type)
+    pq.write_table(table.set_column(table.column_names.index(column), field, values), folder / name)
     (folder / "corpus.json").write_text(json.dumps({k: v for k, v in corpus.meta.items() if k != "files"}))
     return folder
 
@@ -49,8 +48,32 @@ def test_a_latency_that_no_program_has_is_refused_wherever_it_is_read(tmp_path: 
     ],
 )
 def test_any_other_value_out_of_range_is_refused(tmp_path: Path, name: str, column: str, value: Any):
-    with pytest.raises(CorpusError, match=r"gremlin|teleport|negative"):
+    with pytest.raises(CorpusError, match=r"gremlin|teleport|impossible"):
         check_corpus(Corpus.open(altered(tmp_path / "c", name, column, value)))
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [
+        (PROGRAMS_FILE, "trace", None),
+        (TASKS_FILE, "name", None),
+        (TASKS_FILE, "networks", [None]),
+        (TASKS_FILE, "networks", [{"network": "resnet-18", "weight": None}]),
+    ],
+)
+def test_a_value_that_is_missing_is_refused(tmp_path: Path, name: str, column: str, value: Any):
+    with pytest.raises(CorpusError, match=f"lacks values of the column {column}") as caught:
+        check_corpus(Corpus.open(altered(tmp_path / "c", name, column, value)))
+    assert caught.value.remedy
+
+
+def test_a_damaged_table_is_a_typed_error(tmp_path: Path):
+    file = altered(tmp_path / "c", PROGRAMS_FILE, "licence", "MIT") / PROGRAMS_FILE
+    data = bytearray(file.read_bytes())
+    data[4:200] = bytes(196)  # its first pages
+    file.write_bytes(data)
+    with pytest.raises(CorpusError, match="cannot be read"):
+        check_corpus(Corpus.open(file.parent))
 
 
 @pytest.mark.parametrize("trace", ["", "{", "[[], 3]", "[" * 10_000, '[[["Teleport", [], [], []]], []]', "null"])
