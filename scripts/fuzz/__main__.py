@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import FOLDER, ROOT, Document, Journal, benchmark, note, read_json
+from scripts.benchmarks.common import FOLDER, ROOT, Clock, Document, Journal, benchmark, note, read_json
 from scripts.fuzz.targets import TARGETS
 
 KEPT = ROOT / "runs" / "fuzzing"
@@ -30,7 +30,7 @@ _MAX_DEATHS = 20
 _NONE: dict[str, Any] = {"inputs": 0, "accepted": 0, "refused": {}, "hangs": {}, "slowest_ms": 0.0, "seconds": 0.0}
 
 
-def fuzz(target: str, first: int, end: int, seed: int) -> dict[str, Any]:
+def fuzz(target: str, seed: int, first: int, end: int) -> dict[str, Any]:
     """Inputs `first` to `end` of a target, in as many processes as die of them: their results, and the deaths."""
     folder = KEPT / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,8 +82,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     click.option("--target", "targets", multiple=True, type=click.Choice(list(TARGETS)), help="All without it."),
     click.option("--inputs", default=100_000, show_default=True),
     click.option("--seed", default=0, show_default=True),
+    click.option("--minutes", type=float, help="Begin no new part after so long."),
 )
-def main(targets: tuple[str, ...], inputs: int, seed: int) -> Document:
+def main(targets: tuple[str, ...], inputs: int, seed: int, minutes: float | None) -> Document:
     """Run the targets one after the other and write docs/benchmarks/fuzz.json.
 
     The rows of targets that are not run again stay. Results of parts are kept in runs/fuzzing/parts.jsonl, from which
@@ -92,15 +93,16 @@ def main(targets: tuple[str, ...], inputs: int, seed: int) -> Document:
     sys.argv[1:] = ["--inputs", str(inputs), "--seed", str(seed)]  # what makes every row again, whichever is new
     path, journal = Path(FOLDER / "fuzz.json"), Journal(KEPT / "parts.jsonl")
     rows = {row["target"]: row for row in (read_json(path)["details"]["targets"] if path.exists() else ())}
+    clock = Clock(minutes)
     for name in targets or TARGETS:
         parts = []
         for first in range(0, inputs, _PART):
-            end = min(first + _PART, inputs)
-            parts.append(
-                journal.get(partial(fuzz, name, first, end, seed), target=name, seed=seed, first=first, end=end)
-            )
-        rows[name] = together(name, parts)
-        note(", ".join(f"{key} {value}" for key, value in rows[name].items()))
+            key = {"target": name, "seed": seed, "first": first, "end": min(first + _PART, inputs)}
+            if not clock.is_over or journal.find(**key):
+                parts.append(journal.get(partial(fuzz, *key.values()), **key))
+        if parts:
+            rows[name] = together(name, parts)
+            note(", ".join(f"{key} {value}" for key, value in rows[name].items()))
     if bad := [name for name, row in rows.items() if row["crashes"] or row["hangs"]]:
         click.echo(f"crashes or hangs of {', '.join(bad)}: see {KEPT.relative_to(ROOT)}", err=True)
     ordered = [rows[name] for name in TARGETS if name in rows]
