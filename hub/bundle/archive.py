@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +87,6 @@ def _archives(
     programs: Sequence[BundleProgram],
     max_bytes: int | None,
 ) -> list[bytes]:
-    """Return one archive, or those of each half of the programs where it would be too large."""
     data, largest = _archive(facts, tasks, programs)
     if largest <= _ENTRY_BYTES and (max_bytes is None or len(data) <= max_bytes):
         return [data]
@@ -145,67 +143,24 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-# What `zipfile`, `json` and a manifest of any form raise.
-_DAMAGE = (OnsiteError, OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, RecursionError,
-           EOFError, zipfile.BadZipFile, zlib.error)  # fmt: skip
 # Flat, or one folder down: a bundle that lies unpacked must not have other files read.
 _File = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9_]+/)?[A-Za-z0-9_]+\.[a-z]+$")]
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class ManifestTask(TypedDict):
-    """A task of a bundle, as its device needs it."""
-
-    task_id: str
-    name: str
-    op: str
-    flops: Annotated[float, msgspec.Meta(ge=0.0)]
-    networks: dict[str, Annotated[int, msgspec.Meta(ge=1)]]
-    args: list[tuple[list[_Count], str]]
-
-
-class ManifestProgram(TypedDict):
-    """A program of a bundle, see `BundleProgram`; `Bundle` adds its trace."""
-
-    id: _Count
-    task_id: str
-    key: str
-    strategy: Literal["random", "evolutionary", "tuned"]
-    file: _File | None
-    sha256: str | None
-    plan: dict[str, Any] | None
-    error: Literal["build", "build_timeout", "crash"] | None
-    message: str | None
-    trace: NotRequired[str]
-
-
-class BundleManifest(TypedDict):
-    """All that is read of a manifest when results come back."""
-
-    device: str | None
-    device_kind: Literal["cpu", "cuda"]
-    code: Literal["library", "cubin", "ptx"]
-    arch: str
-    threads: int
-    target: dict[str, Any]
-    timing: dict[str, float | int]
-    tvm_version: str
-    command: str
-    tasks: list[ManifestTask]
-    programs: list[ManifestProgram]
-    files: dict[_File, str]
-
-
-class TaskOrigin(TypedDict):
-    """What a corpus needs of a task beside its manifest."""
-
-    workload: str
-    computation: str
-
-
-class _Origin(TypedDict):
-    tasks: dict[str, TaskOrigin]
-    traces: list[str]
+ManifestTask = TypedDict("ManifestTask", {  # noqa: UP013
+    "task_id": str, "name": str, "op": str, "flops": Annotated[float, msgspec.Meta(ge=0.0)],
+    "networks": dict[str, Annotated[int, msgspec.Meta(ge=1)]], "args": list[tuple[list[int], str]],
+})  # fmt: skip
+ManifestProgram = TypedDict("ManifestProgram", {  # noqa: UP013  # see `BundleProgram`; `Bundle` adds the trace
+    "id": int, "task_id": str, "key": str, "strategy": Literal["random", "evolutionary", "tuned"],
+    "file": _File | None, "sha256": str | None, "plan": dict[str, Any] | None,
+    "error": Literal["build", "build_timeout", "crash"] | None, "message": str | None, "trace": NotRequired[str],
+})  # fmt: skip
+BundleManifest = TypedDict("BundleManifest", {  # noqa: UP013  # what is read of it when results come back
+    "device": str | None, "device_kind": Literal["cpu", "cuda"], "code": Literal["library", "cubin", "ptx"],
+    "arch": str, "threads": int, "target": dict[str, Any], "timing": dict[str, float | int], "tvm_version": str,
+    "command": str, "tasks": list[ManifestTask], "programs": list[ManifestProgram], "files": dict[_File, str],
+})  # fmt: skip
+_TaskOrigin = TypedDict("_TaskOrigin", {"workload": str, "computation": str})  # noqa: UP013
+_Origin = TypedDict("_Origin", {"tasks": dict[str, _TaskOrigin], "traces": list[str]})  # noqa: UP013
 
 
 class Bundle:
@@ -230,11 +185,10 @@ class Bundle:
             origin = msgspec.json.decode(package.read(ORIGIN), type=_Origin)
             for program, trace in zip(self.manifest["programs"], origin["traces"], strict=True):
                 program["trace"] = trace
-            tasks = {task["task_id"] for task in self.manifest["tasks"]}
-            if strange := tasks.symmetric_difference(p["task_id"] for p in self.manifest["programs"]):
-                raise ValueError(f"tasks without programs, or programs without a task: {min(strange)!r:.40}")
-            self.origin = {task_id: origin["tasks"][task_id] for task_id in tasks}
-        except _DAMAGE as error:
+            self.origin = origin["tasks"]
+            if not {program["task_id"] for program in self.manifest["programs"]} <= self.origin.keys():
+                raise ValueError("it has programs of no task")
+        except Exception as error:  # whatever zipfile, zlib and JSON of any form raise
             raise BundleError(
                 str(error) if isinstance(error, OnsiteError) else f"{path} is no bundle: {error}",
                 remedy="name the archive that `tchub bundle` wrote, unchanged",

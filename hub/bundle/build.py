@@ -36,8 +36,6 @@ from .target import BundleTarget
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
-    from ..networks.tasks import TuningTask
-
 
 _JOB = f"{compile_program.__module__}:{compile_program.__name__}"
 _FAILURES = {"exception": "build", "timeout": "build_timeout", "crash": "crash"}
@@ -157,7 +155,6 @@ def _versions() -> dict[str, str]:
 
 
 def _settings_key(workload: str, target: BundleTarget) -> str:
-    """16 hex digits of all that decides how a trace is compiled."""
     deciding = {"workload": workload, **asdict(target), **_versions()}
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -204,7 +201,6 @@ def _compile(
 
 
 def _start_pool(stack: ExitStack) -> WorkerPool:
-    """A worker on each core, ended with the stack."""
     memory = psutil.virtual_memory().total
     zygote = Zygote()
     stack.callback(zygote.close)
@@ -229,7 +225,6 @@ def _take(waiting: dict[Future[JobResult], Candidate], work: Path) -> Iterator[B
 
 
 def _known(candidate: Candidate, work: Path) -> BundleProgram | None:
-    """Return the program that an earlier call compiled, or None."""
     file = _path_of(candidate, work)
     try:
         return _program(candidate, file, json.loads(outcome_file(file).read_text()))
@@ -254,11 +249,9 @@ def choose_candidates(
     corpus: Corpus | None,
     say: Callable[[str], None],
 ) -> Iterator[Candidate]:
-    """Candidates of every task, its share of them at most.
+    """Candidates of every task, its share of them at most; `shares`: programs by task id.
 
-    Args:
-        checkpoint: half of each share are the best it knows of; its name or folder.
-        corpus: programs measured before; for a task that it has, all candidates are evolved from its programs.
+    Half of each share are the best that a checkpoint knows of; all are evolved from the programs of a corpus.
     """
     from ..search.models import choose_model
 
@@ -281,7 +274,6 @@ def choose_candidates(
 
 
 def _measured(corpus: Corpus | None, task_id: str) -> tuple[list[tuple[str, float]], list[str]]:
-    """Trace and latency of a task's valid programs, and the keys of all, by the names that tasks to be tuned have."""
     if corpus is None or task_id not in corpus.tasks:
         return [], []
     _, new_names = canonical_task(corpus.tasks[task_id])

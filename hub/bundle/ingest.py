@@ -73,8 +73,7 @@ def ingest(results: Path, bundle: Bundle, device: str, folder: Path) -> IngestRe
         device: name of the device that measured, see `tchub devices`.
 
     Raises:
-        BundleError: results of another bundle, or lines that are none; nothing is written then.
-        BundleError: the bundle is not for this device, or another one measured; nothing is written then.
+        BundleError: results of another bundle or device, or lines that are none; nothing is written then.
         CorpusError: the corpus is of another device, CPU or target.
     """
     judged = judged_programs(results, bundle, device)

@@ -118,16 +118,12 @@ def _cpu(target: dict[str, Any], device: str | None, threads: int) -> BundleTarg
 
 
 def find_linker(arch: str) -> str | None:
-    """A linker that makes shared libraries of an architecture, or None."""
     names = [f"{arch}-linux-gnu-ld", "ld.lld", *(["ld"] if arch == platform.machine() else [])]
     return next((name for name in names if shutil.which(name)), None)
 
 
 def copy_runtime(folder: Path) -> list[Path]:
-    """Copy TVM's ffi and runtime libraries of this installation into a folder.
-
-    Returns:
-        the copies.
+    """Copy TVM's ffi and runtime libraries of this installation into a folder; return the copies.
 
     Raises:
         BundleError: they are not installed, or cannot be written.

@@ -56,8 +56,6 @@ class RunDatabase(PyDatabase):
         self._workloads: dict[str, Any] = {name: Workload(mod) for name, mod in modules.items()}
         self._replayed: dict[str, dict[str, Any]] = {}
 
-    # For MetaSchedule ------------------------------------------------------------------------------------
-
     def has_workload(self, mod: IRModule) -> bool:
         """Return True for a module that was committed."""
         return task_id(mod) in self._workloads
@@ -107,8 +105,6 @@ class RunDatabase(PyDatabase):
 
     def __len__(self) -> int:
         return sum(program.strategy != "untuned" for program in self.store.programs(traces=False))
-
-    # For Python ------------------------------------------------------------------------------------------
 
     def latest(self, mod: IRModule, count: int) -> list[Any]:
         """Return the last `count` records of a module, in the order in which they were measured."""

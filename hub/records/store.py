@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from math import inf, isfinite
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -45,6 +44,7 @@ CREATE TABLE IF NOT EXISTS notes (scope TEXT NOT NULL, name TEXT NOT NULL, value
     PRIMARY KEY (scope, name));
 CREATE TABLE IF NOT EXISTS workloads (task_id TEXT PRIMARY KEY, module TEXT NOT NULL);
 """
+_TABLES = [table.strip() for table in _SCHEMA.split(";\n")[:-1]]
 _COLUMNS = (
     "task_id, key, strategy, {trace}, args, latencies, error, message, build_seconds, run_seconds, measured_at, "
     "predicted, clock"
@@ -54,12 +54,6 @@ _COLUMNS = (
 _Args = tuple[tuple[tuple[int, ...], str], ...]
 _Text, _Score = str | None, float | None
 _Row = tuple[str, str, str, str, str, str, _Text, _Text, float, float, float, _Score, float]
-
-
-class _Run(msgspec.Struct):
-    """Format of the facts of a run."""
-
-    format: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class RunStateError(TchubError):
@@ -120,8 +114,7 @@ class RunStore:
         home: takes each program as well, for later runs; closed with this store.
 
     Raises:
-        StorageError: the file cannot be opened or written.
-        RunStateError: the file, or here and in all methods a row of it, is no store's.
+        StorageError: the file cannot be opened or written, or, in all methods too, holds what is no store's.
     """
 
     def __init__(self, path: Path, scope: MeasurementScope, home: RunStore | None = None) -> None:
@@ -132,14 +125,13 @@ class RunStore:
         except (sqlite3.Error, OSError) as error:
             raise self._error(error) from error
         try:
-            self._write("PRAGMA journal_mode=WAL")
-            self._write("PRAGMA trusted_schema=OFF")
-            for statement in _SCHEMA.split(";")[:-1]:
+            for statement in ("PRAGMA journal_mode=WAL", *_TABLES):
                 self._write(statement)
-            if dict(self._rows(_TABLES)) != _tables():  # a view or a trigger of somebody else could run forever
-                raise self._damaged("it has other tables")
+            tables = {sql for (sql,) in self._rows("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+            if tables != {statement.replace(" IF NOT EXISTS", "") for statement in _TABLES}:
+                raise self._error("it has other tables, views or triggers")  # which could run forever
             self._write("INSERT OR IGNORE INTO scopes VALUES (?, ?)", scope.key, json.dumps(scope.as_dict()))
-        except TchubError:
+        except StorageError:
             self._db.close()  # it may hold a lock
             raise
 
@@ -155,15 +147,10 @@ class RunStore:
         if self.home is not None:
             self.home.close()
 
-    # Programs --------------------------------------------------------------------------------------------
-
     def put(
         self, candidate: Candidate, measurement: Measurement, *, predicted: float | None = None, clock: float = 0.0
     ) -> MeasuredProgram:
-        """Keep a measurement; a later one of the same program replaces it only if it succeeded.
-
-        Returns:
-            The program without its trace.
+        """Keep a measurement, unless the program has one and this one failed; return the program without its trace.
 
         Raises:
             StorageError: it cannot be written; what was put before is kept.
@@ -223,19 +210,15 @@ class RunStore:
         ((count,),) = self._rows("SELECT COUNT(*) FROM programs WHERE scope = ?", self.scope.key)
         return int(count)
 
-    # Notes and workloads ---------------------------------------------------------------------------------
-
     def note(self, name: str, value: Any) -> None:
         """Keep a JSON-serialisable fact of the scope under a name; it is on disk when this returns."""
         self._write("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", self.scope.key, name, json.dumps(value))
 
-    def noted(self, name: str, kind: Any = Any) -> Any:
+    def noted(self, name: str, kind: Any = Any, *, scope: str | None = None) -> Any:
         """Return the fact that `note` kept, of a type that msgspec knows, or None."""
-        return self._noted(self.scope.key, name, kind)
-
-    def _noted(self, scope: str, name: str, kind: Any) -> Any:
-        rows = self._rows("SELECT value FROM notes WHERE scope = ? AND name = ?", scope, name)
-        return next((self._decoded(value, kind) for (value,) in rows), None)
+        where = self.scope.key if scope is None else scope
+        rows = self._rows("SELECT value FROM notes WHERE scope = ? AND name = ?", where, name)
+        return next((self._typed(value, kind) for (value,) in rows), None)
 
     def put_module(self, task_id: str, module: str) -> None:
         """Keep the text of a task's module."""
@@ -244,7 +227,7 @@ class RunStore:
     def modules(self) -> dict[str, str]:
         """Return the texts of the modules that were kept, by task id."""
         rows = self._rows("SELECT task_id, module FROM workloads ORDER BY rowid")
-        return dict(self._checked(row, tuple[str, str]) for row in rows)
+        return dict(self._typed(row, tuple[str, str]) for row in rows)
 
     def claim(self, facts: Mapping[str, Any], *, resume: bool = True) -> bool:
         """Mark the folder as this run's; returns True where it holds an earlier part of the same run.
@@ -258,7 +241,7 @@ class RunStore:
             StorageError: it cannot be written.
         """
         folder = self.path.parent
-        before = self._noted("", "run", dict[str, Any])
+        before = self.noted("run", dict[str, Any], scope="")
         if before is None:
             text = json.dumps({"format": FORMAT, **facts})
             self._write("INSERT INTO notes VALUES ('', 'run', ?)", text)
@@ -266,8 +249,8 @@ class RunStore:
         problem, remedy = None, "choose another folder with --out, or delete this one"
         now = json.loads(json.dumps(dict(facts)))
         differing = [name for name in _IDENTITY if before.get(name) != now.get(name)]
-        if (written := self._checked(before, _Run).format) > FORMAT:
-            problem, remedy = f"was written by a newer release (format {written})", "upgrade tchub"
+        if before.get("format") != FORMAT:
+            problem, remedy = f"was written by a newer release (format {before.get('format')})", "upgrade tchub"
         elif differing:
             problem = f"holds a run with another {differing[0]}: {_short(before.get(differing[0]))}"
         elif not resume:
@@ -276,15 +259,13 @@ class RunStore:
             raise RunStateError(f"{folder} {problem}", remedy=remedy, path=str(folder), differing=differing)
         return True
 
-    # SQLite ----------------------------------------------------------------------------------------------
-
     def _programs(self, where: str, *values: Any, traces: bool = True) -> Iterator[MeasuredProgram]:
         columns = _COLUMNS.format(trace="trace" if traces else "''")
         for row in self._rows(f"SELECT {columns} FROM programs WHERE scope = ? AND {where}", self.scope.key, *values):
-            facts = self._checked(row, _Row)
-            task_id, key, strategy, trace, args, times, error, message, build, run, at, predicted, clock = facts
-            latencies, infos = self._decoded(times, tuple[float, ...]), self._decoded(args, _Args)
-            measurement = Measurement(latencies, error, message, build, run, at)
+            facts = self._typed(row, _Row)
+            task_id, key, strategy, trace, args, latencies, error, message, build, run, at, predicted, clock = facts
+            measurement = Measurement(self._typed(latencies, tuple[float, ...]), error, message, build, run, at)
+            infos = self._typed(args, _Args)
             yield MeasuredProgram(task_id, key, strategy, trace, measurement, predicted, clock, infos)
 
     def _rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
@@ -301,28 +282,14 @@ class RunStore:
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for names that are no texts
             raise self._error(error) from error
 
-    def _decoded(self, text: Any, kind: Any) -> Any:
-        """Return the value of a cell of JSON, in which infinity is a time of a program that did not run."""
+    def _typed(self, value: Any, kind: Any) -> Any:
+        """Return a row, or the value of a cell of JSON, of a type; infinity is a time of a program that did not run."""
         try:
-            value = json.loads(text)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise self._damaged(error) from error
-        return self._checked(value, kind)
+            return msgspec.convert(json.loads(value) if isinstance(value, str) else value, kind)
+        except (ValueError, RecursionError) as error:
+            raise self._error(error) from error
 
-    def _checked(self, value: Any, kind: Any) -> Any:
-        try:
-            return msgspec.convert(value, kind)
-        except (msgspec.ValidationError, RecursionError) as error:
-            raise self._damaged(error) from error
-
-    def _damaged(self, reason: Any) -> RunStateError:
-        return RunStateError(
-            f"the records in {self.path} are damaged: {reason}",
-            remedy="choose another folder with --out, or move the file away: its programs are then measured again",
-            path=str(self.path),
-        )
-
-    def _error(self, error: Exception) -> StorageError:
+    def _error(self, error: Exception | str) -> StorageError:
         return StorageError(
             f"the records in {self.path} cannot be used: {error}",
             remedy="free some disk space, then run the same command again, or choose another folder with --out; "
@@ -331,31 +298,13 @@ class RunStore:
         )
 
 
-_TABLES = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
-
-
-@cache
-def _tables() -> dict[str, str]:
-    """Return the tables of a store as SQLite remembers them."""
-    with closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(_SCHEMA)
-        return dict(db.execute(_TABLES))
-
-
 def home_file() -> Path:
     """Return the path of the store of all runs of this user."""
     return home_root().parent / FILE
 
 
 def open_store(folder: Path, scope: MeasurementScope, *, share: bool = True) -> RunStore:
-    """Open the store of a run's folder.
-
-    Args:
-        share: keep its programs in the home, too, for later runs.
-
-    Raises:
-        StorageError: a file cannot be written.
-    """
+    """Open the store of a run's folder; where `share`, its programs are kept in the home, too, for later runs."""
     return RunStore(folder / FILE, scope, RunStore(home_file(), scope) if share else None)
 
 

@@ -165,16 +165,8 @@ def _load_tasks(store: RunStore, workload: str, target: Any, progress: Callable[
     return merge(tasks)
 
 
-class _TaskRow(TypedDict):
-    """A task as its collection notes it; `mod` is TVM's JSON."""
-
-    task_id: str
-    name: str
-    op: str
-    weight: int
-    flops: float
-    networks: dict[str, int]
-    mod: str
+_ROW = {"task_id": str, "name": str, "op": str, "weight": int, "flops": float, "networks": dict[str, int], "mod": str}
+_TaskRow = TypedDict("_TaskRow", _ROW)  # pyright: ignore  # as a collection notes a task; `mod` is TVM's JSON
 
 
 def _plain(task: TuningTask) -> dict[str, Any]:
