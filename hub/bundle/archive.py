@@ -186,7 +186,8 @@ class Bundle:
             for program, trace in zip(self.manifest["programs"], origin["traces"], strict=True):
                 program["trace"] = trace
             self.origin = origin["tasks"]
-            if not {program["task_id"] for program in self.manifest["programs"]} <= self.origin.keys():
+            tasks = self.origin.keys() & {task["task_id"] for task in self.manifest["tasks"]}
+            if not tasks.issuperset(program["task_id"] for program in self.manifest["programs"]):
                 raise ValueError("it has programs of no task")
         except Exception as error:  # whatever zipfile, zlib and JSON of any form raise
             raise BundleError(

@@ -160,7 +160,6 @@ def _settings_key(workload: str, target: BundleTarget) -> str:
 
 
 def _task(task: TuningTask) -> dict[str, Any]:
-    """A task as the device needs it, and as the corpus needs it."""
     import tvm
 
     plain = {name: getattr(task, name) for name in ("task_id", "name", "op", "flops", "networks")}

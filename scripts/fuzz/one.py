@@ -80,6 +80,7 @@ def run(target: Target, inputs: int, seed: int, folder: Path, first: int = 0) ->
     with suppress(TchubError):
         target.run(target.seeds()[0])  # imports what it needs, which is no input's doing
     sys.addaudithook(_watch)
+    _events.clear()  # what is loaded with the reader
     gc.freeze()  # what is imported stays: collecting it again and again is most of the time otherwise
     started = time.perf_counter()
     with limited_memory(MEMORY):
