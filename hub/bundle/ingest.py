@@ -16,7 +16,7 @@ import numpy as np
 from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.devices import Device, get_device
 from ..device.detect import match_gpu
-from .archive import Bundle
+from .archive import Bundle, BundleManifest, ManifestProgram, ManifestTask
 from .target import BundleError
 
 _LICENCE = "Apache-2.0"
@@ -115,7 +115,7 @@ def judged_programs(results: Path, bundle: Bundle, device: str) -> Judged:
     return Judged(meta, tasks, measured, len(lines), len(wrong))
 
 
-def _check_device(device: Device, manifest: dict[str, Any], machine: dict[str, Any]) -> None:
+def _check_device(device: Device, manifest: BundleManifest, machine: dict[str, Any]) -> None:
     """Raises BundleError where the bundle or the machine shows that it is not this device."""
     gpu = machine.get("gpu")
     measured = match_gpu(gpu) if gpu else None
@@ -135,7 +135,7 @@ def _check_device(device: Device, manifest: dict[str, Any], machine: dict[str, A
     )
 
 
-def _runs(device: Device, manifest: dict[str, Any]) -> bool:
+def _runs(device: Device, manifest: BundleManifest) -> bool:
     """Return whether a bundle's programs can run on a device."""
     if manifest["device_kind"] == "cpu":
         return device.kind == "cpu" and _arch(device) == manifest["arch"]
@@ -229,7 +229,7 @@ def _wrong_outputs(lines: dict[int, ResultLine]) -> set[int]:
     return wrong
 
 
-def _program(program: dict[str, Any], line: ResultLine | None, wrong: bool, meta: dict[str, Any]) -> Program:
+def _program(program: ManifestProgram, line: ResultLine | None, wrong: bool, meta: dict[str, Any]) -> Program:
     """Return a program with its result; None for one that could not be compiled."""
     latencies = () if line is None or wrong else tuple(line.latencies)
     error, message = (program["error"], program["message"]) if line is None else (line.error, line.message)
@@ -238,7 +238,7 @@ def _program(program: dict[str, Any], line: ResultLine | None, wrong: bool, meta
     return Program(
         task_id=program["task_id"],
         key=program["key"],
-        trace=program["trace"],
+        trace=program.get("trace", ""),
         strategy=program["strategy"],
         latencies=latencies,
         latency=median(latencies) if latencies else math.nan,
@@ -253,7 +253,7 @@ def _program(program: dict[str, Any], line: ResultLine | None, wrong: bool, meta
     )
 
 
-def _task(task: dict[str, Any], bundle: Bundle) -> Task:
+def _task(task: ManifestTask, bundle: Bundle) -> Task:
     networks = tuple(sorted(task["networks"].items()))
     return Task(
         task["task_id"], task["name"], task["op"], task["flops"], networks=networks, **bundle.origin[task["task_id"]]
