@@ -48,7 +48,8 @@ class Job:
     def corpora(self) -> list[str]:
         """The target first; of a model of statements, those that have them."""
         if self.arch in STATEMENTS:
-            return list(self.place.get("statements", ()))
+            own = self.settings.get("statements", {})
+            return list(own.get(self.family, self.place.get("statements", ())))
         return [self.place["target"], *(self.place["sources"] if self.family in self.settings["sources"] else ())]
 
     @property
