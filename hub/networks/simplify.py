@@ -22,7 +22,6 @@ def simplify() -> Any:
     import tvm_ffi
     from tvm import relax
     from tvm.ir import Op
-    from tvm.ir.expr import GenericConst
     from tvm.ir.transform import module_pass
     from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -45,8 +44,8 @@ def simplify() -> Any:
                 return self._power(call)
             if call.op == broadcast and _same_type(call, call.args[0]):
                 return call.args[0]
-            if call.op == add and _same_type(call, call.args[0]) and _is_zero(call.args[1]):
-                return call.args[0]  # attention without a mask adds one of zeros
+            if call.op == add and _same_type(call, call.args[0]):
+                return self._add(call)
             if call.op == squeeze and call.attrs.axis:
                 rank = call.args[0].ty.ndim
                 return relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
@@ -64,12 +63,16 @@ def simplify() -> Any:
             op = relax.op
             return op.multiply(x, op.add(half, op.multiply(half, op.erf(op.multiply(x, scale)))))
 
+        def _add(self, call: Any) -> Any:
+            """Attention without a mask adds one of zeros."""
+            values = _constant(call.args[1])
+            return call if values is None or values.any() else call.args[0]
+
         def _power(self, call: Any) -> Any:
             """A small whole power as products: libm's, called element by element, takes fifty times as long."""
             x, exponent = call.args
-            count = (
-                float(exponent.value.numpy()) if isinstance(exponent, GenericConst) and not exponent.ty.ndim else 0.0
-            )
+            values = _constant(exponent)
+            count = float(values) if values is not None and not values.ndim else 0.0
             if count not in range(2, 5) or not str(x.ty.dtype).startswith("float"):
                 return call
             product = x
@@ -94,9 +97,6 @@ def simplify() -> Any:
 
     def _same_type(one: Any, other: Any) -> bool:
         return tvm_ffi.structural_equal(one.ty, other.ty)
-
-    def _is_zero(value: Any) -> bool:
-        return isinstance(value, GenericConst) and not value.value.numpy().any()
 
     def _zeros_around(call: Any) -> bool:
         """Return whether a call pads an image's rows and columns, and nothing else, with zeros."""
@@ -135,7 +135,6 @@ def elementwise_first() -> Any:
     """
     from tvm import relax
     from tvm.ir import Op
-    from tvm.ir.expr import GenericConst
     from tvm.tirx import IntImm
 
     reshape, permute = (Op.get(f"relax.{name}") for name in ("reshape", "permute_dims"))
@@ -157,12 +156,13 @@ def elementwise_first() -> Any:
         for arg, own in zip(call.args, sources, strict=True):
             if own is not None and _shape(own) == _shape(source):
                 args.append(own)
-            elif isinstance(arg, GenericConst) and not arg.ty.ndim:
+            elif (values := _constant(arg)) is not None and not values.ndim:
                 args.append(arg)
             elif _shape(arg) == _shape(call):
                 args.append(builder.emit(relax.op.reshape(arg, shape)))
             elif _is_row(arg) and _shape(arg)[-1] == _shape(source)[-1] == _shape(call)[-1]:
-                args.append(builder.emit(relax.op.reshape(arg, [_shape(arg)[-1]])))
+                row: Any = [_shape(arg)[-1]]
+                args.append(builder.emit(relax.op.reshape(arg, row)))
             else:
                 return call
         return relax.op.reshape(builder.emit(relax.Call(call.op, args, call.attrs)), call.ty.shape)
@@ -250,6 +250,14 @@ def channels_first_only() -> Any:
         return call
 
     return _call_pass("TchubChannelsFirstOnly", rewrite)
+
+
+def _constant(value: Any) -> np.ndarray | None:
+    """Return the values of a constant; None for what is computed."""
+    from tvm.ir.expr import GenericConst
+
+    data: Any = value.value if isinstance(value, GenericConst) else None  # pyright: ignore[reportAttributeAccessIssue]
+    return data.numpy() if hasattr(data, "numpy") else None
 
 
 def _dtype(value: Any) -> str:
