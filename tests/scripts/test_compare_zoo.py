@@ -48,8 +48,7 @@ def test_the_means_are_over_checkpoints_that_have_both_figures() -> None:
 def test_a_version_is_of_an_architecture_and_each_is_trained_in_a_folder_of_its_own() -> None:
     """A new recipe of one architecture leaves the others' checkpoints what they are."""
     versions = {job.arch: job.version for job in jobs(PLAN)}
-    assert versions["tilenet"] == "1.1.0"
-    assert {version for arch, version in versions.items() if arch != "tilenet"} == {"1.0.0"}
+    assert {arch for arch, version in versions.items() if version != "1.0.0"} == {"tilenet", "atformer"}
     assert {(base.settings["arch"], base.version) for base in bases(PLAN)} == {("tilenet", "1.1.0"), ("tcl", "1.0.0")}
     (job,) = jobs(PLAN, families=("k80",), archs=("tilenet",))
     assert job.folder(2).parts[-3:] == ("tilenet-k80", "1.1.0", "2")
