@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.adapt import AdaptError
 from ...zoo.adapt.adapt_model import applying
+from ...zoo.corpus import Corpus
 from ...zoo.files import locked_folder
 from ...zoo.machine import one_thread
 from ..api import choose_checkpoint
@@ -18,29 +20,31 @@ from ..networks.sources import open_network
 from ..networks.tasks import workload_names
 from ..records.scope import MeasurementScope
 from ..records.store import open_store
-from ..registry import home_root
+from ..registry import Registry, home_root
 from ..search.candidate_features import require_kind
 from ..search.errors import InterruptedRunError
 from ..search.interrupt import StopFlag
-from .config import AdaptConfig, AdaptProgress, SessionContext
+from .config import AdaptConfig, AdaptProgress, SessionContext, variant_of
 from .learner import Learner
 from .pool import PoolMeasurer, make_pool
-from .result import AdaptResult
+from .result import AdaptationRecord, AdaptResult
 from .session import AdaptSession
-from .sources import AdaptationSources, open_sources
-from .store import AdaptationRecord, variant_of
+from .sources import AdaptationSources, corpus_name, open_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
     from torch.export import ExportedProgram
     from torch.nn import Module
 
+    from ..device.detect import LocalDevice
     from ..networks.network import Network
     from ..networks.shapes import Shapes
 
 DEFAULT_WORKLOAD = "reference"
+# Settings of measuring.
+_MEASURING = ("device", "target", "linker", "threads", "budget", "worth")
 
 
 def adapt(
@@ -53,12 +57,13 @@ def adapt(
     config: AdaptConfig | None = None,
     progress: AdaptProgress | None = None,
 ) -> AdaptResult:
-    """Adapt a checkpoint to a device: this machine, or others behind TVM's RPC.
+    """Adapt a checkpoint to a device: this machine, others behind TVM's RPC, or that of a corpus (`config.corpus`).
 
     A fifth of the budget goes to programs picked at random, which are never learnt from; the rest goes to the
     sampler's picks. If the adapted model does not rank the held-out programs better than its base, the base
-    is kept and nothing is stored. Measurements are journaled: a run that was killed goes on, and one of a larger budget
-    goes on from what a smaller one measured.
+    is kept and stands for the name that the adapted one would have. Measurements are journaled: a run that was killed
+    goes on, and one of a larger budget goes on from what a smaller one measured. With a corpus nothing is measured, and
+    its test tasks are the hold-out.
 
     Args:
         checkpoint: a name, or a checkpoint's folder; None for the one that fits the device best.
@@ -70,19 +75,19 @@ def adapt(
         progress: receives every phase.
 
     Raises:
-        UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
-        LocalTargetError: this machine cannot run programs for the target.
-        NetworkLoadError: the workload is neither a name nor a file.
         AdaptError: the method lacks what it learns from, or learns nothing from the corpora; a source does not fit; no
             task has a choice of programs, or the budget is too small for them.
+        CorpusError: the corpus has no test tasks to judge by, or none to learn.
         DeviceKindError: the checkpoint is for the other kind of device.
-        MeasurementFailureRateError: nearly every program failed.
         LabelError: the measurements have no order to learn, or to judge by.
         InterruptedRunError: the user stopped it; run it again to go on.
-        LockError: another process adapts in the same folder.
-        TchubError: whatever the registry, the workload or the measurer raise.
+        TchubError: whatever the device, the registry, the workload or the measurer raise.
     """
-    config, progress = config or AdaptConfig(), progress or AdaptProgress()
+    context = SessionContext(config or AdaptConfig(), Path(), progress or AdaptProgress())
+    given = (workload, example_inputs, example_kwargs, shapes or None)
+    if context.config.corpus is not None:
+        return _adapt_from_corpus(checkpoint, context, measures=any(one is not None for one in given))
+    config = context.config
     network: str | Network
     if not shapes and (workload is None or isinstance(workload, str | Path)):
         network = name = str(workload or DEFAULT_WORKLOAD)
@@ -91,60 +96,88 @@ def adapt(
     else:
         network = open_network(workload or DEFAULT_WORKLOAD, example_inputs, example_kwargs, shapes=shapes)
         name = network.name
-    context = SessionContext(config, Path(), progress)
     with context.timed("prepare"):
         device, target = config.device, None if config.target is None else dict(config.target)
         if not isinstance(device, ChosenDevice):
             device = choose_device(device, config.threads, target=target, linker=config.linker)
-        sources = _open_sources(checkpoint, config, device)
-        require_kind(sources.bases[0].checkpoint, device.facts.device)
+        sources = _open_sources(checkpoint, config, device.facts, lambda: fitting_checkpoint(device))
     local = device.facts
-    folder = Path(config.out) if config.out else _default_folder(sources, name, device)
-    context = replace(context, folder=folder)
+    suffix = f"-rpc-{device.address.key}" if device.address else f"-{local.mcpu}" if device.asked else ""
+    context = _in_folder(context, sources, Path(name + suffix).name)
+    # The name tells a number of threads that the device does not have by itself.
+    threads = None if device.address is None and config.threads == usable_cores() else config.threads
+    variant = variant_of(device.asked, threads, device.address and device.address.key)
     scope = MeasurementScope.of_device(local)
-    with locked_folder(folder, "--out or TCHUB_HOME"), one_thread(), ExitStack() as stack:
-        journal = stack.enter_context(open_store(folder, scope))
+    with locked_folder(context.folder, "--out or TCHUB_HOME"), one_thread(), ExitStack() as stack:
+        journal = stack.enter_context(open_store(context.folder, scope))
         with StopFlag() as stop:
             pool = make_pool(network, local, scope.as_dict(), context, stop)
-            measurer = stack.enter_context(PoolMeasurer(pool, device, journal, stop, progress))
-            with context.timed("features"):
-                learner = Learner(sources, local, pool, measurer, context)
-            session = AdaptSession(learner, name, journal)
+            measurer = stack.enter_context(PoolMeasurer(pool, device, journal, stop, context.progress))
+            session = AdaptSession(Learner(sources, local, pool, measurer, context), name, journal)
             session.spend()
-        try:  # nothing is measured any more: Ctrl-C stops at once, and long training keeps the state of each epoch
-            adapted, judgement = session.finish()
-            # The name tells a number of threads that the device does not have by itself.
-            threads = None if device.address is None and config.threads == usable_cores() else config.threads
-            variant = variant_of(device.asked, threads, device.address and device.address.key)
-            return AdaptationRecord(session, adapted, judgement, variant).finish(folder / f"corpus-{scope.key}")
-        except KeyboardInterrupt as error:
-            raise InterruptedRunError(
-                f"interrupted while learning from {len(measurer.results)} measured programs",
-                remedy="run the same command again: it goes on from there",
-                measured=len(measurer.results),
-            ) from error
+        return _finish(session, variant, context.folder / f"corpus-{scope.key}")
 
 
-def _open_sources(checkpoint: str | None, config: AdaptConfig, device: ChosenDevice) -> AdaptationSources:
-    """Open what is adapted and learnt from; raise AdaptError where the method cannot."""
-    sources = open_sources(
-        checkpoint, config.source_names, lambda name: choose_checkpoint(name or fitting_checkpoint(device))
-    )
+def _adapt_from_corpus(checkpoint: str | None, context: SessionContext, *, measures: bool) -> AdaptResult:
+    """Adapt to the device of a corpus, whose latencies are read."""
+    from .corpus import RecordedLatencies, read_pool, recorded_device
+
+    config, plain = context.config, AdaptConfig()
+    given = [name for name in _MEASURING if getattr(config, name) != getattr(plain, name)]
+    if measures or given:
+        raise AdaptError(
+            f"nothing is measured with a corpus, and {', '.join(given) or 'a workload'} is given",
+            remedy="leave it out, or leave out the corpus; with a corpus, labels are the budget",
+        )
+    corpus = Corpus.open(Path(str(config.corpus)))
+    local, name = recorded_device(corpus), corpus_name(corpus)
+    with context.timed("prepare"):
+        best = lambda: Registry.default().resolve(None, local.device).entry.id  # noqa: E731
+        sources = _open_sources(checkpoint, config, local, best)
+    if corpus.path.resolve() in [one.path.resolve() for one in sources.corpora]:
+        raise AdaptError(f"{corpus.path} is learnt already", remedy="leave it out of --sources")
+    context = _in_folder(context, sources, name)
+    with locked_folder(context.folder, "--out or TCHUB_HOME"), one_thread():
+        with StopFlag() as stop:
+            pool, budget = read_pool(corpus, sources, context)
+            context = replace(context, config=replace(config, budget=budget))
+            latencies = RecordedLatencies(pool, stop, context.progress)
+            session = AdaptSession(Learner(sources, local, pool, latencies, context), name, None)
+            session.spend()
+        return _finish(session, variant_of(key=pool.device), corpus.path)
+
+
+def _in_folder(context: SessionContext, sources: AdaptationSources, name: str) -> SessionContext:
+    """Return the context with its work folder."""
+    plain = f"{sources.bases[0].entry.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
+    return replace(context, folder=Path(context.config.out) if context.config.out else adapt_root() / plain)
+
+
+def _finish(session: AdaptSession, variant: str, corpus: Path) -> AdaptResult:
+    """Learn and judge; nothing is measured any more: Ctrl-C stops at once, and long training keeps its epochs."""
+    try:
+        adapted, judgement = session.finish()
+        return AdaptationRecord(session, adapted, judgement, variant).finish(corpus)
+    except KeyboardInterrupt as error:
+        measured = len(session.measurer.results)
+        raise InterruptedRunError(
+            f"interrupted while learning from {measured} measured programs",
+            remedy="run the same command again: it goes on from there",
+            measured=measured,
+        ) from error
+
+
+def _open_sources(
+    checkpoint: str | None, config: AdaptConfig, local: LocalDevice, best: Callable[[], str | None]
+) -> AdaptationSources:
+    """Open what is adapted and learnt from; raise AdaptError where the method cannot, and DeviceKindError."""
+    sources = open_sources(checkpoint, config.source_names, lambda name: choose_checkpoint(name or best()))
     for base in sources.bases:
         applying(config.method, base.checkpoint.model, len(sources.corpora))
+    require_kind(sources.bases[0].checkpoint, local.device)
     return sources
 
 
 def adapt_root() -> Path:
-    """Return the folder of the adaptations' work folders, in the user's data: losing it costs measurements."""
+    """Return the folder of the adaptations' work folders: losing it costs measurements."""
     return home_root().parent / "adapt"
-
-
-def _default_folder(sources: AdaptationSources, workload: str, device: ChosenDevice) -> Path:
-    suffix = f"-{device.facts.mcpu}" if device.asked else ""
-    suffix = f"-rpc-{device.address.key}" if device.address else suffix
-    name = Path(workload + suffix).name
-    return adapt_root() / f"{sources.bases[0].entry.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
-
-
-__all__ = ["AdaptConfig", "AdaptProgress", "AdaptResult", "adapt", "adapt_root"]

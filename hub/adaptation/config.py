@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.adapt import AdaptError, Budget, Sampler, create_sampler, parse_budget
 from ...zoo.adapt.budget import WORTH
+from ..registry import CheckpointName
 
 if TYPE_CHECKING:
     from ...zoo.adapt.fine_tune import FineTuneConfig
@@ -26,10 +30,7 @@ class AdaptConfig:
     """How an adaptation measures and learns.
 
     Attributes:
-        device: `local`, `rpc://host:port/key` for the servers of TVM's RPC tracker, or a device that is open already.
-        target: TVM target as a dictionary; None for this machine's, or for what the RPC servers report.
-        linker: links programs for RPC servers of another architecture, see `tune`.
-        threads: threads of a program; None for one a physical core that may be used.
+        device, target, linker, threads: where and for what programs are measured, see `tune`; or an open device.
         budget: `10%` of the candidates, `200` programs (of fewer candidates all), `15m` of building and running, or
             `auto`, which measures in rounds until the next one is not worth its time.
         method: `few-shot`, `ensemble`, `continual`, `multi-task`, or `auto` for the one that ranks best by
@@ -43,6 +44,8 @@ class AdaptConfig:
         worth: with the budget `auto`, seconds of measuring that 1% of the network's latency is worth.
         seed: seed of every random choice.
         per_task: candidates of each task in the pool.
+        corpus: folder of a corpus, whose programs are the candidates, and whose latencies are read instead of measured.
+        labels: with a corpus, how many latencies are learnt: `16` of each task, or `10%` of the candidates.
         out: folder of the pool, the measurements and the corpus; None for one in the user's data.
         fine_tune: how the model learns; None for what suits a few hundred programs.
 
@@ -62,22 +65,33 @@ class AdaptConfig:
     worth: float = WORTH
     seed: int = 0
     per_task: int = 128
+    corpus: Path | str | None = None
+    labels: str = "10%"
     out: Path | str | None = None
     fine_tune: FineTuneConfig | None = None
 
     def __post_init__(self) -> None:
         from ...zoo.adapt.adapt_model import check_method
 
-        budget = parse_budget(self.budget)
+        budget, labels = parse_budget(self.budget), self.label_budget
         if budget.kind == "programs":
             check_count(budget, math.floor(budget.value))
         check_method(self.method)
         create_sampler(self.sampler)
         if not 0 < self.worth < math.inf:
             raise AdaptError(f"worth is {self.worth} seconds", remedy="give a positive number of seconds")
+        if labels.kind not in ("programs", "share") or (labels.kind == "programs" and labels.value < 2):
+            raise AdaptError(
+                f"labels are {labels.text}", remedy="give a number of each task, 2 or more, or a share such as 10%"
+            )
         for name, least in (("rounds", 1), ("per_task", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise AdaptError(f"{name} is {getattr(self, name)}", remedy=f"give a number of at least {least}")
+
+    @property
+    def label_budget(self) -> Budget:
+        """The labels of a corpus: `programs` of each task, or a share of the candidates."""
+        return parse_budget(self.labels)
 
     @property
     def source_names(self) -> tuple[str, ...]:
@@ -87,20 +101,14 @@ class AdaptConfig:
 
     @property
     def learning(self) -> FineTuneConfig:
-        """How the model learns."""
+        """The settings of fine-tuning."""
         from ...zoo.adapt.fine_tune import FineTuneConfig
 
         return self.fine_tune or FineTuneConfig()
 
 
 def check_count(budget: Budget, count: int, candidates: str = "") -> None:
-    """Raise AdaptError where the programs that a budget comes to are too few.
-
-    Args:
-        budget: the budget.
-        count: programs that it comes to, or the most that it can come to.
-        candidates: number of candidates, for the message; empty while it is unknown.
-    """
+    """Raise AdaptError where the programs that a budget comes to, of so many candidates, are too few."""
     if count >= MIN_PROGRAMS:
         return
     comes_to = f"{budget.text} is {count} of {candidates}" if candidates else f"{count} programs is too small"
@@ -108,8 +116,6 @@ def check_count(budget: Budget, count: int, candidates: str = "") -> None:
         f"a budget of {comes_to}; adapting needs {MIN_PROGRAMS}: some to learn from, some to judge by",
         remedy=f"give --budget {MIN_PROGRAMS} or more"
         + (", or enlarge the pool with --per-task" if candidates else ""),
-        programs=count,
-        least=MIN_PROGRAMS,
     )
 
 
@@ -128,14 +134,7 @@ class AdaptProgress:
 
 @dataclass(frozen=True)
 class SessionContext:
-    """What the parts of an adaptation share.
-
-    Attributes:
-        config: the settings.
-        folder: work folder.
-        progress: receives every phase.
-        seconds: wall seconds by phase.
-    """
+    """What the parts of an adaptation share: settings, work folder, progress, and wall seconds by phase."""
 
     config: AdaptConfig
     folder: Path
@@ -150,3 +149,38 @@ class SessionContext:
             yield
         finally:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
+
+
+# Names of what is stored --------------------------------------------------------------------------------------
+
+LOCAL = "local"
+# A variant's name has a target's kind and CPU in words; its cores are the programs' threads, and a machine has one
+# triple.
+_NAMED = ("kind", "mcpu", "mtriple", "num-cores")
+_MAX_NAME = 32
+
+
+def variant_of(target: Mapping[str, Any] | None = None, threads: int | None = None, key: str | None = None) -> str:
+    """Return `local`, and target, threads and RPC key or device that were asked for, if any: `local-x86-64-v2-2t`."""
+    parts = [LOCAL, *([_plain(key)] if key else [])]
+    if target is not None:
+        rest = {key: value for key, value in target.items() if key not in _NAMED}
+        parts += [_plain(str(target.get("mcpu", target.get("kind", ""))))]
+        parts += [_digits(json.dumps(rest, sort_keys=True))] if rest else []
+    return "-".join([*parts, *([f"{threads}t"] if threads is not None else [])])
+
+
+def _plain(text: str) -> str:
+    """Return text in the alphabet of names; what is left out of a long or foreign one stands as digits."""
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return plain if plain and len(plain) <= _MAX_NAME else f"{plain[:_MAX_NAME]}-{_digits(text)}".strip("-")
+
+
+def _digits(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+def adapted_name(base: str, variant: str) -> str:
+    """Return the name of a variant of a checkpoint, e.g. `tcl-epyc+local`, also of a variant of it."""
+    parsed = CheckpointName.parse(base)
+    return CheckpointName(parsed.arch, parsed.family, variant).name

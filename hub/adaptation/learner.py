@@ -12,12 +12,12 @@ import numpy as np
 from ...zoo.adapt.adapt_model import AdaptedModel, adapt_model
 from ...zoo.adapt.budget import LearningPoint, slowdown
 from ...zoo.adapt.fine_tune import fine_tune
+from ...zoo.adapt.guard import Judgement, ModelFeatures, judge
 from ...zoo.adapt.method import TrainingSet, model_digest
 from ...zoo.adapt.sampling import MeasuringCost, PoolPredictions
 from ...zoo.models.config import ClassTrust
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from ...zoo.training.metrics import task_scores
-from .result import Judgement, ModelFeatures, judge
 from .sources import AdaptationSources, choose_start, corpus_name, first_start, learnt_by, read_sources, withheld
 
 if TYPE_CHECKING:
@@ -26,27 +26,23 @@ if TYPE_CHECKING:
     from ..api import CheckpointChoice
     from ..device.detect import LocalDevice
     from .config import SessionContext
-    from .pool import CandidatePool, PoolMeasurer
+    from .pool import CandidatePool, PoolLatencies
 
 
 class Learner:
-    """Makes models of the measured candidates of one pool, which see the hardware row of the local device.
-
-    Attributes:
-        start: what learning begins with; the first base until `choose` is called.
-        model: the model as it is now.
-    """
+    """Makes models of the measured candidates of one pool; `start` is the first base until `choose` is called."""
 
     def __init__(
         self,
         sources: AdaptationSources,
         local: LocalDevice,
         pool: CandidatePool,
-        measurer: PoolMeasurer,
+        measurer: PoolLatencies,
         context: SessionContext,
     ) -> None:
         self.sources, self.local, self.pool, self.measurer, self.context = sources, local, pool, measurer, context
-        self._features = pool.features(replace(sources.bases[0].checkpoint, device=local.device), local.target)
+        with context.timed("features"):
+            self._features = pool.features(replace(sources.bases[0].checkpoint, device=local.device), local.target)
         self.start = first_start(sources)
         self.model: CostModel = self.start.model
 
@@ -71,11 +67,7 @@ class Learner:
             self.context.progress.note(f"start: {self.start.name}")  # the result says why
 
     def update(self, indices: Sequence[int]) -> None:
-        """Learn from everything measured so far, from the start's weights: f.update() of algorithm 1 (TCL).
-
-        Raises:
-            LabelError: the labels have no order to learn.
-        """
+        """Learn from everything measured so far: f.update() of algorithm 1 (TCL). LabelError: there is no order."""
         config = replace(self.context.config.learning, seed=self.context.config.seed)
         self.model = fine_tune(self.start.model, self.dataset(indices), config).model
 
@@ -85,11 +77,7 @@ class Learner:
         return (*digests, repr(self.context.config.learning))
 
     def finish(self, indices: Sequence[int], held: Sequence[int]) -> AdaptedModel:
-        """Make the last model by the method that was asked for; those `held` are learnt from no corpus either.
-
-        Raises:
-            AdaptError, LabelError: see `adapt_model`.
-        """
+        """Make the last model by the method that was asked for; those `held` are learnt from no corpus either."""
         config, start = self.context.config, self.start
         training_set = TrainingSet(
             base=start.model,
@@ -143,11 +131,7 @@ class Learner:
         return show
 
     def view(self, open_: np.ndarray, labeled: np.ndarray) -> PoolPredictions:
-        """Return the model's predictions for candidates, for a sampler.
-
-        Args:
-            open_: (n,) candidates; labeled: (m,) which of them are measured, as indices of `open_`.
-        """
+        """Return predictions for candidates `open_` (n,), of which those at `labeled` (m,) are measured."""
         latency = self.measurer.latency(open_[labeled])
         return PoolPredictions.of(
             self.model, self._features[open_], labeled, latency, task=self.pool.group[open_], cost=self._cost()
@@ -182,8 +166,8 @@ class Learner:
         accuracies: dict[str, list[float]] = defaultdict(list)
         for task, row in task_scores(scores, data.latency, data.group).items():
             if "pairwise" in row:
-                accuracies[f"metaschedule/{self.pool.tasks[task].op}"].append(row["pairwise"])
-        learnt = Counter(f"metaschedule/{self.pool.tasks[task].op}" for task in known.group)
+                accuracies[f"{self.pool.framework}/{self.pool.tasks[task].op}"].append(row["pairwise"])
+        learnt = Counter(f"{self.pool.framework}/{self.pool.tasks[task].op}" for task in known.group)
         rows = {key: ClassTrust.of(values) for key, values in accuracies.items()}
         counts = {key: {"tasks": len(values), "programs": learnt[key]} for key, values in accuracies.items()}
         return base | {key: replace(row, **counts[key]) for key, row in rows.items() if row.trusted}
@@ -209,7 +193,7 @@ class Learner:
     def _cost(self) -> MeasuringCost:
         """Return the cost of building, and how many times its latency a program runs, as measured so far."""
         done = [result for result in self.measurer.results.values() if result.error is None and result.latency > 0]
-        if not done:
+        if not self.measurer.seconds or not done:
             return MeasuringCost()
         runs = np.median([result.run_seconds / result.latency for result in done])
         return MeasuringCost(float(np.median([result.build_seconds for result in done])), float(runs))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import zlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ import numpy as np
 
 from ...zoo.adapt import AdaptError, parse_budget
 from ...zoo.corpus.tir import computation_of_module
+from ...zoo.corpus.workloads import SUITES
 from ...zoo.features import get_schema
 from ...zoo.files import storing, write_atomically
 from ...zoo.tvm_import import import_tensor_intrinsics
@@ -47,7 +49,7 @@ FAILURE_RATE, FAILURE_MINIMUM = 0.9, 16
 
 @dataclass(frozen=True)
 class PoolEntry:
-    """One candidate, without the module that is made again from its trace when it is measured."""
+    """One candidate; its module is made again from its trace when it is measured."""
 
     task: int
     key: str
@@ -78,19 +80,24 @@ class CandidatePool:
         entries: the N candidates, task by task.
         device: name of the device that measures them.
         skipped: (task name, reason) of the other tasks.
+        to_rank: whether these are the tasks to be tuned; a suite's and a corpus's stand for those of other networks.
+        judging: candidates that judge and are not learnt; without any a hold-out is drawn.
     """
 
     tasks: tuple[TuningTask, ...]
     entries: tuple[PoolEntry, ...]
     device: str = ""
     skipped: tuple[tuple[str, str], ...] = ()
+    to_rank: bool = True
+    judging: tuple[int, ...] = ()
+    framework: str = "metaschedule"
 
     def __len__(self) -> int:
         return len(self.entries)
 
     @cached_property
     def group(self) -> np.ndarray:
-        """(N,) int64, the task of each candidate."""
+        """The task of each candidate, (N,) int64."""
         return np.array([entry.task for entry in self.entries], dtype=np.int64)
 
     @cached_property
@@ -115,10 +122,7 @@ class CandidatePool:
         return [from_trace_json(json.loads(self.entries[int(index)].trace)) for index in indices]
 
     def features(self, checkpoint: Checkpoint, target: dict[str, Any] | str) -> np.ndarray:
-        """Return the matrices of all candidates as a checkpoint reads them, float32 (N, rows, width).
-
-        That of a program which is to be lowered and cannot be is zero, as of a program that does nothing.
-        """
+        """Return float32 (N, rows, width) as a checkpoint reads them; zero for a program that cannot be lowered."""
         from ..search.candidate_features import replayed_features
 
         schema = get_schema(checkpoint.config.feature_schema)
@@ -147,12 +151,7 @@ def extract_tasks(workload: str | Network, target: Any) -> list[TuningTask]:
 def make_pool(
     workload: str | Network, local: LocalDevice, scope: dict[str, Any], context: SessionContext, stop: StopFlag
 ) -> CandidatePool:
-    """Extract the tasks and make their candidates, or read those that an earlier run of the same scope and seed made.
-
-    Raises:
-        AdaptError: no task has two candidates, or however many there are, the budget is too small.
-        InterruptedRunError: the user stopped it.
-    """
+    """Extract the tasks and make their candidates, or read those of an earlier run of the same scope and seed."""
     import tvm
 
     config, progress, budget = context.config, context.progress, parse_budget(context.config.budget)
@@ -196,7 +195,7 @@ def make_pool(
         )
     if (text := budget.text_for(len(entries))) != budget.text:
         progress.note(f"there are fewer candidates than the budget: {text}")
-    return CandidatePool(tuple(kept), tuple(entries), local.device.name, tuple(skipped))
+    return CandidatePool(tuple(kept), tuple(entries), local.device.name, tuple(skipped), workload not in SUITES)
 
 
 def _read(file: Path, recipe: dict[str, Any]) -> list[list[str]] | None:
@@ -216,57 +215,38 @@ def _write(file: Path, recipe: dict[str, Any], candidates: list[Candidate]) -> l
     return rows
 
 
-class PoolMeasurer:
-    """Measures candidates of a pool: paid measurements are reused, time is counted, hopeless runs are stopped.
-
-    The device's workers start at the first program that the journal lacks.
+class PoolLatencies(ABC):
+    """Latencies of a pool's candidates, as an adaptation asks for them; hopeless runs are stopped.
 
     Attributes:
-        results: the measurement of each measured candidate, by index.
-        reused: how many of them came from the journal.
-        seconds: seconds of building and running that these programs cost, whenever they were paid.
+        results: by index; reused: how many of them were measured before.
+        seconds: of building and running these programs, whenever they were paid.
     """
 
-    def __init__(
-        self, pool: CandidatePool, device: ChosenDevice, journal: RunStore, stop: StopFlag, progress: AdaptProgress
-    ) -> None:
-        self._pool, self._device, self._journal, self._stop, self._progress = pool, device, journal, stop, progress
-        self._stack = ExitStack()
-        self._measurer: Any = None
+    def __init__(self, pool: CandidatePool, stop: StopFlag, progress: AdaptProgress) -> None:
+        self._pool, self._stop, self._progress = pool, stop, progress
         self.results: dict[int, Measurement] = {}
         self.reused = 0
         # Sums over `results`, read after every program.
         self.seconds, self._failed = 0.0, 0
 
-    def __enter__(self) -> PoolMeasurer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def paid_seconds(self, indices: Sequence[int]) -> float:
-        """Return what candidates cost when they were measured; infinite where one was not."""
-        paid = [self._journal.get(*self._pool.name(index)) for index in indices]
-        return sum(math.inf if one is None else one.cost_seconds for one in paid)
+    @abstractmethod
+    def answer(self, indices: list[int], limit: float) -> Iterator[tuple[int, Measurement]]:
+        """Yield the measurements of candidates, until `seconds` reaches the limit."""
 
     def latency(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return (k,) float64 seconds of measured candidates; NaN where the program failed."""
         return np.array([self.results[int(i)].latency for i in indices], dtype=np.float64)
 
     def measure(self, indices: Sequence[int] | np.ndarray, seconds: float = math.inf) -> list[int]:
-        """Measure candidates in this order, until they or the seconds of building and running run out.
-
-        A program that was started is finished, and one that was paid for before costs none.
-
-        Returns:
-            The indices that were measured, sorted.
+        """Measure candidates in this order until they or the seconds run out; return those measured, sorted.
 
         Raises:
             MeasurementFailureRateError: nearly every program failed.
             InterruptedRunError: the user stopped it; what was measured is in the journal.
         """
         done: list[int] = []
-        for index, measurement in self._measure([int(i) for i in indices], self.seconds + seconds):
+        for index, measurement in self.answer([int(i) for i in indices], self.seconds + seconds):
             self._count(index, measurement)
             done.append(index)
             self._progress.advance(failed=measurement.error is not None)
@@ -294,7 +274,43 @@ class PoolMeasurer:
         self.seconds += measurement.cost_seconds - (before.cost_seconds if before else 0.0)
         self._failed += (measurement.error is not None) - (before is not None and before.error is not None)
 
-    def _measure(self, indices: list[int], limit: float) -> Iterator[tuple[int, Measurement]]:
+    def _hopeless(self) -> bool:
+        return self._failed > FAILURE_RATE * len(self.results)
+
+    def _forget_failures(self) -> None:  # noqa: B027
+        """Where nearly everything fails, the machine does, not the programs: they are tried again."""
+
+    def _too_many_failures(self) -> MeasurementFailureRateError:
+        self._forget_failures()
+        failed = [result for result in self.results.values() if result.error is not None]
+        commonest, count = Counter(f"{result.error}: {result.message}" for result in failed).most_common(1)[0]
+        return MeasurementFailureRateError(
+            f"{len(failed)} of {len(self.results)} programs failed, {count} of them with: {commonest}",
+            remedy="run `tchub doctor`; once the machine is mended, the same command tries these programs again",
+            failed=len(failed),
+            total=len(self.results),
+            commonest=commonest,
+        )
+
+
+class PoolMeasurer(PoolLatencies):
+    """Measures candidates of a pool; the device's workers start at the first program that the journal lacks."""
+
+    def __init__(
+        self, pool: CandidatePool, device: ChosenDevice, journal: RunStore, stop: StopFlag, progress: AdaptProgress
+    ) -> None:
+        super().__init__(pool, stop, progress)
+        self._device, self._journal = device, journal
+        self._stack = ExitStack()
+        self._measurer: Any = None
+
+    def __enter__(self) -> PoolMeasurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def answer(self, indices: list[int], limit: float) -> Iterator[tuple[int, Measurement]]:
         index_of: dict[tuple[str, str], int] = {}
 
         def missing() -> Iterator[Candidate]:
@@ -334,26 +350,10 @@ class PoolMeasurer:
                     self._measurer.know(self._pool.name(index)[0], result.latency)
         return self._measurer
 
-    def _hopeless(self) -> bool:
-        return self._failed > FAILURE_RATE * len(self.results)
-
     def _forget_failures(self) -> None:
-        """Where nearly everything fails, the machine does, not the programs: once it is mended they are tried again."""
         for index, result in self.results.items():
             if result.error is not None:
                 self._journal.forget_failure(*self._pool.name(index))
-
-    def _too_many_failures(self) -> MeasurementFailureRateError:
-        self._forget_failures()
-        failed = [result for result in self.results.values() if result.error is not None]
-        commonest, count = Counter(f"{result.error}: {result.message}" for result in failed).most_common(1)[0]
-        return MeasurementFailureRateError(
-            f"{len(failed)} of {len(self.results)} programs failed, {count} of them with: {commonest}",
-            remedy="run `tchub doctor`; once the machine is mended, the same command tries these programs again",
-            failed=len(failed),
-            total=len(self.results),
-            commonest=commonest,
-        )
 
 
 def _timed(measurement: Measurement) -> Measurement:

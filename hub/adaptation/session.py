@@ -16,15 +16,14 @@ from ...zoo.adapt.budget import AUTO_LABELS, LearningPoint, StopDecision, decide
 from ...zoo.adapt.method import model_digest
 from ...zoo.adapt.sampling import RandomSampler, RDUPlusSampler, Reason, StrataSampler, StratifiedSampler
 from ...zoo.adapt.sampling.pool import PROGRAMS_PER_TASK
-from ...zoo.corpus.workloads import SUITES
 from .config import check_count
 from .learner import Learner
 from .sources import learnt_by
 
 if TYPE_CHECKING:
     from ...zoo.adapt.adapt_model import AdaptedModel
+    from ...zoo.adapt.guard import Judgement
     from ..records.store import RunStore
-    from .result import Judgement
 
 HOLD_OUT_SHARE = 0.2
 # Programs that tell what one costs, before a budget of time can be divided.
@@ -39,11 +38,7 @@ def _indices(session: dict[str, Any]) -> list[int]:
 
 
 def first_sampler(sampler: Sampler) -> Sampler:
-    """Return what picks round 0 for a sampler, when no label is known yet.
-
-    Rand_Select of algorithm 1 (TCL), level over the tasks, since a task without a label teaches nothing. tchub's own
-    samplers ask the pretrained base instead, so that programs that it calls slow and fast are measured alike.
-    """
+    """Return what picks round 0: Rand_Select of algorithm 1 (TCL), level over tasks; tchub's own ask the base."""
     if isinstance(sampler, RandomSampler):
         return sampler
     return StrataSampler() if isinstance(sampler, StrataSampler | RDUPlusSampler) else StratifiedSampler()
@@ -53,23 +48,17 @@ def first_sampler(sampler: Sampler) -> Sampler:
 class AdaptSession:
     """One start, one pool, one budget.
 
-    The journal keeps what a clock decided and what was measured: the same command, run again, ends where it would have
-    ended, and a larger budget goes on from a smaller one.
-
-    Args:
-        learner: makes the models of the pool's measured candidates.
-        workload: whose tasks the candidates are of.
-        journal: keeps the session's state beside the measurements.
-
     Attributes:
+        workload: whose tasks the candidates are of.
+        journal: keeps what a clock decided and what was measured, for the same command or a larger budget to go on
+            from; None where nothing is measured.
         reasons: of each measured program to learn from; learn: these programs in the order of picking.
-        hold_out: the held-out programs.
         curve: of a budget that stops itself, a point a round; stop: its last decision.
     """
 
     learner: Learner
     workload: str
-    journal: RunStore
+    journal: RunStore | None
     reasons: dict[int, Reason] = field(default_factory=dict)
     learn: list[int] = field(default_factory=list)
     hold_out: list[int] = field(default_factory=list)
@@ -81,9 +70,7 @@ class AdaptSession:
         self._config = config = self.context.config
         self._budget, self._sampler = parse_budget(config.budget), create_sampler(config.sampler)
         self._progress, self._timed = self.context.progress, self.context.timed
-        # A suite's tasks stand for those of other networks; all others are the ones that will be tuned.
-        ops = tuple(task.op for task in self.pool.tasks)
-        self._sampling_pool = Pool(self.pool.group, ops, to_rank=self.workload not in SUITES)
+        self._sampling_pool = Pool(self.pool.group, tuple(task.op for task in self.pool.tasks), self.pool.to_rank)
         self._within = np.ones(len(self.pool), dtype=bool)
         self._update_seconds = 0.0
         # Sessions of one key differ by budget alone.
@@ -139,21 +126,17 @@ class AdaptSession:
             return adapted, self.learner.judge(adapted, self.learn, self.hold_out)
 
     def _recall(self, *key: object) -> Any:
-        """Return what an earlier session kept under a key, None where there is nothing."""
-        return self.journal.noted(self._note(key))
+        return None if self.journal is None else self.journal.noted(self._note(key))
 
     def _keep(self, value: Any, *key: object) -> None:
-        """Keep a JSON-serialisable value; it is on disk when this returns."""
-        self.journal.note(self._note(key), value)
+        if self.journal is not None:
+            self.journal.note(self._note(key), value)
 
     def _note(self, key: Sequence[object]) -> str:
         return "adapt " + hashlib.sha256("\n".join((*self._key, *map(repr, key))).encode()).hexdigest()
 
     def _go_on(self) -> int:
-        """Take up what an earlier session of a smaller budget measured; return the number of the next round.
-
-        That is the largest session that ended and whose picks this budget allows; the same when this is run again.
-        """
+        """Take up the largest session that ended and that this budget allows; return the number of the next round."""
         before = self._recall("start", self._budget)
         if before is None:
             fitting = [one for one in self._recall("ended") or () if self._fits(_indices(one))]
@@ -171,10 +154,11 @@ class AdaptSession:
         return 1
 
     def _fits(self, indices: Sequence[int]) -> bool:
-        """Return whether the budget would have allowed to measure these."""
         count = self._budget.programs(len(self.pool))
         if count is None:
-            return self.measurer.paid_seconds(indices) <= self._budget.seconds
+            assert self.journal is not None  # or nothing were kept
+            paid = [self.journal.get(*self.pool.name(index)) for index in indices]
+            return sum(math.inf if one is None else one.cost_seconds for one in paid) <= self._budget.seconds
         return len(indices) <= count
 
     def _affordable(self) -> int:
@@ -182,21 +166,21 @@ class AdaptSession:
         count = self._budget.programs(len(self.pool))
         if count is None:
             measured = len(self.learn) + len(self.hold_out)
-            count = min(len(self.pool), measured + int(self._seconds_left() / self._cost()))
+            count = min(
+                len(self.pool), measured + int(max(0.0, self._budget.seconds - self.measurer.seconds) / self._cost())
+            )
         if self._budget.kind == "auto":
             count = min(count, (AUTO_LABELS + PROGRAMS_PER_TASK) * len(self.pool.tasks))
         check_count(self._budget, count, f"{len(self.pool)} candidates")
         return count
 
-    def _seconds_left(self) -> float:
-        return max(0.0, self._budget.seconds - self.measurer.seconds)
-
     def _cost(self) -> float:
-        """Return the seconds that one program has cost on average; a failed one may have cost next to nothing."""
         return max(1e-3, self.measurer.seconds / max(1, len(self.measurer.results)))
 
     def _measure_hold_out(self, count: int) -> None:
-        if self.hold_out and count < PROGRAMS_PER_TASK:
+        if self.pool.judging:
+            self.hold_out = self._measure(self.pool.judging, math.inf, "test tasks")
+        if self.hold_out and (count < PROGRAMS_PER_TASK or self.pool.judging):
             return
         # What a checkpoint to start from, or the one to beat, has learnt is no judge of it.
         learnt = learnt_by(self.learner.sources.bases, self.pool)
@@ -211,31 +195,29 @@ class AdaptSession:
         self.hold_out += self._measure(picks, HOLD_OUT_SHARE * self._budget.seconds, "hold-out")
 
     def _tasks_within(self, count: int) -> np.ndarray:
-        """Return (N,) bool: programs of tasks that so many labels can teach, two each; those that are judged first.
-
-        One program of each task is all that a small budget would buy of many tasks, and it has no order to learn.
-        """
-        tasks, group = len(self.pool.tasks), self.pool.group
-        if count >= 2 * tasks:
+        """Return (N,) bool: programs of tasks that so many labels can teach, two each; those that are judged first."""
+        group = self.pool.group
+        tasks = np.unique(np.delete(group, list(self.pool.judging)))
+        if count >= 2 * len(tasks):
             return np.ones(len(self.pool), dtype=bool)
         rng = np.random.default_rng([self._config.seed, 3])
-        judged = np.unique(group[self.hold_out])
-        order = [*rng.permutation(judged), *rng.permutation(np.setdiff1d(np.arange(tasks), judged))]
+        judged = np.intersect1d(tasks, group[self.hold_out])
+        order = [*rng.permutation(judged), *rng.permutation(np.setdiff1d(tasks, judged))]
         return np.isin(group, order[: max(1, count // 2)])
 
     def _round(self, number: int) -> bool:
         """Pick and measure one batch; return False when the budget or the pool is used up."""
         rounds, title = self._config.rounds, f"round {number}" if number else "first batch"
-        within, seconds = self._within, math.inf
-        if self._budget.kind == "auto":
+        within, seconds, budget = self._within, math.inf, self._budget
+        if budget.kind == "auto":
             count = min(self._batch(), self._affordable() - len(self.hold_out) - len(self.learn))
-        elif self._budget.kind == "seconds":
-            seconds = self._seconds_left() / (rounds + 1 - number)
+        elif budget.kind == "seconds":
+            seconds = max(0.0, budget.seconds - self.measurer.seconds) / (rounds + 1 - number)
             count = max(1, int(seconds / self._cost())) if seconds else 0  # time for less than one measures one
         else:
             left = self._affordable() - len(self.hold_out) - len(self.learn)
             count = -(-left // (rounds + 1 - number))
-        if number and self._budget.kind != "auto":
+        if number and budget.kind != "auto":
             title += f" of {rounds}"
         if not number:
             within = within & self._tasks_within(count)  # or the first model would have no order to learn
@@ -243,7 +225,6 @@ class AdaptSession:
         return count > 0 and self._pick_and_measure(count, number, seconds, title, within)
 
     def _batch(self) -> int:
-        """Return the programs of a round of a budget that stops itself."""
         return max(AUTO_BATCH, AUTO_PER_TASK * len(self.pool.tasks))
 
     def _enough(self) -> bool:
@@ -270,7 +251,6 @@ class AdaptSession:
         return self.stop.stop
 
     def _pick_and_measure(self, count: int, number: int, seconds: float, title: str, within: np.ndarray) -> bool:
-        """Pick among what is neither learnt from nor held out, `within` (N,) bool, and measure it."""
         # What was measured before is open in any case: it is labeled.
         open_ = np.setdiff1d(np.union1d(np.flatnonzero(within), self.learn), self.hold_out).astype(np.int64)
         labeled = np.searchsorted(open_, np.array(self.learn, dtype=np.int64))
@@ -305,7 +285,6 @@ class AdaptSession:
         return done
 
     def _update(self) -> None:
-        """Make a model for the next round's picks."""
         began = time.perf_counter()
         with self._timed("fine-tune"):
             self._progress.start("fine-tuning", 1)

@@ -16,9 +16,12 @@ import numpy as np
 
 from ...zoo.adapt.continual import fisher_average, fisher_diagonal
 from ...zoo.adapt.errors import AdaptError
+from ...zoo.corpus import computations
+from ...zoo.corpus.computation import normal
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from ...zoo.training.metrics import count_pairs
 from ..registry.errors import CheckpointNameError, UnknownCheckpointError
+from ..search.candidate_features import require_kind
 
 if TYPE_CHECKING:
     from ...zoo.adapt.method import SourceData
@@ -40,13 +43,7 @@ _DIGITS = 12
 
 @dataclass(frozen=True)
 class AdaptationSources:
-    """The checkpoints and corpora of an adaptation.
-
-    Attributes:
-        bases: checkpoints, the first being the one that was named; they read the same features.
-        named: whether the user named the first one, so that it is the one to beat.
-        corpora: measured programs of other devices.
-    """
+    """Checkpoints, which read the same features, and corpora; the first one is to be beaten if the user named it."""
 
     bases: tuple[CheckpointChoice, ...]
     named: bool
@@ -54,28 +51,23 @@ class AdaptationSources:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the further checkpoints and of the corpora."""
         return (*(base.entry.id for base in self.bases[1:]), *map(corpus_name, self.corpora))
 
 
 def corpus_name(corpus: Corpus) -> str:
-    """Return the name of a corpus among the sources: its folder's."""
     return corpus.path.resolve().name
 
 
 def open_sources(
     checkpoint: str | None, sources: Sequence[str], choose: Callable[[str | None], CheckpointChoice]
 ) -> AdaptationSources:
-    """Load the checkpoints, open the corpora, and check that they fit each other.
+    """Load the checkpoints by `choose`, open the corpora, and check that they fit each other.
 
-    Args:
-        checkpoint: the one to adapt; None for the first among the sources, or what fits the device best.
-        sources: names and folders of checkpoints, and folders of corpora; choose: loads a checkpoint.
+    Without a checkpoint to adapt it is the first among the sources, or what fits the device best.
 
     Raises:
         AdaptError: a source is neither a checkpoint nor a corpus, they do not fit, or two corpora have one name.
         CorpusError: a corpus has no task with programs to compare.
-        TchubError: whatever loading raises.
     """
     from ...zoo.corpus import Corpus
     from ...zoo.corpus.schema import META_FILE
@@ -105,7 +97,6 @@ def open_sources(
 
 
 def _open_checkpoint(name: str, choose: Callable[[str | None], CheckpointChoice]) -> CheckpointChoice:
-    """Load a checkpoint among the sources; of a folder the registry tells only that it is no name."""
     try:
         return choose(name)
     except (CheckpointNameError, UnknownCheckpointError) as error:
@@ -126,14 +117,7 @@ def _check_corpus(first: CheckpointChoice, corpus: Corpus) -> None:
     from ...zoo.corpus import CorpusError, usable_programs
     from ...zoo.training.programs import corpus_device
 
-    schema, device = _schema(first), corpus_device(corpus)
-    if device.kind != schema.kind:
-        raise AdaptError(
-            f"{corpus.path} is of {device.name}, a {device.kind.upper()}; {first.entry.id} reads {schema.name}, "
-            f"features of programs for a {schema.kind.upper()}",
-            remedy=f"name corpora of a {schema.kind.upper()}",
-            source=str(corpus.path),
-        )
+    require_kind(first.checkpoint, corpus_device(corpus))
     if not any(usable_programs(corpus, [task]) for task in corpus.tasks):
         raise CorpusError(f"{corpus.path} has no task with programs to compare", remedy="leave it out of --sources")
 
@@ -151,13 +135,7 @@ def read_sources(
     seed: int,
     without: Callable[[Corpus], frozenset[tuple[str, str]]],
 ) -> tuple[SourceData, ...]:
-    """Read programs of the corpora in the base's features; a corpus without any task to compare is left out.
-
-    Args:
-        store: folder that keeps features of lowered programs.
-        seed: of the choice of programs of large tasks.
-        without: (task, key) of a corpus's programs that may not be learnt.
-    """
+    """Read programs of the corpora, but for (task, key) `without`; a corpus without any task to compare is left out."""
     from ...zoo.adapt.method import SourceData
     from ...zoo.training.programs import Share, StatementStore, corpus_device, read_programs
 
@@ -173,7 +151,7 @@ def read_sources(
 # Programs that were learnt before, and programs that may not be learnt ------------------------------------
 
 
-def _digest(device: str, computation: str, key: str) -> str:
+def program_digest(device: str, computation: str, key: str) -> str:
     """Return the digest of a program measured on a device, equal in every journal and corpus."""
     return hashlib.sha256("\n".join((device, computation, key)).encode()).hexdigest()[:_DIGITS]
 
@@ -181,21 +159,21 @@ def _digest(device: str, computation: str, key: str) -> str:
 def pool_digests(pool: CandidatePool, indices: Iterable[int]) -> list[str]:
     """Return the digests of some candidates, by which checkpoints remember what they have learnt."""
     entries = (pool.entries[int(index)] for index in indices)
-    return [_digest(pool.device, pool.computations[entry.task], entry.key) for entry in entries]
+    return [program_digest(pool.device, pool.computations[entry.task], entry.key) for entry in entries]
 
 
 def corpus_digests(corpus: Corpus) -> frozenset[str]:
     """Return the digests of every program of a corpus."""
     device = str(corpus.meta["device"])
     return frozenset(
-        _digest(device, task.computation or name, str(key))
+        program_digest(device, task.computation or name, str(key))
         for name, task in corpus.tasks.items()
         for key in corpus.table(name, ["key"])["key"].to_pylist()
     )
 
 
 def learnt_digests(config: CheckpointConfig) -> frozenset[str]:
-    """Return the programs that a checkpoint, or one that it was adapted from, has learnt while being adapted."""
+    """Return the programs that a checkpoint has learnt while it, or its base, was adapted."""
     digests = config.training.get(LEARNT)
     return frozenset(map(str, digests)) if isinstance(digests, list) else frozenset()
 
@@ -226,10 +204,14 @@ def withheld(
 ) -> frozenset[tuple[str, str]]:
     """Return (task, key) of a corpus that are not learnt from it: what judges, and labels that are learnt here anyway.
 
-    Cross-validation judges by those: a start that knew them of a corpus of this device would win by memory.
+    Of test tasks, which judge as a whole, it is every program. Cross-validation judges by the labels learnt here: a
+    start that knew them of a corpus of this device would win by memory.
     """
     here = str(corpus.meta["device"]) == pool.device
-    return keys_in(corpus, pool, [*held, *(learnt if here else ())])
+    judged = {normal(pool.computations[task]) for task in np.unique(pool.group[list(pool.judging)])}
+    whole = [task for task, computed in computations(corpus).items() if computed in judged]
+    keys = {(task, key) for task in whole for key in corpus.table(task, ["key"])["key"].to_pylist()}
+    return keys_in(corpus, pool, [*held, *(learnt if here else ())]) | keys
 
 
 # The start ------------------------------------------------------------------------------------------------
@@ -237,12 +219,10 @@ def withheld(
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The model that an adaptation starts from.
+    """The model that an adaptation starts from: of one checkpoint, or the average of `parts`.
 
     Attributes:
         base: the checkpoint to beat, whose name the result takes.
-        parts: the checkpoints that the start is, or is the average of; name: theirs.
-        reason: why, in one sentence.
         compared: names of all checkpoints that it was chosen among; empty where there was no choice.
     """
 
@@ -261,12 +241,7 @@ def first_start(sources: AdaptationSources, reason: str = WarmStart.reason) -> W
 
 
 def choose_start(sources: AdaptationSources, data: RankingDataset, seed: int) -> WarmStart:
-    """Score every checkpoint, and their average, on programs of the first batch; too few labels keep the first.
-
-    Args:
-        data: measured programs, of whose labels no checkpoint has learnt any: it would win by memory.
-        seed: of the estimate that an average needs.
-    """
+    """Score every checkpoint, and their average, on programs that none has learnt; too few labels keep the first."""
     bases, first = sources.bases, sources.bases[0]
     # Pairs of a task whose latencies are apart by more than the noise of measuring.
     pairs = sum(count_pairs(data.latency[members]) for members in data.members)
@@ -293,11 +268,7 @@ def _name(parts: Sequence[CheckpointChoice]) -> str:
 
 
 def _averaged(models: list[CostModel], data: RankingDataset, seed: int) -> tuple[float, CostModel] | None:
-    """Return the average of some models and its accuracy; None where they cannot be averaged.
-
-    Gradients on labels of the target weigh each model's weights: it is here that the average must be good. It is
-    scored on tasks whose labels had no part in it: one of either half of the tasks scores the other half.
-    """
+    """Return the Fisher-weighted average of some models and its accuracy on tasks whose labels had no part in it."""
     tasks = np.random.default_rng([seed, 5]).permutation(np.unique(data.group))
     if len(tasks) < 2:
         return None

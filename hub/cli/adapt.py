@@ -24,29 +24,32 @@ if TYPE_CHECKING:
 @click.option("--workload", metavar="NET", help="Network, operator, suite or file. [default: reference]")
 @shape_option
 @options_of(
-    AdaptConfig, "budget", "method", "sources", "sampler", "rounds", "worth", "seed", "per_task", "out",
+    AdaptConfig, "budget", "corpus", "labels", "method", "sources", "sampler", "rounds", "worth", "seed", "per_task",
+    "out",
     budget="10% of the candidates, 200 programs, 15m of measuring, or auto: until a round is not worth its time.",
+    corpus="Read this corpus's latencies instead of measuring.",
+    labels="With --corpus: 16 labels of each task, or 10%.",
     method="How the model learns: few-shot, ensemble, continual, multi-task, or auto: the one that ranks best.",
     sources="Further checkpoints, and corpora of other devices to learn from: A,B,...",
     sampler="Picks programs: random, stratified, alt, balto, fasor, rdu, rdu+ or strata.",
-    rounds="Rounds of picking, each with a model update; with --budget auto the least.",
-    worth="With --budget auto: seconds of measuring that 1% of the latency is worth.",
-    out="Folder of pool, measurements and corpus. [default: in the user's data]",
+    rounds="Rounds of picking; of --budget auto the least.",
+    worth="Of --budget auto: seconds for 1% of latency.",
+    out="Work folder. [default: in the user's data]",
 )  # fmt: skip
 @threads_option
 def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, output: Output, **options: Any) -> None:
     """Adapt a checkpoint to this machine, or to others behind TVM's RPC, from a few measured programs.
 
-    NAME is a checkpoint, e.g. tcl-epyc; without it, the one that fits this machine best is taken. A fifth of the
-    budget measures programs that are never learnt from: if the adapted model does not rank them better than its
-    base, the base is kept. The result is stored as NAME+local, with --target, --threads or RPC servers as
-    NAME+local-x86-64-v2, NAME+local-2t and the like. Ctrl-C is safe: run the same command again to go on.
+    NAME is a checkpoint; without it, the one that fits this machine best is taken. A fifth of the budget measures
+    programs that are never learnt from: if the adapted model does not rank them better, the base is kept. The result
+    is stored as NAME+local, with --target, --threads or RPC servers as NAME+local-2t and the like. With --corpus
+    nothing is measured: its training tasks teach and its test tasks judge. Ctrl-C is safe: the same command goes on.
 
     \b
     Examples:
       tchub adapt tcl-epyc --device local --budget 10% --workload bert-tiny
       tchub adapt tilenet-epyc --budget auto --worth 120 --workload resnet-50
-      tchub adapt tcl-epyc --sources tcl-xeon,corpora/epyc-turin --method auto
+      tchub adapt tilenet-t4 --corpus corpora/k80 --labels 16
       tchub adapt --device rpc://tracker.lan:9190/graviton --target graviton2
     """
     from ..adaptation.adapt import adapt, adapt_root
@@ -57,21 +60,21 @@ def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, out
     with native_output_logged(output, config.out or adapt_root()) as log, shown_progress(output, log) as progress:
         result = adapt(checkpoint, workload, shapes=shapes, config=config, progress=progress)
     output.data(result.as_dict(), _verdict(result))
-    settings, measured = result.settings, result.measurements
-    for line in settings.base_reasons:
+    measured = result.measurements
+    for line in result.settings.base_reasons:
         output.note(line)
+    if measured.journal is None:
+        output.hint(f"tchub evaluate {shlex.quote(result.name)} --corpus {shlex.quote(str(measured.corpus))}")
+        return
     output.note(f"measurements: {measured.journal}; as a corpus: {measured.corpus}")
-    kept = (
-        result.name if result.adapted else checkpoint or settings.asked or result.name
-    )  # a folder's base is in no store
-    update = "" if result.update == "auto" else f"--update {result.update}"
+    kept = result.name if result.adapted else checkpoint or result.settings.asked or result.name
     same = given_again(only=["shapes", "device", "target", "linker", "threads"])
+    update = "" if result.update == "auto" else f"--update {result.update}"
     parts = ["tchub tune", _tunable(result, workload, shapes), "--checkpoint", shlex.quote(kept), update, same]
     output.hint(" ".join(filter(None, parts)))
 
 
 def _tunable(result: AdaptResult, workload: str | None, shapes: Any) -> str:
-    """Return the workload as `tchub tune` takes it: a suite is not one network."""
     from ...zoo.corpus.workloads import SUITES
 
     name = str(workload) if shapes else result.settings.workload  # with shapes the result has a name, and no path
@@ -79,7 +82,6 @@ def _tunable(result: AdaptResult, workload: str | None, shapes: Any) -> str:
 
 
 def _verdict(result: AdaptResult) -> Iterator[Part]:
-    """Show the verdict and how it came about, the learning curve, the tasks."""
     yield dict(_facts(result))
     if curve := result.curve:
         yield [
@@ -88,8 +90,7 @@ def _verdict(result: AdaptResult) -> Iterator[Part]:
             Column("choices slower than the best", [f"{100 * point.slowdown:.1f}%" for point in curve], True, leaves=2),
             Column("pairwise", [f"{point.pairwise:.3f}" for point in curve], True),
         ]
-    if result.stop is not None:
-        yield f"stopped: {result.stop.reason}"
+        yield f"stopped: {result.stop.reason if result.stop else ''}"
     tasks = result.tasks
     yield [
         Column("task", [task.task for task in tasks], least=12),
@@ -104,33 +105,32 @@ def _verdict(result: AdaptResult) -> Iterator[Part]:
 
 
 def _facts(result: AdaptResult) -> Iterator[tuple[str, str]]:
-    from ..adaptation.result import top_text
-    from ..adaptation.store import target_text
+    from ..adaptation.result import target_text, top_text
 
     judgement, settings, measured, learning = result.judgement, result.settings, result.measurements, result.learning
     guard, (low, high) = judgement.guard, judgement.guard.interval
     yield "checkpoint", f"{result.name}@{result.version}" if result.adapted else f"{result.settings.base} kept"
     yield "device", f"{settings.device}, programs for {target_text(settings.target, settings.threads)}"
-    yield "workload", f"{settings.workload}, {len(result.tasks)} tasks, {measured.pool_size:,} candidates"
+    tasks = f"{len(result.tasks)} tasks, {measured.pool_size:,} candidates"
+    yield "workload" if measured.journal else "corpus", f"{settings.workload}, {tasks}, seed {settings.seed}"
     yield "budget", settings.budget
-    yield "measured", f"{measured.measured} programs ({measured.failed} failed, {measured.reused} reused)"
+    if measured.journal:
+        yield "measured", f"{measured.measured} programs ({measured.failed} failed, {measured.reused} reused)"
     rounds = len(result.curve) - 1 if result.curve else settings.rounds  # the first point is the first batch's
     yield "picked by", f"{settings.sampler}, {rounds} rounds after a first batch by {settings.first_sampler}"
     yield "method", f"{learning['method']} ({learning['reason']}), {learning['strength']:.0%} of the way"
     if result.settings.sources:
         yield "start", result.settings.start
-        if corpora := _corpora(learning["training"]):
-            yield "corpora", "; ".join(corpora)
+        if corpora := "; ".join(_corpora(learning["training"])):
+            yield "corpora", corpora
     gain = f"{guard.base:.3f} before, {guard.adapted:.3f} after, {guard.gain:+.3f}"
     gain += f" ({guard.level:.0%} interval {low:+.3f} to {high:+.3f})"
-    if judgement.zero_shot is None:
-        yield "pairwise", gain
-    else:
-        yield "pairwise", f"{gain}, both given the programs learnt from"
+    yield "pairwise", gain if judgement.zero_shot is None else f"{gain}, both given the programs learnt from"
+    if judgement.zero_shot is not None:
         before, after = (judgement.zero_shot[when]["pairwise"] for when in ("before", "after"))
         yield "zero-shot", f"pairwise {before:.3f} before, {after:.3f} after, given nothing"
     yield "top-1 (top-5)", f"{top_text(judgement.before)} before, {top_text(judgement.after)} after"
-    yield "judged on", f"{guard.programs} held-out programs of {guard.tasks} tasks"
+    yield "judged on", f"{settings.hold_out}: {guard.programs} programs of {guard.tasks} tasks"
     yield "because", guard.reason
     if judgement.context is not None and judgement.context.harms:
         yield "context", f"it harms: {judgement.context}; tune with --update {result.update}"
@@ -138,7 +138,6 @@ def _facts(result: AdaptResult) -> Iterator[tuple[str, str]]:
 
 
 def _corpora(training: dict[str, Any]) -> list[str]:
-    """Return which corpora the model has learnt, and after which it ranked the labels worse."""
     learnt = [f"learnt {', '.join(training['sources'])}"] if training.get("sources") else []
     return learnt + [
         f"left out {name}, after which the base ranked the labels worse ({was['before']:.3f}, then {was['after']:.3f})"

@@ -26,7 +26,7 @@ licence_option = click.option("--weights-licence", metavar="SPDX", help="Licence
 @click.argument("config")
 @opt.corpora_option("Corpus to learn from, of any framework; the first one's test tasks judge.", required=True)
 @opt.out_option("Folder to write.")
-@click.option("--checkpoint", metavar="NAME", help="Start from the weights of this checkpoint.")
+@click.option("--checkpoint", metavar="NAME", help="Fine-tune this checkpoint; no better, and it is kept.")
 @click.option("--name", help="Name of the checkpoint. [default: ARCH-FAMILY]")
 @click.option("--version", default="0.1.0", help="Version of the checkpoint.")
 @opt.seed_option("Decides weights, batches and programs kept.")
@@ -144,10 +144,11 @@ def _finish(fitted: FitResult, folder: Path, output: Output) -> None:
         "best_epoch": best,
         **fitted.metrics,
     }
+    kept = f"epoch {best + 1} of {epochs}" if best >= 0 else "the start, which no epoch outranks on validation tasks,"
     shown = ", ".join(f"{TITLES[key]} {scores[key]:.4f}" for key in ("top1", "top5", "pairwise"))
     output.data(
         result,
-        f"{config.name}@{config.version}: {parameters:,} parameters, epoch {best + 1} of {epochs} kept; "
+        f"{config.name}@{config.version}: {parameters:,} parameters, {kept} kept; "
         f"on {fitted.metrics['split']}: {shown}\nwritten to {folder}",
     )
     warn_without_licence(config.lineage, output)

@@ -12,7 +12,7 @@ from ...zoo.devices import Device
 from ...zoo.errors import TchubWarning
 from .entry import Entry, describe
 from .errors import IntegrityError, SourceError, StoreError
-from .files import CONFIG_FILE, Outcome, Verification, is_folder, read_card, verify_folder
+from .files import CONFIG_FILE, Outcome, Verification, is_folder, verify_folder
 from .index import Index
 from .lock_file import LockFile
 from .network import network_ruled_out
@@ -39,11 +39,6 @@ class PulledCheckpoint:
     def entry(self) -> Entry:
         """The index entry."""
         return self.resolution.entry
-
-    @property
-    def card(self) -> str:
-        """The model card's text; empty when the checkpoint has none (one adapted on this machine)."""
-        return read_card(self.path)
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ class Registry:
 
     def resolve(self, name: str | None = None, device: Device | None = None) -> Resolution:
         """Resolve as `registry.resolve.resolve`; also issue its warnings, as `TchubWarning`."""
-        resolution = resolve(self.entries(), name, device)
+        resolution = resolve(self.entries(), name, device, self.home.stand_ins())
         for text in resolution.warnings:
             warnings.warn(text, TchubWarning, stacklevel=3)
         return resolution
@@ -176,17 +171,12 @@ class Registry:
         return PulledCheckpoint(self.cache.path(entry), "store", resolution)
 
     def register_local(self, name: str, save: Callable[[Path, str], None], base: Entry, **facts: Any) -> Entry:
-        """Store a checkpoint that was made on this machine, as the next version of `name`.
+        """Store a checkpoint that was made on this machine, as the next version of `name`; return its entry.
 
         Args:
-            name: e.g. `tcl-epyc+local`.
-            save: writes config.json, the weights and, where there is one, metrics.json and README.md
-                into the folder it is given; its second argument is the version, for config.json.
+            save: writes the files of this version into the folder that it is given.
             base: the checkpoint it was adapted from, whose licences it inherits.
             facts: entry fields that the files do not give, e.g. `data` or another `data_licence`.
-
-        Returns:
-            The stored entry; its folder is `registry.home.path(entry)`.
 
         Raises:
             StoreError: TCHUB_HOME cannot be written; nothing is half-written.

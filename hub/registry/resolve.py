@@ -88,7 +88,12 @@ class Resolution:
     warnings: tuple[str, ...] = ()
 
 
-def resolve(entries: Iterable[Entry], name: str | None = None, device: Device | None = None) -> Resolution:
+def resolve(
+    entries: Iterable[Entry],
+    name: str | None = None,
+    device: Device | None = None,
+    stand_ins: Mapping[str, str] | None = None,
+) -> Resolution:
     """Choose a checkpoint by name, by family, or the one that fits a device best.
 
     A name without a version means the newest version that can be used here and is not deprecated.
@@ -96,6 +101,7 @@ def resolve(entries: Iterable[Entry], name: str | None = None, device: Device | 
     Args:
         name: `arch-family[+variant][@X.Y.Z]`; or a family or device, for the best checkpoint of that family; or None.
         device: needed without a name.
+        stand_ins: a name under which adapting stored nothing -> the checkpoint that stands for it.
 
     Raises:
         CheckpointNameError: neither a name nor a device, or a malformed name.
@@ -108,9 +114,15 @@ def resolve(entries: Iterable[Entry], name: str | None = None, device: Device | 
                 "neither a checkpoint nor a device was given", remedy="name one: see `tchub list`"
             )
         return _best(_newest(entries), device, f"no checkpoint fits {device.name}")
-    if all(entry.name != name.partition("@")[0] for entry in entries) and (named := _device(name)):
-        of_family = [entry for entry in _newest(entries) if entry.family == named.family]
-        return _best(of_family, named, f"no checkpoint of the family {named.family} can be used")
+    plain = name.partition("@")[0]
+    if all(entry.name != plain for entry in entries):
+        if other := (stand_ins or {}).get(name):
+            resolution = _named(entries, other)
+            why = "adapted from a corpus" if "+" in other else "adapting ranked no better and kept it"
+            return replace(resolution, warnings=(f"{name} is {other}: {why}", *resolution.warnings))
+        if named := _device(name):
+            of_family = [entry for entry in _newest(entries) if entry.family == named.family]
+            return _best(of_family, named, f"no checkpoint of the family {named.family} can be used")
     return _named(entries, name)
 
 
@@ -339,8 +351,8 @@ def _unknown(entries: list[Entry], wanted: CheckpointName) -> UnknownCheckpointE
     message, remedy = f"no checkpoint is called {wanted.name}", "`tchub list` shows all"
     unadapted = wanted.variant is not None and wanted.base in names
     if unadapted:
-        why = "nobody adapted it on this machine, or adapting did not rank programs better and kept the base"
-        message, remedy = f"there is no {wanted.name}: {why}", f"run: tchub adapt {wanted.base}; or use {wanted.base}"
+        message = f"there is no {wanted.name}: nobody adapted it on this machine"
+        remedy = f"run: tchub adapt {wanted.base}; or use {wanted.base}"
         names = [name for name in names if "+" in name]
     nearest = difflib.get_close_matches(wanted.name, names, n=3, cutoff=0.6)
     if nearest:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import platformdirs
 
-from ...zoo.files import LockError, locked
+from ...zoo.files import LockError, locked, write_atomically
+from ...zoo.plain_json import json_file
 from .entry import RECORD, CheckpointName, Entry, Version
 from .errors import CheckpointNameError, IndexFileError, StoreError
 from .files import (
@@ -26,11 +27,14 @@ from .files import (
     is_folder,
     put_folder,
     read_document,
+    read_json,
     remove_folder,
     staged_folder,
     store_error,
     verify_folder,
 )
+
+STAND_INS = "stand-ins.json"
 
 
 def cache_root() -> Path:
@@ -127,19 +131,23 @@ class Store:
         return self.path(entry)
 
     def add_new(self, name: str, fill: Callable[[Path, str], Entry]) -> Entry:
-        """Store the next version of a local checkpoint: 1.0.0, 1.0.1, ... Never overwrites.
+        """Store the next version of a local checkpoint: 1.0.0, 1.0.1, ... Never overwrites; raises StoreError.
 
-        Args:
-            name: e.g. `tcl-epyc+local`.
-            fill: writes the files for the given version into the folder, and returns the entry for them.
-
-        Raises:
-            StoreError: the store cannot be written.
+        `fill` writes the files for the given version into the folder, and returns the entry for them.
         """
         CheckpointName.parse(name)
         with self.locked(name):
             version = str(self.next_version(name))
             return self._put(name, lambda folder: fill(folder, version), "this is a fault of the writer")
+
+    def stand_ins(self) -> dict[str, str]:
+        """Return the checkpoint that stands for each name under which adapting stored nothing."""
+        return {name: str(other) for name, other in read_json(self.root / STAND_INS).items()}
+
+    def stand_in(self, name: str, other: str) -> None:
+        """Let a checkpoint stand for a name until one is stored under it; raises StoreError."""
+        with self.locked(STAND_INS), self.guarded(self.root):
+            write_atomically(self.root / STAND_INS, json_file(self.stand_ins() | {name: other}))
 
     def _put(self, name: str, fill: Callable[[Path], Entry], remedy: str) -> Entry:
         with self.guarded(self.root / name), staged_folder(self.root / name) as folder:

@@ -26,7 +26,7 @@ from tchub.zoo.models import Checkpoint, CheckpointConfig
 from tchub.zoo.models.config import CONFIG_FILE, ClassTrust
 from tchub.zoo.training import RankingDataset, predict
 from tchub.zoo.training.evaluation import RankedPrograms, task_rows
-from tchub.zoo.training.programs import Share, corpus_device, is_statements, read_programs
+from tchub.zoo.training.programs import Share, corpus_device, read_programs
 
 from scripts.benchmarks.common import kept, note
 from scripts.zoo.measure_cards import OWN, Published, corpora_of, learnt_computations, open_once
@@ -60,7 +60,7 @@ def learnt(checkpoint: Published) -> set[str]:
 def read(schema: str, name: str) -> RankingDataset | None:
     """Return some programs of every task of a corpus."""
     features = get_schema(schema)
-    share = Share(per_task=STATEMENT_PROGRAMS if is_statements(features) else PROGRAMS)
+    share = Share(per_task=STATEMENT_PROGRAMS if features.source == "statements" else PROGRAMS)
     corpus = open_once(name)
     return read_programs(corpus, sorted(corpus.tasks), features, statement_store(), share)[0]
 

@@ -32,7 +32,7 @@ from tchub.zoo.models import Checkpoint
 from tchub.zoo.plain_json import json_file
 from tchub.zoo.training import RankingDataset, evaluate_model, evaluate_random, evaluate_scores, predict
 from tchub.zoo.training.evaluation import RankedPrograms, measure_curves
-from tchub.zoo.training.programs import Share, corpus_device, is_statements, read_programs
+from tchub.zoo.training.programs import Share, corpus_device, read_programs
 
 from scripts.benchmarks.common import FOLDER, note, read_json
 from scripts.benchmarks.tuning.runs import STOCK
@@ -201,7 +201,7 @@ def corpora_of(checkpoint: Checkpoint) -> Iterator[str]:
     with_statements = {name for place in plan["families"].values() for name in place.get("statements", ())}
     schema = get_schema(checkpoint.config.feature_schema)
     for name in (*plan["corpora"], OWN):
-        if is_statements(schema) and name not in with_statements:
+        if schema.source == "statements" and name not in with_statements:
             continue
         if corpus_device(open_once(name)).kind == schema.kind:
             yield name
@@ -216,7 +216,7 @@ def _transfer_row(
     unseen = unseen_tasks(corpus, learnt)
     found = unseen_tasks(corpus, ()) if known_too else unseen
     read = reader(checkpoint.config.feature_schema)
-    cap = STATEMENT_PROGRAMS if is_statements(read.schema) else 0
+    cap = STATEMENT_PROGRAMS if read.schema.source == "statements" else 0
     data = read.read_only(name, found.tasks, cap)
     if data is None:
         return None

@@ -42,13 +42,9 @@ class MethodScore:
 
 @dataclass(frozen=True)
 class AdaptedModel:
-    """The result of adapting.
+    """The result of adapting: the model, the method that made it and why, all that were tried, facts of the training.
 
-    Attributes:
-        model: in evaluation mode; method: its name; strength: share of the way from its start that was taken.
-        learnt_gain: see `nested_gain`; None: too few labels.
-        reason: why this method, in one sentence; tried: all methods that were asked for.
-        facts: of its start and of the training.
+    `strength` is the share of the way from its start that was taken; `learnt_gain`: see `nested_gain`.
     """
 
     model: CostModel
@@ -67,11 +63,7 @@ def check_method(name: str) -> None:
 
 
 def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], list[MethodScore]]:
-    """Return the methods of a name that can be used, and why the others of `auto` cannot.
-
-    Args:
-        name: a method, or `auto`.
-        base: the model to adapt; sources: number of corpora of other devices.
+    """Return the methods of a name that can adapt `base` with so many corpora, and why the others of `auto` cannot.
 
     Raises:
         AdaptError: no such method, it lacks something, or corpora are given of which it would learn nothing.
@@ -97,10 +89,7 @@ def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], li
 def adapt_model(
     name: str, training_set: TrainingSet, on_method: Callable[[str, str], None] = lambda name, step: None
 ) -> AdaptedModel:
-    """Adapt a model by a method, or with `auto` by the best of all.
-
-    Args:
-        on_method: called with a method's name and the step that it begins.
+    """Adapt a model by a method, or with `auto` by the best of all; `on_method` gets its name and the step it begins.
 
     Raises:
         AdaptError: no such method, or it lacks something.

@@ -115,12 +115,9 @@ class LearningPoint:
 
 @dataclass(frozen=True)
 class StopDecision:
-    """The decision whether one more round is worth its time.
+    """The decision whether one more round is worth its time: its gain, share of the latency, its cost, both in seconds.
 
-    Attributes:
-        labels: learnt from when it was made.
-        gain: expected of the next round, share of the network's latency; None: too few points.
-        cost: seconds of the next round; worth: seconds that the gain is worth.
+    The gain is None with too few points.
     """
 
     stop: bool
@@ -176,11 +173,10 @@ def _fit(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
 
 
 def decide(points: Sequence[LearningPoint], count: int, cost: float, worth: float, least: int) -> StopDecision:
-    """Decide whether to measure one more round of `count` programs.
+    """Decide whether one more round of `count` programs, which takes `cost` seconds, is worth it.
 
     Args:
-        points: of the rounds so far, in their order.
-        cost: seconds of measuring and learning them; worth: seconds that 1% of the network's latency is worth.
+        worth: seconds that 1% of the network's latency is worth.
         least: points with labels before anything is decided; at least 2, and of two different numbers of labels.
     """
     labels, least = points[-1].labels if points else 0, max(2, least)

@@ -67,11 +67,7 @@ class CrossValidation:
 
 
 def nested_gain(results: Sequence[CrossValidation]) -> float:
-    """Return the gain in pairwise accuracy of choosing by cross-validation over the incumbent.
-
-    The best of several looks better than it is on the pairs that it was chosen by. So method and strength are chosen on
-    all folds but one, as `adapt_model` chooses them on all, and count on that one.
-    """
+    """Return the gain over the incumbent of choosing method and strength on all folds but one, counted on that one."""
     total = results[0].total
     right = np.empty_like(total)
     for fold in range(len(total)):

@@ -86,7 +86,6 @@ class FineTuneResult:
     """A fine-tuned copy of a model.
 
     Attributes:
-        model: the new model; the one passed in is unchanged.
         epochs: passes that the new weights had; 0 when no pass was better than the start point.
         validated: True if a validation part chose `epochs`.
         val_curve: validation pairwise accuracy before the first and after every pass; empty without one.
@@ -106,11 +105,8 @@ def fine_tune(
 ) -> FineTuneResult:
     """Fine-tune a copy of a model on measured programs. Deterministic for equal inputs on one machine.
 
-    Only parameters that require a gradient move, and only they are anchored: a frozen base stays as it is.
-
-    Args:
-        on_epoch: called after every pass with its number and the validation accuracy (NaN without one); what it
-            raises ends the training.
+    Only parameters that require a gradient move. `on_epoch` is called after every pass with its number and the
+    validation accuracy (NaN without one); what it raises ends the training.
 
     Raises:
         AdaptError: the model is frozen whole, or the programs are of other features than it reads.

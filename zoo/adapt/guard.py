@@ -26,6 +26,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from ..models import ContextModel, CostModel
+from ..training import RankingDataset, evaluate_scores
+from ..training.evaluation import informed_scores
 from ..training.metrics import PAIR_RATIO
 from .errors import LabelError
 
@@ -41,11 +44,9 @@ class GuardResult:
     """The verdict, in pairwise accuracy on programs that neither model has learnt from.
 
     Attributes:
-        decision: `adapted` or `kept` (the base model).
+        decision: `adapted` or `kept` (the base model), with its reason in one sentence.
         base, adapted: mean over tasks of the share of pairs in the right order; a tied score is half right.
         gain: adapted - base; interval: its bounds at `level`, see `_interval`.
-        tasks, programs, pairs: counts of the hold-out.
-        reason: the decision in one sentence.
         first_gain: change of the mean over tasks of best latency / latency of the program put first; first_interval:
             its bounds at `level`, computed in the same way.
         learnt_gain: gain of models learnt on parts of the labels on the other parts; None: too few labels to tell.
@@ -206,3 +207,86 @@ def _decide(result: GuardResult, finite: bool) -> tuple[str, str]:
     if result.learnt_gain <= 0:
         return "kept", f"{unsure}{seen}; the base model is kept"
     return "adapted", f"{unsure}{seen}, which confirms it"
+
+
+# The comparison of an adaptation --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelFeatures:
+    """A model, and features (N, rows, width) of the hold-out and of the programs learnt from, as it sees them."""
+
+    model: CostModel
+    held: np.ndarray
+    known: np.ndarray
+
+    def scores(self, held: RankingDataset, known: RankingDataset) -> np.ndarray:
+        """Return (H,) scores of the hold-out, in context where the model takes any."""
+        return informed_scores(self.model, self.held, held.group, known, self.known)
+
+
+@dataclass(frozen=True)
+class ContextGain:
+    """Pairwise accuracy on the hold-out without the programs learnt from and with them; bounds of the difference."""
+
+    without: float
+    given: float
+    interval: tuple[float, float]
+    level: float
+
+    @property
+    def harms(self) -> bool:
+        return self.interval[1] < 0
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"pairwise {self.without:.3f} without the programs learnt from as context, {self.given:.3f} with them "
+            f"({self.level:.0%} interval of the difference {low:+.3f} to {high:+.3f})"
+        )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The comparison of base and adapted model on the hold-out, as tuning would use either of them.
+
+    Attributes:
+        before, after: top1, top5 and pairwise of both, given the learnt programs where they take context.
+        zero_shot: the same without context; None where neither takes any.
+        context: what context is worth to the model that the guard decided on; None where that takes none.
+    """
+
+    guard: GuardResult
+    before: dict[str, float]
+    after: dict[str, float]
+    zero_shot: dict[str, dict[str, float]] | None = None
+    context: ContextGain | None = None
+
+
+def judge(
+    base: ModelFeatures,
+    adapted: ModelFeatures,
+    held: RankingDataset,
+    known: RankingDataset,
+    gain: float | None,
+    seed: int,
+) -> Judgement:
+    """Compare two models on the held-out programs, given those learnt from and the cross-validated gain."""
+    views = {"before": base, "after": adapted}
+    scores = {name: view.scores(held, known) for name, view in views.items()}
+    guard = compare(scores["before"], scores["after"], held.latency, held.group, seed=seed, learnt_gain=gain)
+    zero_shot = context = None
+    if not np.isin(held.group, known.group).any():  # other tasks judge: no program of theirs is known
+        return Judgement(guard, _metrics(scores["before"], held), _metrics(scores["after"], held))
+    if any(isinstance(view.model, ContextModel) for view in views.values()):
+        zero_shot = {name: _metrics(view.model.score(view.held), held) for name, view in views.items()}
+    name = "after" if guard.decision == "adapted" else "before"
+    if isinstance(views[name].model, ContextModel):
+        plain = views[name].model.score(views[name].held)
+        worth = compare(plain, scores[name], held.latency, held.group, seed=seed)
+        context = ContextGain(worth.base, worth.adapted, worth.interval, worth.level)
+    return Judgement(guard, _metrics(scores["before"], held), _metrics(scores["after"], held), zero_shot, context)
+
+
+def _metrics(scores: np.ndarray, held: RankingDataset) -> dict[str, float]:
+    return evaluate_scores(scores, held.latency, held.group, held.task_weights)

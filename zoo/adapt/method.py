@@ -95,7 +95,6 @@ class Method(ABC):
     """One way of adapting. Deterministic for equal inputs on one machine.
 
     Attributes:
-        name: as users write it.
         near: True if the result lies a few small steps from the start, so that weights between them make sense.
         learns_corpora: True if it learns programs of other devices too.
     """
@@ -147,12 +146,8 @@ def cached_model(
 ) -> TrainedModel:
     """Return the model of `train`, or that of an earlier run with the same key; the only way in which methods resume.
 
-    While a training runs, its epochs are kept in a folder named by the digest of its key; then the model replaces it.
-
-    Args:
-        folder: where models are kept; None keeps none. `train` is given the folder for its epochs, or None.
-        key: strings that differ for any two different trainings.
-        least_seconds: of training, below which a model is not worth the room on disk.
+    `train` is given the folder for its epochs, which the model replaces, or None. What took fewer than `least_seconds`
+    is not kept.
     """
     if folder is None:
         return train(None)

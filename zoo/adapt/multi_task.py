@@ -34,9 +34,7 @@ class MultiHeadConfig(ModelConfig):
 class MultiHead(CostModel):
     """Any network of the zoo with a head for each device; as of `tlp`, this is `mtl-tlp`.
 
-    The networks in it are one trunk, the very same modules, and copies of the submodules of `HEAD_NAMES`. Each
-    program passes the trunk once, on its way to its own head. A network that has several heads of its own keeps
-    those that do not answer in every copy, where nothing trains them.
+    The networks in it share the modules of the trunk, and have copies of the submodules of `HEAD_NAMES`.
     """
 
     def __init__(self, model: CostModel, heads: int, fresh: bool = False) -> None:

@@ -17,7 +17,6 @@ import numpy as np
 from ..models.trees import XGBoostRanker, import_library
 from .dataset import RankingDataset
 from .metrics import evaluate_scores
-from .programs import is_statements
 from .training_data import TrainingData
 
 # Numbers of trees that are tried on the validation tasks, evenly spread.
@@ -139,7 +138,7 @@ def fit_trees(ranker: XGBoostRanker, data: TrainingData, seed: int = 0) -> TreeF
     """
     started = time.perf_counter()
     # Statements are a set; primitives are a sequence, whose positions have a meaning.
-    layout = {"pool": is_statements(data.schema), "hardware": data.schema.hardware}
+    layout = {"pool": data.schema.source == "statements", "hardware": data.schema.hardware}
     ranker = replace(ranker, **layout, seed=ranker.seed + seed)
     ranker.fit(data.train.features, data.train.labels, data.train.group)
     seconds = time.perf_counter() - started

@@ -71,8 +71,9 @@ class TrainConfig:
         return replace(self, finetune={})
 
     def finetuning(self) -> TrainConfig:
-        """Return the settings of the second stage."""
-        return replace(self, **self.finetune, finetune={})
+        """Return the settings of the second stage; without any a tenth of the rate, which a good start survives."""
+        gentle = {"learning_rate": self.learning_rate / 10, "warmup_epochs": 0}
+        return replace(self, **(self.finetune or gentle), finetune={})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form, which `from_dict` reads."""

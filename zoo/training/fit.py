@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,12 @@ def fit(
     """Train a recipe on the programs of one corpus, or of several.
 
     With several, a recipe that has a `[finetune]` table trains on the others first and goes on with the target's
-    programs alone; without that table it learns from all at once.
+    programs alone; without it, and from a start, it learns all at once. A start is fine-tuned, and kept as epoch -1
+    where no epoch ranks the validation tasks better.
 
     Args:
         data: of the recipe's features, by `load_training_data`.
-        init: whose weights are the start; with one corpus the recipe's `[finetune]` settings then hold.
+        init: whose weights are the start.
         folder: where the state of the training is kept, and continued.
         on_epoch: gets each entry of the history.
         world: the processes that train together, and on which device; the checkpoint comes back on the CPU.
@@ -76,11 +78,16 @@ def fit(
     """
     model = _start(config, data, init, seed).to(world.device)
     stages = _stages(config, data, init is not None)
+    start, metric = deepcopy(model.state_dict()), stages[-1][0].select
+    before = evaluate_model(model, data.val, world) if init is not None and data.val is not None else {}
     results = []
     for number, (settings, programs) in enumerate(stages):
         own = folder if number + 1 == len(stages) else folder and folder / PRETRAIN_FOLDER
         results.append(train(model, programs, data.val, settings, seed, own, on_epoch, world))
     result = results[-1]
+    if metric in before and result.best[metric] <= before[metric]:
+        model.load_state_dict(start)
+        result = replace(result, best_epoch=-1, best=before)
     model.to("cpu")
     facts = facts or CheckpointFacts()
     training = {
@@ -146,11 +153,9 @@ def _fitting_settings(config: TrainConfig, data: TrainingData) -> dict[str, Any]
 
 
 def _stages(config: TrainConfig, data: TrainingData, started: bool) -> list[tuple[TrainConfig, RankingDataset]]:
-    if started and data.sources is None:
-        return [(config.finetuning(), data.train)]
-    if config.finetune and data.own is not None and data.sources is not None:
+    if config.finetune and not started and data.own is not None and data.sources is not None:
         return [(config.pretraining(), data.sources), (config.finetuning(), data.own)]
-    return [(config.pretraining(), data.train)]
+    return [(config.finetuning() if started else config.pretraining(), data.train)]
 
 
 def _metrics(model: CostModel, training: dict[str, Any], data: TrainingData, world: World) -> dict[str, Any]:

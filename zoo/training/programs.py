@@ -35,11 +35,6 @@ def resolve_schema(name: str, kind: str) -> FeatureSchema:
     return get_schema(full if name not in SCHEMAS and full in SCHEMAS else name)
 
 
-def is_statements(schema: FeatureSchema) -> bool:
-    """Return whether a row of the matrix is a lowered statement, not a primitive."""
-    return schema.source == "statements"
-
-
 @dataclass(frozen=True)
 class StatementStore:
     """A cache of the features of replayed programs, each of which takes 20 ms or more.
@@ -69,7 +64,7 @@ def extract(
 
     A program is left out when its schema reads statements and the program cannot be replayed.
     """
-    if is_statements(schema):
+    if schema.source == "statements":
         return _statements(corpus, programs, schema, store)
     features = schema.extract([sequence_of(p) for p in programs], device if schema.hardware else None)
     return features, np.ones(len(programs), dtype=bool)
@@ -167,7 +162,7 @@ def _chunks(corpus: Corpus, task_ids: Sequence[str], share: Share, rng: np.rando
     """Yield the programs taken of some tasks at a time: all of a corpus would fill the memory."""
     waiting: list[Program] = []
     for task_id in task_ids:
-        waiting += _pick(corpus, task_id, share, rng)
+        waiting += pick_programs(corpus, task_id, share, rng)
         if len(waiting) >= _CHUNK:
             yield waiting
             waiting = []
@@ -194,8 +189,8 @@ def _usable(table: pa.Table, task_id: str, share: Share) -> np.ndarray:
     return valid
 
 
-def _pick(corpus: Corpus, task_id: str, share: Share, rng: np.random.Generator) -> list[Program]:
-    """Valid programs of a task: the share, at least two, at most the cap; in the order of their keys."""
+def pick_programs(corpus: Corpus, task_id: str, share: Share, rng: np.random.Generator) -> list[Program]:
+    """Return valid programs of a task: the share, at least two, at most the cap; in the order of their keys."""
     table = corpus.table(task_id).sort_by("key")
     valid = np.flatnonzero(_usable(table, task_id, share))
     count = max(min(2, len(valid)), round(share.programs * len(valid)))

@@ -15,15 +15,16 @@ from adapt_kit import LITTLE, Lab, LabDevice, run, toy_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.hub.adaptation import adapt as adapt_module
+from tchub.hub.adaptation.config import adapted_name, variant_of
 from tchub.hub.adaptation.pool import ONE_PROGRAM
-from tchub.hub.adaptation.result import ContextGain, Judgement, ModelFeatures, judge
-from tchub.hub.adaptation.store import adapted_name, local_card, target_text, variant_of
+from tchub.hub.adaptation.result import local_card, target_text
 from tchub.hub.api import CheckpointChoice
 from tchub.hub.cli import main
 from tchub.hub.cli.tune import tune_command
 from tchub.hub.device.device_choice import ChosenDevice, parse_target
 from tchub.hub.device.host_facts import usable_cores
 from tchub.hub.registry import CheckpointName, Registry
+from tchub.zoo.adapt.guard import ContextGain, Judgement, ModelFeatures, judge
 from tchub.zoo.adapt.sampling import SAMPLERS
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint, create

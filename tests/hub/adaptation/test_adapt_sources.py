@@ -34,7 +34,7 @@ from tchub.zoo.adapt.continual import AccuracyChange
 from tchub.zoo.adapt.continual import device as continual_method
 from tchub.zoo.adapt.errors import AdaptError
 from tchub.zoo.corpus import Corpus, CorpusError
-from tchub.zoo.features import get_schema
+from tchub.zoo.features import DeviceKindError, get_schema
 from tchub.zoo.models import Checkpoint, ProgressiveNetwork, create
 from tchub.zoo.primitives import from_trace_json
 from tchub.zoo.training import RankingDataset
@@ -139,7 +139,7 @@ def test_a_source_that_is_neither_a_corpus_nor_a_checkpoint_is_refused(
 @pytest.mark.parametrize(
     ("corpora", "options", "error", "match"),
     [
-        ([("gpu", {"device": "v100", "family": "v100"})], {"method": "continual"}, AdaptError, "v100"),
+        ([("gpu", {"device": "v100", "family": "v100"})], {"method": "continual"}, DeviceKindError, "v100"),
         ([("few", {"each": 3})], {"method": "continual"}, CorpusError, "no task with programs to compare"),
         ([("a/mine", {}), ("b/mine", {})], {"method": "auto"}, AdaptError, "two corpora of --sources are called mine"),
         ([], {"method": "multi-task"}, AdaptError, "--sources"),

@@ -14,6 +14,7 @@ from tchub import hub
 from tchub.hub.api import locate
 from tchub.hub.registry import Registry, describe
 from tchub.hub.registry.errors import UnknownCheckpointError
+from tchub.hub.registry.files import read_card
 from tchub.zoo.devices import get_device
 from tchub.zoo.errors import TchubWarning
 from tchub.zoo.models import Checkpoint
@@ -56,6 +57,18 @@ def test_without_a_name_the_checkpoint_for_the_given_device_is_pulled(shelf):
     assert pulled.resolution.verdicts[0].accepted
     with pytest.raises(UnknownCheckpointError):
         hub.pull(device=get_device("a100"))
+
+
+def test_the_base_stands_for_an_adaptation_that_stored_nothing_until_one_does(shelf):
+    registry, name = Registry.default(), f"{NAME}+local"
+    base = registry.resolve(NAME).entry
+    registry.home.stand_in(name, NAME)
+    with pytest.warns(TchubWarning, match=f"{NAME}.local is {NAME}: adapting ranked no better and kept it"):
+        assert registry.resolve(name).entry == base
+    with pytest.raises(UnknownCheckpointError):
+        registry.resolve(f"{NAME}+local-2t")
+    registry.register_local(name, lambda f, v: make_checkpoint(name=name, version=v).save(f), base)
+    assert registry.resolve(name).entry.name == name
 
 
 def test_an_adapted_checkpoint_is_stored_listed_and_loaded(shelf):
@@ -254,6 +267,6 @@ def test_where_no_source_has_the_corrected_card_the_copy_serves(zoo, source, off
     card.write_text("as it was")
     with pytest.warns(TchubWarning, match=f"{why}.* is served as it is stored, without the card that was corrected"):
         pulled = hub.pull(NAME, offline=offline)
-    assert (pulled.path, pulled.source, pulled.card) == (folder, "store", "as it was")
+    assert (pulled.path, pulled.source, read_card(pulled.path)) == (folder, "store", "as it was")
     (folder / "model.safetensors").unlink()
     assert refusal(lambda: hub.pull(NAME, offline=offline)), "weights that are not whole are never served"

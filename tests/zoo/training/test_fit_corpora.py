@@ -11,7 +11,7 @@ from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import create
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
-from tchub.zoo.training import RankingDataset, TrainConfig, TrainingError
+from tchub.zoo.training import RankingDataset, TrainConfig, TrainingError, evaluate_model
 from tchub.zoo.training.baselines import evaluate_trees, fit_trees
 from tchub.zoo.training.fit import fit as fit_data
 from tchub.zoo.training.programs import Share, StatementStore, extract
@@ -144,6 +144,25 @@ def test_a_checkpoint_is_the_start_of_its_fine_tuning(target, source):
         assert np.allclose(value, tuned.model.state_dict()[name], atol=1e-9)
     assert tuned.config.training["init"] == "tcl-xeon@0.1.0"
     assert tuned.device.name == "epyc-turin"
+
+
+def test_a_start_is_kept_where_no_epoch_ranks_the_validation_tasks_better(target, source):
+    base = fit(target, RECIPE).checkpoint
+    before = evaluate_model(base.model, load_training_data(target, [source], "tcl").val)
+    timid = replace(RECIPE, finetune={"learning_rate": 1e-12, "epochs": 2})
+    worse = fit(target, timid, sources=[source], init=base)
+    assert worse.result.best_epoch == worse.checkpoint.config.training["best_epoch"] == -1
+    assert (worse.metrics["validation"], worse.checkpoint.config.training["stages"]) == (before, 1)
+    for name, value in base.model.state_dict().items():
+        assert torch.equal(value, worse.checkpoint.model.state_dict()[name])
+
+
+def test_a_recipe_without_finer_settings_fine_tunes_a_start_at_a_tenth_of_its_rate(target):
+    recipe, rates = replace(RECIPE, finetune={}, warmup_epochs=1, schedule="constant"), []
+    fit(
+        target, recipe, init=fit(target, RECIPE).checkpoint, on_epoch=lambda entry: rates.append(entry["learning_rate"])
+    )
+    assert rates == [recipe.learning_rate / 10] * recipe.epochs
 
 
 def test_a_start_gets_to_know_the_device_that_it_goes_on_with(target, source):

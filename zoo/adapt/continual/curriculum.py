@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DevicePrograms:
-    """The programs that a device is learnt from.
-
-    Attributes:
-        train: of the tasks that teach; val: of those that choose an epoch, None without any.
-        learnt, test: keys of the tasks of `train`, and of its test tasks.
-        without_features: programs that the schema could not describe.
-    """
+    """The programs that a device is learnt from and that choose an epoch; keys of its tasks, learnt and test."""
 
     train: RankingDataset
     val: RankingDataset | None
@@ -204,7 +198,7 @@ def learnt_devices(config: CheckpointConfig) -> tuple[DeviceRecord, ...]:
 
 
 def seen_tasks(config: CheckpointConfig | None) -> TaskKeys:
-    """Return the tasks of a knowledge base that `learnt_devices` reads; none where it does not record them."""
+    """Return the tasks of a knowledge base; none where it does not record them."""
     seen = config.training.get("seen") if config else None
     return msgspec.convert(seen, TaskKeys) if isinstance(seen, dict) else TaskKeys()
 

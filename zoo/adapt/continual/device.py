@@ -163,9 +163,8 @@ class Continual(FewShot):
     A corpus after which the base ranks the target's labels worse, beyond their uncertainty, is left out: the base of
     before goes on. These are the labels to learn from, and few labels show only much harm.
 
-    Then the column learns the target's labels by `fine_tune`, which stops by itself and leaves the base alone. A few
-    labels (`FineTuneConfig.low_rank_below`) move only matrices: those of the column, U and V. Nothing is distilled
-    after that: the target is the last device, and its column is what ranks for it (section 7.4.3).
+    Then the column learns the target's labels by `fine_tune`, which leaves the base alone; nothing is distilled after
+    that (section 7.4.3).
     """
 
     name: ClassVar[str] = "continual"
@@ -178,11 +177,7 @@ class Continual(FewShot):
         return f"no knowledge base is made of a {base.arch}"
 
     def start(self, training_set: TrainingSet) -> TrainedModel:
-        """Return a knowledge base that knows the sources, its column ready to learn the target.
-
-        Its facts: `sources`, those that it knows, in the order of learning; `left_out`, by name the `AccuracyChange` of
-        each that made the base rank the labels worse.
-        """
+        """Return a knowledge base that knows the `sources` of its facts, but those `left_out`: they made it worse."""
         base, learnt, left_out = _as_knowledge_base(training_set), [], {}
         by_name = {source.name: source for source in training_set.sources}
         for name in learning_order(training_set.device, {name: one.device for name, one in by_name.items()}):
@@ -201,9 +196,8 @@ class Continual(FewShot):
 def _as_knowledge_base(training_set: TrainingSet) -> ProgressiveNetwork:
     """The base as it is if its column knows a device already, else with a column that is its copy.
 
-    The programs that a plain network learnt from are not at hand, so its Fisher diagonal is 0, and consolidation holds
-    nothing back while the first source is distilled. Rehearsal of its own scores on the devices it learnt protects it
-    there, where it reads devices. From the second source on, consolidation holds what those before it need.
+    The programs that a plain network learnt from are not at hand, so its Fisher diagonal is 0: only rehearsal protects
+    it while the first source is distilled.
     """
     model, seed = training_set.base, training_set.seed
     if not isinstance(model, ProgressiveNetwork):
@@ -218,10 +212,7 @@ def _as_knowledge_base(training_set: TrainingSet) -> ProgressiveNetwork:
 
 
 def _with_source(base: ProgressiveNetwork, source: SourceData, training_set: TrainingSet) -> ProgressiveNetwork:
-    """A base that knows a source too, learnt by the settings of `tchub distill`.
-
-    It is kept even if the labels leave it out: more labels may decide otherwise.
-    """
+    """A base that knows a source too, learnt by the settings of `tchub distill`."""
     programs, val = _split(source.data)
     config, seed = DistillConfig().phases(base.kb.arch, programs), training_set.seed
 

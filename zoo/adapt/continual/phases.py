@@ -54,10 +54,7 @@ def learn(
 
 
 def gate(loss: Tensor, least: float, most: float) -> Tensor:
-    """Return the gate of equation 10: 1 for the batch that the teacher ranks best, 0 for the one it ranks worst.
-
-    Without a spread no batch is worse than another, and the gate is open.
-    """
+    """Return the gate of equation 10: 1 for the batch that the teacher ranks best, 0 for the worst."""
     return (1 - (loss - least) / (most - least)).clamp(0, 1) if most > least else torch.ones_like(loss)
 
 
@@ -202,10 +199,7 @@ def _rehearsal(teacher: ProgressiveNetwork, data: RankingDataset, config: Contin
 
 
 def reordered(labels: Tensor, scores: Tensor, mask: Tensor) -> Tensor:
-    """Return the labels of each group in the order of some scores: the best label for the best score.
-
-    A teacher's scores have any scale, and losses want labels in (0, 1]; only the teacher's order counts this way.
-    """
+    """Return the labels of each group in the order of some scores, which have any scale."""
     ranks = scores.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True, stable=True)
     best_first = labels.masked_fill(~mask, 0).sort(dim=1, descending=True).values
     return torch.zeros_like(labels).scatter(1, ranks, best_first).masked_fill(~mask, 0)
@@ -226,14 +220,9 @@ def _teacher_losses(teacher: CostModel, data: RankingDataset, config: ContinualC
 def fisher_diagonal(
     model: CostModel, data: RankingDataset, config: ContinualConfig | None = None, seed: int = 0
 ) -> dict[str, Tensor]:
-    """Return the mean over groups of the squared gradient of the rank loss, by the name of the weight.
+    """Return the mean squared gradient of the rank loss over groups of one task each, by the name of the weight.
 
-    Each number says how much the model depends on that weight (Kirkpatrick et al. 2017). The sample is a group of
-    programs of one task, since that is the least that a rank loss is defined on.
-
-    Args:
-        model: unchanged; data: programs of one device.
-        config: loss, size of a group, and how many groups at most; seed: which groups.
+    Each number says how much the model, which is unchanged, depends on that weight (Kirkpatrick et al. 2017).
     """
     config = config or ContinualConfig()
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -266,12 +255,8 @@ def remember(
 def fisher_average(models: Sequence[CostModel], fishers: Sequence[Mapping[str, Tensor]]) -> CostModel:
     """Average several models, each weight in proportion to how much each model depends on it (Matena and Raffel 2022).
 
-    It takes models that share a start: networks trained from different random weights have their units in another
-    order. A weight that is frozen in some model has to be the same in all.
-
-    Args:
-        models: of one architecture and one config, with the same scales of columns.
-        fishers: `fisher_diagonal` of each on its own device; only the proportions within a model count.
+    They share a start, for networks of different random weights have their units in another order; `fishers` are the
+    `fisher_diagonal` of each on its own device.
 
     Raises:
         AdaptError: architectures, settings, scales or frozen weights differ.

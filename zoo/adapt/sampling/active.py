@@ -14,11 +14,10 @@ _ANCHORS = 2048
 
 
 class ALTSampler(Sampler):
-    """The programs of which the model is least sure, nothing else (ALT, as section 7.3.2 of paper TCL has it).
+    """The k programs of which the model is least sure (ALT, as section 7.3.2 of paper TCL has it).
 
-    Paper TCL says that ALT brought active learning to compilers and calls its criterion uncertainty; how that
-    is measured it leaves open. Here: the posterior of the last layer, `PoolPredictions.uncertainty`. A batch is the
-    k most uncertain programs, however alike. Without a model or labels the choice is random.
+    How uncertainty is measured the paper leaves open; here by the posterior of the last layer. Without labels the
+    choice is random.
     """
 
     name: ClassVar[str] = "alt"
@@ -37,13 +36,8 @@ class ALTSampler(Sampler):
 class BALTOSampler(Sampler):
     """Uncertainty, and a diversity that favours fast programs (BALTO, as section 7.3.2 of paper TCL has it).
 
-    Paper TCL says that BALTO adds biased diversity to ALT, not how. Here: greedily the largest
-    u(x) + f(x) d(x), where u is `PoolPredictions.uncertainty` and d the distance of the embedding to the nearest
-    labeled or picked program (greedy k-center, core-set), both over their largest, and f the score in [0, 1]
-    over the pool: of two programs as far away, the faster one.
-
-    All pairs are looked at within `chunks`, and at most 2,048 labeled programs stand for all: O(n (c k / n + m) d) for
-    chunks of c and m labeled ones.
+    The paper leaves open how. Here: greedily the largest u(x) + f(x) d(x), where u is the uncertainty, d the distance
+    of the embedding to the nearest labeled or picked program, both over their largest, and f the score in [0, 1].
     """
 
     name: ClassVar[str] = "balto"

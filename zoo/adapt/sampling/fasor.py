@@ -19,12 +19,9 @@ _PROGRAMS = 64
 class FasorSampler(Sampler):
     """Programs of the k tasks that are least alike, drawn at random, level over those tasks.
 
-    Tasks are clustered by the Spearman similarity of their features, the mean of their programs' features, and one
-    task a cluster is taken. Paper Fasor leaves open how it clusters. Here by k-center: the first task is the one most
-    like all others, and each further one is the task least like all chosen so far.
-
-    When the chosen tasks run out of programs, the next least similar ones are added, so that a large budget
-    becomes a stratified choice. Without features of any kind the choice is stratified from the start.
+    Tasks are clustered by the Spearman similarity of the mean of their programs' features, here by k-center, and one
+    task a cluster is taken. When these run out of programs, the next least similar ones are added. Without features the
+    choice is stratified.
     """
 
     name: ClassVar[str] = "fasor"

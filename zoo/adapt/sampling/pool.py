@@ -134,11 +134,10 @@ def _count_by_op(pool: Pool, indices: Sequence[int] | np.ndarray) -> dict[str, i
 
 
 def choose_holdout(pool: Pool, count: int, rng: np.random.Generator, learnt: int = 0) -> np.ndarray:
-    """Pick at most `count` hold-out programs at random, spread over tasks: (k,) int64 of the pool, sorted by task.
+    """Pick at most `count` hold-out programs at random, level over tasks: (k,) int64 of the pool, sorted by task.
 
-    The choice is uniform within a task: an estimate on a sampler's picks, which the model chose, would be biased. Each
-    task gets the same number, at least `PROGRAMS_PER_TASK`; of too many tasks a random choice is held out. `learnt`
-    candidates that the base knows are not in the pool, for the error message.
+    A task has `PROGRAMS_PER_TASK` at least; of too many tasks a random choice is held out. `learnt` candidates, which
+    the base knows, are not in the pool.
 
     Raises:
         AdaptError: `count` does not reach for one task, or no task has programs enough.

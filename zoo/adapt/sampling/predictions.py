@@ -47,11 +47,9 @@ class MeasuringCost:
 
 @dataclass(frozen=True)
 class LastLayerPosterior:
-    """The posterior over the last layer's weights, in the coordinates of the directions kept.
+    """The posterior over the last layer's weights given the labels, in the coordinates of the directions kept.
 
-    Attributes:
-        inputs: (N, p) float32 of the pool, relative to the mean of the task's programs.
-        covariance: (p, p) of the weights given the labels; noise: variance of a label, log latency squared.
+    `inputs` (N, p) are relative to the mean of the task's programs; `noise` is the variance of a label.
     """
 
     inputs: np.ndarray
@@ -124,11 +122,7 @@ class PoolPredictions:
         return self.last_layer.deviation()
 
     def cost(self) -> np.ndarray:
-        """Return the expected seconds to measure each program, (N,) float64.
-
-        Its latency is guessed from its score: log latency falls with the score, by one slope for all and from
-        the mean of each task, or of all tasks where a task has no label.
-        """
+        """Return the expected seconds to measure each program, (N,): log latency falls with the score by one slope."""
         known, seconds = self._known
         if not len(known):
             return self._cost.seconds(np.zeros_like(self.scores))
@@ -194,11 +188,7 @@ def _directions(embeddings: np.ndarray, task: np.ndarray) -> np.ndarray:
 
 
 def _evidence(z: np.ndarray, y: np.ndarray, degrees: int) -> tuple[float, float]:
-    """Variance of the prior and of the noise by MacKay's fixed point; 1 and 1 without anything to learn.
-
-    Args:
-        z: (m, p) inputs and y: (m,) labels, each relative to its task; degrees: labels less levels.
-    """
+    """Variance of the prior and of the noise by MacKay's fixed point; 1 and 1 without anything to learn."""
     power = float(y @ y)
     if degrees < 1 or power < _TINY:
         return 1.0, 1.0
@@ -218,11 +208,7 @@ def _evidence(z: np.ndarray, y: np.ndarray, degrees: int) -> tuple[float, float]
 def last_layer_inputs(model: CostModel, features: np.ndarray, batch: int = 1024) -> np.ndarray:
     """Return the inputs of the layer that computes a program's score, in evaluation mode: (N, d) float32.
 
-    A network that scores rows and adds them up is linear in the sum of the rows' inputs, which is returned; an
-    ensemble in the inputs of all members side by side, each multiplied by the weight of the member.
-
-    Args:
-        features: (N, rows, width); rows of zeros are padding.
+    They are summed over rows that a network scores one by one, and lie side by side for the members of an ensemble.
 
     Raises:
         AdaptError: the score is not the output of a linear layer.

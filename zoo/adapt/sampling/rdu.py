@@ -104,11 +104,10 @@ class RDUPlusSampler(Sampler):
     Uncertain: not how far a score lies from the others, but the variance s^2 that the weights of the last layer,
     given all labels, leave to it (`predictions`). Under noise n a label tells log(1 + s^2 / n) / 2 nats of these
     weights; it is divided by the seconds that it costs, `PoolPredictions.cost`, and the most per second is picked in
-    each stratum. Where all programs compete, those that are unlike all others win, and the model learns from
-    oddities: on validation tasks that was worse than a level random choice as often as it was better.
+    each stratum. Where all programs compete, the model learns from oddities: that was no better than chance.
 
     Without a model the choice within a task is random. O(n log n + n p^2 + k p^2) for p directions. Block and cost
-    were chosen on validation tasks (`python -m scripts.benchmarks choices`). Which tasks come first made no difference.
+    were chosen on validation tasks (`python -m scripts.benchmarks choices`).
     """
 
     name: ClassVar[str] = "rdu+"
