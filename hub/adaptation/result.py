@@ -43,10 +43,7 @@ def top_text(metrics: dict[str, float]) -> str:
 class Pick:
     """One measured program: its task and name; `learn` or `hold-out`; why it was picked, and how it ran.
 
-    Attributes:
-        round: 0 for the first batch, then the sampler's rounds; None for the hold-out.
-        diversity, uncertainty, total: the sampler's numbers; None for a random pick.
-        latency: in seconds; None when it failed, with the kind of failure in `error`.
+    `round` is 0 for the first batch and None for the hold-out; a random pick has no numbers, a failed one no latency.
     """
 
     task_id: str

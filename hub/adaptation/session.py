@@ -165,10 +165,8 @@ class AdaptSession:
         """Return the programs that the budget allows in all; of a time, by what one has cost so far."""
         count = self._budget.programs(len(self.pool))
         if count is None:
-            measured = len(self.learn) + len(self.hold_out)
-            count = min(
-                len(self.pool), measured + int(max(0.0, self._budget.seconds - self.measurer.seconds) / self._cost())
-            )
+            left = max(0.0, self._budget.seconds - self.measurer.seconds) / self._cost()
+            count = min(len(self.pool), len(self.learn) + len(self.hold_out) + int(left))
         if self._budget.kind == "auto":
             count = min(count, (AUTO_LABELS + PROGRAMS_PER_TASK) * len(self.pool.tasks))
         check_count(self._budget, count, f"{len(self.pool)} candidates")

@@ -219,11 +219,9 @@ def withheld(
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The model that an adaptation starts from: of one checkpoint, or the average of `parts`.
+    """The model that an adaptation starts from, of one checkpoint or the average of `parts`; `base` is to be beaten.
 
-    Attributes:
-        base: the checkpoint to beat, whose name the result takes.
-        compared: names of all checkpoints that it was chosen among; empty where there was no choice.
+    `compared` names all checkpoints that it was chosen among, none where there was no choice.
     """
 
     model: CostModel
