@@ -17,16 +17,16 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (3_362, 18),
-    "hub/registry": (3_840, 17),
-    "hub/device": (3_710, 20),
-    "hub/networks": (4_930, 26),
+    "hub/cli": (3_270, 18),
+    "hub/registry": (3_750, 17),
+    "hub/device": (3_640, 20),
+    "hub/networks": (4_890, 26),
     "hub/search": (2_640, 16),
     "hub/records": (590, 4),
     "hub/tuning": (2_110, 11),
     "hub/adaptation": (2_092, 9),
-    "hub/publishing": (2_203, 9),
-    "hub/bundle": (2_200, 12),
+    "hub/publishing": (2_150, 9),
+    "hub/bundle": (2_190, 12),
     "hub/site": (360, 3),
     "zoo/primitives": (2_370, 12),
     "zoo/devices": (490, 4),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_770, 23),
     "cards": (1_400, 7),
     "scripts": (11_320, 67),
-    "tests": (31_510, 235),
+    "tests": (29_520, 222),
 }
-PRODUCT = (47_350, 270)
+PRODUCT = (46_980, 270)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
