@@ -7,9 +7,8 @@ from functools import cache
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from tvm import IRModule
 
 
@@ -187,6 +186,8 @@ def elementwise_first() -> Any:
 
     def _keeps_order(shape: tuple[int, ...], chain: Iterable[Any]) -> bool:
         """Return whether reshapes and permutations leave the elements of a tensor in their order."""
+        import numpy as np
+
         order = np.arange(prod(shape)).reshape(shape)
         for call in chain:
             if call.op == permute:

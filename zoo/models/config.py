@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from ..devices import Device, get_device
 from ..untrusted import parse_json, read_plain
@@ -53,13 +53,14 @@ class ClassTrust:
     @classmethod
     def of(cls, judged: Sequence[float], learnt: Sequence[float] = (), programs: int = 0) -> ClassTrust:
         """Return the trust that pairwise accuracies of tasks allow: those that judge, and of few those learnt too."""
-        mean = round(float(np.mean(judged)), 4) if len(judged) else None
+        mean = round(fmean(judged), 4) if judged else None
         stand_in = [accuracy - _LEARNT_WORTH for accuracy in learnt] if len(judged) < _FEW else []
-        values, least = np.array([*judged, *stand_in]), None
+        values, least = [*judged, *stand_in], None
         if count := len(values):
-            squares = float(np.square(values - values.mean()).sum()) + _SPREAD_TASKS * _SPREAD**2
+            level = fmean(values)
+            squares = sum((value - level) ** 2 for value in values) + _SPREAD_TASKS * _SPREAD**2
             error = (squares / (count - 1 + _SPREAD_TASKS) / count) ** 0.5
-            least = round(float(values.mean()) - _QUANTILE * error, 4)
+            least = round(level - _QUANTILE * error, 4)
         return cls(len(learnt), programs, len(judged), mean, least)
 
 

@@ -18,7 +18,7 @@ def test_the_wheel_is_tried_first(tmp_path):
     pulled = make_registry(tmp_path, entry, wheel=tmp_path / "wheel").pull("tcl-epyc")
     assert pulled.source == "bundled"
     assert pulled.path == tmp_path / "cache" / VERSION
-    assert pulled.card.startswith("# tcl-epyc")
+    assert (pulled.path / "README.md").read_text().startswith("# tcl-epyc")
 
 
 def test_the_mirrors_of_the_environment_come_before_those_of_the_index(tmp_path, monkeypatch):
