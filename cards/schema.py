@@ -12,6 +12,7 @@ import msgspec
 
 from ..zoo.devices import get_device
 from ..zoo.errors import TchubError
+from ..zoo.trust import ClassTrust
 from .metrics import CONFIG_FILE, CardMetrics, JsonFacts, bad_field, decode, read_metrics
 
 MEASURED, TRANSFERRED = "measured", "transferred"
@@ -19,8 +20,6 @@ MEASURED, TRANSFERRED = "measured", "transferred"
 KINDS = {"cpu": "CPUs", "gpu": "GPUs"}
 # Without these a checkpoint cannot be compared with others.
 _PUBLISHED_SCORES = ("top1", "top5", "pairwise")
-# As in `zoo.models.config`, whose import takes a second.
-LEAST_TRUSTED = 0.52
 _CORPUS_FACTS = ("name", "device", "licence", "programs", "tasks", "how")
 
 
@@ -111,21 +110,6 @@ class DeviceFacts(JsonFacts, frozen=True):
     kind: str | None = None
 
 
-class TrustFacts(JsonFacts, frozen=True):
-    """How far the scores of one operator class hold: `ClassTrust` of `zoo.models`."""
-
-    tasks: int = 0
-    programs: int = 0
-    judged: int = 0
-    pairwise: float | None = None
-    least: float | None = None
-
-    @property
-    def trusted(self) -> bool:
-        """True if the scores count."""
-        return self.least is not None and self.least > LEAST_TRUSTED
-
-
 class CardConfig(JsonFacts, frozen=True):
     """The part of config.json that a card tells."""
 
@@ -135,7 +119,7 @@ class CardConfig(JsonFacts, frozen=True):
     family: str
     feature_schema: str
     tvm: str | None = None
-    trust: dict[str, TrustFacts] = msgspec.field(default_factory=dict)
+    trust: dict[str, ClassTrust] = msgspec.field(default_factory=dict)
     model: dict[str, Any] = msgspec.field(default_factory=dict)
     device: DeviceFacts = msgspec.field(default_factory=DeviceFacts)
     lineage: Lineage = msgspec.field(default_factory=Lineage)

@@ -27,7 +27,8 @@ from ..search.interrupt import StopFlag
 from .config import AdaptConfig, AdaptProgress, SessionContext, variant_of
 from .learner import Learner
 from .pool import PoolMeasurer, make_pool
-from .result import AdaptationRecord, AdaptResult
+from .record import AdaptationRecord
+from .result import AdaptResult
 from .session import AdaptSession
 from .sources import AdaptationSources, corpus_name, open_sources
 

@@ -15,9 +15,9 @@ from ...zoo.adapt.fine_tune import fine_tune
 from ...zoo.adapt.guard import Judgement, ModelFeatures, judge
 from ...zoo.adapt.method import TrainingSet, model_digest
 from ...zoo.adapt.sampling import MeasuringCost, PoolPredictions
-from ...zoo.models.config import ClassTrust
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from ...zoo.training.metrics import task_scores
+from ...zoo.trust import ClassTrust
 from .sources import AdaptationSources, choose_start, corpus_name, first_start, learnt_by, read_sources, withheld
 
 if TYPE_CHECKING:

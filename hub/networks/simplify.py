@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
@@ -120,7 +120,8 @@ _UNARY = (
     *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "negative", "round", "rsqrt", "sigmoid", "sin", "sqrt"),
     *("square", "tanh", "nn.relu", "nn.silu"),
 )
-# Of reshapes and permutations that are looked at together, and elements of a tensor that is followed through them.
+_SHAPING = ("reshape", "permute_dims")
+# Of these that are looked at together, and elements of a tensor that is followed through them.
 _LONGEST_CHAIN, _MOST_ELEMENTS = 6, 1 << 22
 _BINARY = ("add", "divide", "maximum", "minimum", "multiply", "subtract")
 
@@ -134,31 +135,30 @@ def elementwise_first() -> Any:
     """
     from tvm import relax
     from tvm.ir import Op
-    from tvm.tirx import IntImm
 
-    reshape, permute = (Op.get(f"relax.{name}") for name in ("reshape", "permute_dims"))
-    unary, binary = ({Op.get(f"relax.{name}") for name in names} for names in (_UNARY, _BINARY))
+    shaping = {Op.get(f"relax.{name}") for name in _SHAPING}
+    elementwise = {Op.get(f"relax.{name}") for name in (*_UNARY, *_BINARY)}
 
     def rewrite(builder: Any, call: Any) -> Any:
-        if call.op in (reshape, permute):
+        if call.op in shaping:
             source = _reshaped(builder, call)
             return call if source is None else relax.op.reshape(source, call.ty.shape)
-        if call.op not in unary and call.op not in binary:
+        if call.op not in elementwise:
             return call
         # An argument that is broadcast is no reshape of the result.
         sources = [_reshaped(builder, arg) if _shape(arg) == _shape(call) else None for arg in call.args]
         source = next((one for one in sources if one is not None), None)
         if source is None:
             return call
-        shape = source.ty.shape
         args = []
         for arg, own in zip(call.args, sources, strict=True):
+            constant = _constant(arg)
             if own is not None and _shape(own) == _shape(source):
                 args.append(own)
-            elif (values := _constant(arg)) is not None and not values.ndim:
+            elif constant is not None and not constant.ndim:
                 args.append(arg)
             elif _shape(arg) == _shape(call):
-                args.append(builder.emit(relax.op.reshape(arg, shape)))
+                args.append(builder.emit(relax.op.reshape(arg, source.ty.shape)))
             elif _is_row(arg) and _shape(arg)[-1] == _shape(source)[-1] == _shape(call)[-1]:
                 row: Any = [_shape(arg)[-1]]
                 args.append(builder.emit(relax.op.reshape(arg, row)))
@@ -166,46 +166,66 @@ def elementwise_first() -> Any:
                 return call
         return relax.op.reshape(builder.emit(relax.Call(call.op, args, call.attrs)), call.ty.shape)
 
-    def _reshaped(builder: Any, value: Any) -> Any:
-        """Return what a value has the elements of, in the same order; None for what only has its own.
-
-        A chain of reshapes and permutations may come to that: an image to channels first, its pixels to one axis, and
-        this before the channels.
-        """
-        call: Any = builder.lookup_binding(value) if isinstance(value, relax.Var) else value
-        chain, source = [], None
-        while isinstance(call, relax.Call) and call.op in (reshape, permute) and len(chain) < _LONGEST_CHAIN:
-            chain.append(call)
-            below = call.args[0]
-            if not _shape(below) or prod(_shape(below)) > _MOST_ELEMENTS:
-                break
-            if _keeps_order(_shape(below), reversed(chain)):
-                source = below
-            call = builder.lookup_binding(below) if isinstance(below, relax.Var) else None
-        return source
-
-    def _keeps_order(shape: tuple[int, ...], chain: Iterable[Any]) -> bool:
-        """Return whether reshapes and permutations leave the elements of a tensor in their order."""
-        import numpy as np
-
-        order = np.arange(prod(shape)).reshape(shape)
-        for call in chain:
-            if call.op == permute:
-                order = order.transpose([int(axis) for axis in call.attrs.axes or reversed(range(order.ndim))])
-            else:
-                order = order.reshape(_shape(call))
-        return bool((np.diff(order.ravel()) == 1).all())
-
-    def _is_row(value: Any) -> bool:
-        """Return whether a tensor has one axis, or others of extent 1 before it."""
-        return bool(_shape(value)) and prod(_shape(value)) == _shape(value)[-1]
-
-    def _shape(value: Any) -> tuple[int, ...]:
-        """Return a static shape; empty where it is not known, and for a scalar."""
-        extents = list(value.ty.shape or ())
-        return tuple(map(int, extents)) if all(isinstance(extent, IntImm) for extent in extents) else ()
-
     return _call_pass("TchubElementwiseFirst", rewrite)
+
+
+def _reshaped(builder: Any, value: Any) -> Any:
+    """Return what a value has the elements of, in the same order; None for what only has its own.
+
+    A chain of reshapes and permutations may come to that: an image to channels first, its pixels to one axis, and
+    this before the channels.
+    """
+    chain, source, call = [], None, _bound(builder, value)
+    while call is not None and len(chain) < _LONGEST_CHAIN:
+        chain.append(call)
+        below = call.args[0]
+        if not _shape(below) or prod(_shape(below)) > _MOST_ELEMENTS:
+            break
+        if _keeps_order(_shape(below), chain[::-1]):
+            source = below
+        call = _bound(builder, below)
+    return source
+
+
+def _bound(builder: Any, value: Any) -> Any:
+    """Return the reshape or permutation that a value is, or is bound to; None for any other."""
+    from tvm import relax
+
+    call: Any = builder.lookup_binding(value) if isinstance(value, relax.Var) else value
+    return call if isinstance(call, relax.Call) and _name(call) in _SHAPING else None
+
+
+def _keeps_order(shape: tuple[int, ...], chain: Sequence[Any]) -> bool:
+    """Return whether reshapes and permutations leave the elements of a tensor in their order."""
+    import numpy as np
+
+    if all(_name(call) == "reshape" for call in chain):
+        return True
+    order = np.arange(prod(shape)).reshape(shape)
+    for call in chain:
+        if _name(call) == "reshape":
+            order = order.reshape(_shape(call))
+        else:
+            order = order.transpose([int(axis) for axis in call.attrs.axes or reversed(range(order.ndim))])
+    return bool((np.diff(order.ravel()) == 1).all())
+
+
+def _name(call: Any) -> str:
+    """Return the name of a call's operator, empty for a function's."""
+    return str(getattr(call.op, "name", "")).removeprefix("relax.")
+
+
+def _is_row(value: Any) -> bool:
+    """Return whether a tensor has one axis, or others of extent 1 before it."""
+    return bool(_shape(value)) and prod(_shape(value)) == _shape(value)[-1]
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """Return a static shape; empty where it is not known, and for a scalar."""
+    from tvm.tirx import IntImm
+
+    extents = list(value.ty.shape or ())
+    return tuple(map(int, extents)) if all(isinstance(extent, IntImm) for extent in extents) else ()
 
 
 # LLVM compares booleans neither as integers nor as floats; integers of 8 bits it does.

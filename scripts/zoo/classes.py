@@ -23,10 +23,11 @@ from tchub.zoo.corpus import computations, held_out_computations, split_tasks
 from tchub.zoo.features import get_schema
 from tchub.zoo.files import write_files
 from tchub.zoo.models import Checkpoint, CheckpointConfig
-from tchub.zoo.models.config import CONFIG_FILE, ClassTrust
+from tchub.zoo.models.config import CONFIG_FILE
 from tchub.zoo.training import RankingDataset, predict
 from tchub.zoo.training.evaluation import RankedPrograms, task_rows
 from tchub.zoo.training.programs import Share, corpus_device, read_programs
+from tchub.zoo.trust import ClassTrust
 
 from scripts.benchmarks.common import kept, note
 from scripts.zoo.measure_cards import OWN, Published, corpora_of, learnt_computations, open_once

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tchub.zoo.models import CheckpointConfig
-from tchub.zoo.models.config import ClassTrust
+from tchub.zoo.trust import ClassTrust
 
 from scripts.benchmarks.classes import by_class, judged, summarise, worst_classes
 

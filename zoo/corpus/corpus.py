@@ -212,7 +212,7 @@ def _readable(file: Path) -> Iterator[None]:
     """Turn what Arrow raises for a damaged table into a CorpusError."""
     try:
         yield
-    except (OSError, ValueError, TypeError, NotImplementedError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())[:300]
         raise CorpusError(f"{file} cannot be read: {reason}", remedy=_AGAIN, path=str(file)) from error
 

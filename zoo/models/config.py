@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import msgspec
 
 from ..devices import Device, get_device
+from ..trust import ClassTrust
 from ..untrusted import parse_json, read_plain
 from .errors import CheckpointError, CorruptCheckpointError
 
@@ -19,49 +18,6 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 FORMAT = 1
 MAX_CONFIG_BYTES = 1 << 20  # the largest in the zoo has 12 KB
-
-
-# What the lower bound of an accuracy must exceed, a little more than chance; the one-sided normal quantile of that
-# bound (95%); and what is known before any task is judged: accuracies spread so much, as if so many tasks had shown it.
-LEAST_TRUSTED = 0.52
-_QUANTILE, _SPREAD, _SPREAD_TASKS = 1.64, 0.15, 4
-# Where fewer tasks judge, those that were learnt do too; having been learnt is worth so much accuracy.
-_FEW, _LEARNT_WORTH = 3, 0.1
-
-
-@dataclass(frozen=True)
-class ClassTrust:
-    """How far a checkpoint's scores hold on the programs of one operator class.
-
-    Attributes:
-        tasks, programs: learnt from.
-        judged: tasks that were not learnt, and that judged; pairwise: mean accuracy on these.
-        least: lower bound of the accuracy, with 95% confidence; None where there is no task at all.
-    """
-
-    tasks: int = 0
-    programs: int = 0
-    judged: int = 0
-    pairwise: float | None = None
-    least: float | None = None
-
-    @property
-    def trusted(self) -> bool:
-        """Return whether programs of the class are ranked better than by chance."""
-        return self.least is not None and self.least > LEAST_TRUSTED
-
-    @classmethod
-    def of(cls, judged: Sequence[float], learnt: Sequence[float] = (), programs: int = 0) -> ClassTrust:
-        """Return the trust that pairwise accuracies of tasks allow: those that judge, and of few those learnt too."""
-        mean = round(fmean(judged), 4) if judged else None
-        stand_in = [accuracy - _LEARNT_WORTH for accuracy in learnt] if len(judged) < _FEW else []
-        values, least = [*judged, *stand_in], None
-        if count := len(values):
-            level = fmean(values)
-            squares = sum((value - level) ** 2 for value in values) + _SPREAD_TASKS * _SPREAD**2
-            error = (squares / (count - 1 + _SPREAD_TASKS) / count) ** 0.5
-            least = round(level - _QUANTILE * error, 4)
-        return cls(len(learnt), programs, len(judged), mean, least)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.continual import device as continual_method
 from tchub.zoo.adapt.method import model_digest
 from tchub.zoo.models import Checkpoint, Ensemble
-from tchub.zoo.models.config import ClassTrust
+from tchub.zoo.trust import ClassTrust
 
 # Two tasks of sixteen labels each: enough for three folds of cross-validation.
 LITTLE = {"budget": 40, "per_task": 30, "fine_tune": replace(QUICK, epochs=2, blind_epochs=2)}

@@ -15,9 +15,9 @@ from tchub.zoo.corpus import Corpus, CorpusError, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.features import DeviceKindError
 from tchub.zoo.models import Checkpoint, Ensemble, ProgressiveNetwork
-from tchub.zoo.models.config import ClassTrust
 from tchub.zoo.primitives import from_trace_json
 from tchub.zoo.training.fit import fit
+from tchub.zoo.trust import ClassTrust
 
 TARGET = {"kind": "llvm", "num-cores": 1}
 RECIPE = """

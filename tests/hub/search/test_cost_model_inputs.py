@@ -26,8 +26,8 @@ from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import DeviceKindError, get_schema
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
-from tchub.zoo.models.config import ClassTrust
 from tchub.zoo.training.errors import TrainingError
+from tchub.zoo.trust import ClassTrust
 from tchub.zoo.tvm_import import import_tensor_intrinsics
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms

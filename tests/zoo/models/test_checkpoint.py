@@ -18,8 +18,8 @@ from tchub.zoo.models import (
     ModelConfigError,
     create,
 )
-from tchub.zoo.models.config import ClassTrust
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
+from tchub.zoo.trust import ClassTrust
 
 SETTINGS = {"hidden": 8, "d_model": 16, "head": 4, "d_state": 2, "dt_rank": 2}
 
