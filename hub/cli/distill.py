@@ -15,7 +15,7 @@ from ..text import score_text
 from . import options as opt
 from .output import Output
 from .parts import Column, Part
-from .train import check_folder, epoch_line, licence_option, resume_option, warn_without_licence
+from .train import check_folder, licence_option, resume_option, warn_without_licence
 
 if TYPE_CHECKING:
     from ...zoo.adapt.continual import KnowledgeBase
@@ -151,6 +151,8 @@ def _save_base(grown: KnowledgeBase, folder: Path) -> None:
 def _event(phase: str, facts: Mapping[str, Any]) -> str:
     """Return the line of an epoch, or of a device that was learnt."""
     if phase != "done":
+        from ...zoo.training.fit import epoch_line
+
         return epoch_line(f"{_PHASES[phase]}, epoch {int(facts['epoch']) + 1}", facts)
     scores = ", ".join(f"{who} {score_text(row['pairwise'])}" for who, row in facts["test"].items())
     gate = "" if facts["gate"] is None else f", gate {facts['gate']:.2f}"

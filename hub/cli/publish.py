@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..publishing.publish import PublishResult
 
 _OUTCOMES = {"ok": "ok", "failed": "FAIL", "not-checked": "open"}
-_STEPS = ("preflight", "device", "facts", "collect", "train", "evaluate", "card", "check", "publish")
 _FACTS = ("authors", "weights_licence", "data_licence", "name", "version")
 
 _judging_corpora = opt.corpora_option("A corpus that it learnt from or is judged by, in a folder of its name.")
@@ -146,25 +145,20 @@ def _after_publishing(result: PublishResult) -> str:
 @opt.index_options
 @click.option("--publish/--no-publish", default=True, help="--no-publish: stop with a folder ready to be published.")
 @click.option("--yes", is_flag=True, help="Publish without asking.")
-@click.option("--step", type=click.Choice(_STEPS), help="Do this step again, and all after it.")
-def contribute_command(
-    out: Path, workload: str, limits: tuple[str, ...], step: str | None, output: Output, **options: Any
-) -> None:
+def contribute_command(out: Path, workload: str, limits: tuple[str, ...], output: Output, **options: Any) -> None:
     """Measure, train, evaluate, describe, check and publish a checkpoint for a device.
 
     Nine steps: preflight, device, facts, collect, train, evaluate, card, check, publish. What is finished is kept in
     the output folder: the same command goes on where it stopped, also after a kill; with other options it does again
     what depends on them. Nothing leaves the machine before you agree; then it is published, and the index is asked to
-    list it, as by `tchub publish`. Facts that no measurement tells are asked for, or read from the options or from
-    contribute.toml in the output folder (authors, weights_licence, data_licence, limits, name, version). The default,
-    12,000 programs of all reference networks, takes hours.
+    list it, as by `tchub publish`. Facts that no measurement tells are asked for, unless the options give them. The
+    default, 12,000 programs of all reference networks, takes hours.
 
     \b
     Examples:
       tchub contribute --device local --no-publish
       tchub contribute --device local --workload reference,bert-tiny --programs 2000 --out mine
       tchub contribute --corpus corpora/epyc-turin --checkpoint tilenet-xeon --repo me/tilenet-epyc
-      tchub contribute --out mine --step train
     """
     from ..publishing.contribute import contribute
     from ..publishing.contribute_facts import CardFacts, ContributionConfig
@@ -175,7 +169,7 @@ def contribute_command(
     facts = CardFacts(**{key: options.pop(key) for key in _FACTS}, limits=limits or None)
     config = ContributionConfig(out, workload=tuple(workload.split(",")), facts=facts, **options)
     with shown_progress(output) as progress:
-        steps = contribute(config, ask=Prompt.find(), step=step, note=output.note, progress=progress.programs)
+        steps = contribute(config, ask=Prompt.find(), note=output.note, progress=progress.programs)
     result = {"out": str(out), "steps": [step.as_dict() for step in steps]}
     output.data(result, "\n".join(f"{step.outcome:<6}{step.name:<11}{step.seconds:>8.1f} s" for step in steps))
     if "published" not in steps[-1].facts:

@@ -64,41 +64,29 @@ def train_command(
     from ...zoo.models import Checkpoint
     from ...zoo.training import TrainConfig
     from ...zoo.training.distributed import World
-    from ...zoo.training.fit import CheckpointFacts, fit
+    from ...zoo.training.fit import CheckpointFacts, train_checkpoint
     from ...zoo.training.programs import Share, StatementStore
-    from ...zoo.training.training_data import load_training_data
     from ..registry import cache_root, find_checkpoint
 
     torch.set_num_threads(threads)
     recipe = TrainConfig.find(config)
-    target, *sources = (Corpus.open(path) for path in dict.fromkeys(corpora))
+    opened = [Corpus.open(path) for path in dict.fromkeys(corpora)]
     check_folder(out, resume)
     given = opt.given_again(only=_REPRODUCED, folders_by_name=True)
     share = Share(1.0, programs_fraction, per_task, seed)
     store = StatementStore(cache_root().parent / "statements", workers=threads)
     lineage = {"base": checkpoint} | ({"weights_licence": weights_licence} if weights_licence else {})
     again = f"tchub train {config} {given} --out DIR --version {version} --seed {seed}"
+    init = Checkpoint.load(find_checkpoint(checkpoint)) if checkpoint else None
+    facts = CheckpointFacts(name, version, lineage, again)
     world = World.join(cuda=torch.cuda.is_available())
-
-    def show(entry: dict[str, float]) -> None:
-        output.note(epoch_line(f"epoch {int(entry['epoch']) + 1}/{recipe.epochs}", entry))
-
     try:
-        fitted = fit(
-            load_training_data(target, sources, recipe.feature_schema, share, store),
-            recipe,
-            seed,
-            init=Checkpoint.load(find_checkpoint(checkpoint)) if checkpoint else None,
-            facts=CheckpointFacts(name, version, lineage, again),
-            folder=out,
-            on_epoch=show if world.rank == 0 else None,
-            world=world,
-        )
+        fitted = train_checkpoint(opened, recipe, out, share, store, output.note, world, init=init, facts=facts)
     finally:
         world.leave()
     if world.rank == 0:
-        _finish(fitted, out, output)
-        output.hint(f"tchub evaluate {out} --corpus {target.path}")
+        _show_fit(fitted, out, output)
+        output.hint(f"tchub evaluate {out} --corpus {opened[0].path}")
 
 
 def check_folder(folder: Path, resume: bool) -> None:
@@ -115,23 +103,7 @@ def check_folder(folder: Path, resume: bool) -> None:
         )
 
 
-def epoch_line(title: str, entry: Mapping[str, float]) -> str:
-    """Return the line of an epoch: loss, validation scores where there are any, and seconds."""
-    text = f"{title}  loss {entry['loss']:.4f}"
-    if "val_pairwise" in entry:
-        text += f"  val pairwise {entry['val_pairwise']:.4f}"
-    if "val_mean_top1" in entry:
-        text += f"  top-1 {entry['val_mean_top1']:.4f}"
-    return f"{text}  {entry['seconds']:.1f} s"
-
-
-def _finish(fitted: FitResult, folder: Path, output: Output) -> None:
-    """Write the checkpoint, the config last, since it makes the folder a checkpoint; and print what it scores."""
-    from ...zoo.files import write_files
-    from ...zoo.plain_json import json_file
-
-    write_files(folder, {"metrics.json": json_file(fitted.metrics)})
-    fitted.checkpoint.save(folder)
+def _show_fit(fitted: FitResult, folder: Path, output: Output) -> None:
     config, epochs, best = fitted.checkpoint.config, len(fitted.result.history), fitted.result.best_epoch
     parameters, scores = fitted.checkpoint.model.parameter_count(), fitted.metrics["results"]["model"]
     result = {

@@ -30,9 +30,7 @@ from ..registry.files import CARD_FILE, METRICS_FILE, WEIGHTS_FILE
 from ..registry.store import cache_root
 from .check_files import PLOTS
 from .contribute_facts import (
-    FACTS_FILE,
     Asker,
-    CardFacts,
     ContributionConfig,
     choose_name,
     corpus_content,
@@ -94,7 +92,6 @@ def contribute(
     config: ContributionConfig,
     *,
     ask: Asker | None = None,
-    step: str | None = None,
     note: Callable[[str], None] = lambda _: None,
     progress: Callable[[CollectProgress], None] = lambda _: None,
 ) -> list[StepResult]:
@@ -104,9 +101,7 @@ def contribute(
     config it does again what depends on the change.
 
     Args:
-        config: `contribute.toml` in the output folder gives the facts that the config leaves open.
         ask: asks a person; None where nobody is there to ask.
-        step: name of a step that is done again, with all after it.
 
     Raises:
         ContributionError: a fact or the yes to publishing is not given, the machine cannot measure, the device is
@@ -118,12 +113,7 @@ def contribute(
         message = f"nobody is there to agree to publishing in {config.repo}"
         raise ContributionError(message, reason="facts", remedy="add --yes, or --no-publish", missing=["yes"])
     with locked_folder(config.out):
-        finished = _read_state(config.out / STATE_FILE)
-        if step is not None:
-            later = list(STEPS)[list(STEPS).index(step) :]
-            finished = {name: result for name, result in finished.items() if name not in later}
-            _write_state(config.out, finished)
-        steps = ContributionSteps(config, ask, note, progress, finished)
+        steps = ContributionSteps(config, ask, note, progress, _read_state(config.out / STATE_FILE))
         steps.run()
         return steps.results
 
@@ -153,7 +143,7 @@ class ContributionSteps:
         plan = machine | {key: getattr(config, key) for key in ("device", "target", "threads")}
         device = self._step("device", plan | {"corpora": given}, self.find_device)
         recipe = recipe_of(config)
-        stated = msgspec.structs.asdict(config.facts.over(CardFacts.read(out / FACTS_FILE)))
+        stated = msgspec.structs.asdict(config.facts)
         gather = partial(self.gather_facts, recipe.arch, device["family"])
         facts = self._step("facts", stated | device | {"arch": recipe.arch}, gather)
         folders = config.corpus_folders(device["device"])
@@ -252,34 +242,25 @@ class ContributionSteps:
         import torch
 
         from ...zoo.training.distributed import World
-        from ...zoo.training.fit import CheckpointFacts, fit
+        from ...zoo.training.fit import CheckpointFacts, train_checkpoint
         from ...zoo.training.programs import Share, StatementStore
-        from ...zoo.training.training_data import load_training_data
 
         config, recipe = self.config, recipe_of(self.config)
-
-        def report(entry: dict[str, float]) -> None:
-            score = f", pairwise {entry['val_pairwise']:.4f} on the validation tasks" if "val_pairwise" in entry else ""
-            self.note(f"epoch {int(entry['epoch']) + 1} of {recipe.epochs}: loss {entry['loss']:.4f}{score}")
-
         command = ["tchub train", config.recipe or recipe.arch]
         command += [f"--corpus {path.resolve().name}" for path in folders]
         command += [f"--checkpoint {config.checkpoint}"] if config.checkpoint else []
         command += [f"--out DIR --seed {config.seed}"]
-        corpus, *sources = [Corpus.open(folder) for folder in folders]
-        store = StatementStore(cache_root().parent / "statements")
-        fitted = fit(
-            load_training_data(corpus, sources, recipe.feature_schema, Share(seed=config.seed), store),
+        train_checkpoint(
+            [Corpus.open(folder) for folder in folders],
             recipe,
-            config.seed,
+            trained,
+            Share(seed=config.seed),
+            StatementStore(cache_root().parent / "statements"),
+            self.note,
+            World(device="cuda" if torch.cuda.is_available() else "cpu"),
             init=load_base(config.checkpoint) if config.checkpoint else None,
             facts=CheckpointFacts(lineage={"base": None}, command=" ".join(command)),
-            folder=trained,
-            on_epoch=report,
-            world=World(device="cuda" if torch.cuda.is_available() else "cpu"),
         )
-        write_files(trained, {METRICS_FILE: json_file(fitted.metrics)})
-        fitted.checkpoint.save(trained)
         return {"folder": str(trained.relative_to(config.out)), "weights": WEIGHTS_FILE}
 
     def evaluate(self, corpus: Path, trained: Path) -> dict[str, Any]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ...zoo.models import Checkpoint
     from ...zoo.training import TrainConfig
 
-FACTS_FILE = "contribute.toml"
 _LICENCE = "an SPDX identifier, e.g. Apache-2.0 or CC-BY-4.0"
 QUESTIONS = {
     "authors": "Who are the authors, as they are to be cited?",
@@ -48,7 +47,7 @@ class Asker(Protocol):
         ...
 
 
-class CardFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CardFacts(msgspec.Struct, frozen=True):
     """Facts that only a person knows; None where one is not given.
 
     Attributes:
@@ -69,22 +68,6 @@ class CardFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return these facts, and where one is not given that of `other`."""
         given = {key: value for key, value in msgspec.structs.asdict(self).items() if value is not None}
         return msgspec.structs.replace(other, **given)
-
-    @classmethod
-    def read(cls, path: Path) -> CardFacts:
-        """Return the facts of a TOML file; none where there is no file.
-
-        Raises:
-            ContributionError: it is no TOML, or has an unknown key or a value of a wrong type.
-        """
-        if not path.is_file():
-            return cls()
-        try:
-            return msgspec.toml.decode(path.read_bytes(), type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            keys = f"its keys are {', '.join(cls.__struct_fields__)}; limits is a list of texts, every other one a text"
-            message, remedy = f"{path} cannot be read: {error}", f"correct it: {keys}"
-            raise ContributionError(message, reason="fact", remedy=remedy, key=str(path)) from error
 
 
 @dataclass(frozen=True)
@@ -137,7 +120,7 @@ class ContributionConfig:
 
 
 def gather_facts(config: ContributionConfig, earlier: Mapping[str, Any], ask: Asker | None) -> CardFacts:
-    """Return the facts of the options, of `contribute.toml`, of an earlier run, or of the person at the terminal.
+    """Return the facts of the options, of an earlier run, or of the person at the terminal.
 
     Args:
         earlier: facts of an earlier run; they are not asked for again because another one is given now.
@@ -146,8 +129,7 @@ def gather_facts(config: ContributionConfig, earlier: Mapping[str, Any], ask: As
     Raises:
         ContributionError: one is missing, and there is nobody to ask; or a licence is no SPDX identifier.
     """
-    facts = config.facts.over(CardFacts.read(config.out / FACTS_FILE))
-    facts = facts.over(msgspec.convert({key: earlier.get(key) for key in _LASTING}, CardFacts))
+    facts = config.facts.over(msgspec.convert({key: earlier.get(key) for key in _LASTING}, CardFacts))
     wanted = [key for key in QUESTIONS if config.measures or key != "data_licence"]
     missing = [key for key in wanted if not getattr(facts, key)]
     for key in set(wanted) - set(missing):
@@ -156,8 +138,7 @@ def gather_facts(config: ContributionConfig, earlier: Mapping[str, Any], ask: As
     if ask is None and missing:
         options = " ".join(f"--{key.replace('_', '-')} ..." for key in missing)
         message = f"facts are missing: {', '.join(missing)}"
-        remedy = f"give {options}, or write them into {config.out / FACTS_FILE}"
-        raise ContributionError(message, reason="facts", remedy=remedy, missing=missing)
+        raise ContributionError(message, reason="facts", remedy=f"give {options}", missing=missing)
     answers: dict[str, Any] = {key: ask.text(QUESTIONS[key], partial(_wrong, key)) for key in missing} if ask else {}
     if facts.limits is None:
         limit = ask.text(_LIMITS, lambda _: None).strip() if ask else ""

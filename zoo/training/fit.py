@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,16 +10,20 @@ from typing import Any
 
 import torch
 
+from ..corpus import Corpus
+from ..files import write_files
 from ..machine import machine
 from ..models import Checkpoint, CheckpointConfig, CostModel, create, get_architecture
+from ..plain_json import json_file
 from .config import TrainConfig
 from .dataset import RankingDataset
 from .distributed import ALONE, World
 from .errors import TrainingError
 from .evaluation import evaluate_model
 from .loop import TrainResult, train
+from .programs import Share, StatementStore
 from .state import PRETRAIN_FOLDER
-from .training_data import TrainingData
+from .training_data import TrainingData, load_training_data
 
 METRICS_FORMAT = 1
 _COUNTS = ("name", "device", "licence", "tasks", "programs", "programs_without_features")
@@ -121,6 +125,44 @@ def fit(
         tvm=str(data.corpora[0].get("tvm_version", "")),
     )
     return FitResult(Checkpoint(checkpoint, model, data.device), result, _metrics(model, training, data, world))
+
+
+def train_checkpoint(
+    corpora: Sequence[Corpus],
+    config: TrainConfig,
+    folder: Path,
+    share: Share,
+    store: StatementStore,
+    note: Callable[[str], None] = lambda _: None,
+    world: World = ALONE,
+    **how: Any,
+) -> FitResult:
+    """Fit a recipe to corpora, the first of which judges, and leave checkpoint and `metrics.json` in a folder.
+
+    Args:
+        folder: keeps the state of the training too; a training that was stopped goes on from its last saved epoch.
+        share: how much is taken, and the seed.
+        note: gets a line about each epoch.
+        how: `init` and `facts` of `fit`, with whose errors it ends.
+    """
+
+    def report(entry: dict[str, float]) -> None:
+        note(epoch_line(f"epoch {int(entry['epoch']) + 1}/{config.epochs}", entry))
+
+    data = load_training_data(corpora[0], corpora[1:], config.feature_schema, share, store)
+    on_epoch = report if world.rank == 0 else None
+    fitted = fit(data, config, share.seed, folder=folder, on_epoch=on_epoch, world=world, **how)
+    if world.rank == 0:
+        write_files(folder, {"metrics.json": json_file(fitted.metrics)})
+        fitted.checkpoint.save(folder)  # the config last, since it makes the folder a checkpoint
+    return fitted
+
+
+def epoch_line(title: str, entry: Mapping[str, float]) -> str:
+    """Return the line of an epoch: loss, validation scores where there are any, and seconds."""
+    names = {"val_pairwise": "val pairwise", "val_mean_top1": "top-1"}
+    scores = [f"{text} {entry[key]:.4f}" for key, text in names.items() if key in entry]
+    return "  ".join([title, f"loss {entry['loss']:.4f}", *scores, f"{entry['seconds']:.1f} s"])
 
 
 def _start(config: TrainConfig, data: TrainingData, init: Checkpoint | None, seed: int) -> CostModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import pytest
 from fake_tuning import latency_of_key
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.measurement import Measurement
-from tchub.hub.publishing.contribute import StepResult
+from tchub.hub.publishing.contribute import STATE_FILE, STEPS, StepResult
 from tchub.hub.publishing.contribute_facts import CardFacts, ContributionConfig
 
 NETWORKS = ("dense-small", "dense-square", "dense-tall", "dense-row", "batch-matmul-scores", "batch-matmul-context")
@@ -119,3 +120,11 @@ def contents(folder: Path) -> dict[Path, bytes]:
     """Return the files of the checkpoint of a contribution."""
     files = [path for path in (folder / "checkpoint").rglob("*") if path.is_file()]
     return {path.relative_to(folder / "checkpoint"): path.read_bytes() for path in files}
+
+
+def forget_from(folder: Path, name: str) -> None:
+    """Let a contribution have finished only the steps before `name`."""
+    state = json.loads((folder / STATE_FILE).read_text())
+    for later in list(STEPS)[list(STEPS).index(name) :]:
+        state["steps"].pop(later, None)
+    (folder / STATE_FILE).write_text(json.dumps(state))

@@ -16,7 +16,16 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from contribute_kit import FACTS, Contribution, FakeMeasurer, contents, fake_machine, outcomes, small_config
+from contribute_kit import (
+    FACTS,
+    Contribution,
+    FakeMeasurer,
+    contents,
+    fake_machine,
+    forget_from,
+    outcomes,
+    small_config,
+)
 from registry_kit import refused
 from tchub.hub.publishing.check import check
 from tchub.hub.publishing.contribute import STATE_FILE, STEPS, ContributionSteps, contribute
@@ -85,6 +94,7 @@ METHODS = {"preflight": "check_ready", "device": "find_device", "facts": "gather
 def test_stopped_in_a_step_it_goes_on_with_that_step(mine: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(mine)[Path("model.safetensors")]
     method = METHODS.get(name, name)
+    forget_from(mine, name)
     run = getattr(ContributionSteps, method)
 
     def stop(*args: Any) -> Any:
@@ -94,7 +104,7 @@ def test_stopped_in_a_step_it_goes_on_with_that_step(mine: Path, name: str, monk
     with monkeypatch.context() as patch:
         patch.setattr(ContributionSteps, method, stop)
         with pytest.raises(Stopped):
-            contribute(small_config(mine), step=name)
+            contribute(small_config(mine))
     steps = outcomes(contribute(small_config(mine)))
     number = NAMES.index(name)
     assert [steps[earlier] for earlier in NAMES[:number]] == ["kept"] * number

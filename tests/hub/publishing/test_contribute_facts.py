@@ -15,7 +15,7 @@ from tchub.hub.device.detect import add_device, detect_local
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.publishing.contribute import STATE_FILE, ContributionSteps, contribute
-from tchub.hub.publishing.contribute_facts import FACTS_FILE, CardFacts, ContributionConfig
+from tchub.hub.publishing.contribute_facts import CardFacts, ContributionConfig
 
 
 @pytest.fixture(autouse=True)
@@ -87,27 +87,6 @@ def test_at_a_terminal_each_question_is_put_until_the_answer_is_right_and_never_
     assert facts_of(config, ask=Answers({}))["authors"] == "Ada"
     facts = facts_of(replace(config, facts=CardFacts(weights_licence="MIT")))
     assert (facts["authors"], facts["weights_licence"]) == ("Ada", "MIT"), "only the fact that is given anew changed"
-
-
-def test_a_file_in_the_folder_answers_and_options_are_ahead_of_it(tmp_path: Path, facts_of: Any) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    text = 'authors = "Ada"\nweights_licence = "MIT"\ndata_licence = "CC0-1.0"\nlimits = ["Little data."]\n'
-    (folder / FACTS_FILE).write_text(text)
-    facts = facts_of(small_config(folder, facts=CardFacts(weights_licence="Apache-2.0")))
-    assert (facts["weights_licence"], facts["data_licence"]) == ("Apache-2.0", "CC0-1.0")
-    assert facts["limits"] == ["Little data."]
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [("author = 'Ada'", "author"), ("authors = 7", "authors"), ("limits = 'one'", "limits"), ("=", "cannot be read")],
-)
-def test_a_wrong_line_of_the_file_is_named_with_the_keys(tmp_path: Path, text: str, fault: str) -> None:
-    (tmp_path / FACTS_FILE).write_text(text)
-    with refused("fact", fault) as caught:
-        contribute(small_config(tmp_path))
-    assert "weights_licence" in str(caught.value.remedy)
 
 
 def test_the_next_free_version_is_taken_and_a_wrong_one_refused(tmp_path: Path, facts_of: Any) -> None:

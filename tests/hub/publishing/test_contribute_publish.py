@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contribute_kit import Answers, Contribution, FakeMeasurer, contents, small_config
+from contribute_kit import Answers, Contribution, FakeMeasurer, contents, forget_from, small_config
 from hub_client import use_client
 from hub_protocol import running
 from huggingface_hub import snapshot_download
@@ -76,8 +76,9 @@ def test_a_failing_check_stops_it_before_anything_is_published(
     monkeypatch.setattr("tchub.cards.render.MISSING", "Ada")  # the author's name is now a gap
     monkeypatch.setattr("tchub.hub.publishing.check_files.MISSING", "Ada")
     config = small_config(mine, publish=True, repo="ada/tcl-epyc", yes=True)
+    forget_from(mine, "check")
     with refused("check", match="card: ") as caught:
-        contribute(config, step="check")
+        contribute(config)
     assert any(finding["outcome"] == "failed" for finding in caught.value.fields["findings"])
     assert hub_calls == []
 
