@@ -14,7 +14,6 @@ from ...zoo.corpus.splits import PARTS
 from ...zoo.features import get_schema
 from ...zoo.models import XGBoostRanker, get_architecture
 from ...zoo.training import TrainConfig, evaluate_model, evaluate_random, evaluate_scores, predict
-from ...zoo.training.baselines import PackSumXGBoost, evaluate_trees, fit_trees
 from ...zoo.training.evaluation import (
     RankedPrograms,
     draw_labels,
@@ -24,7 +23,7 @@ from ...zoo.training.evaluation import (
     operator_scores,
     trusted_tasks,
 )
-from ...zoo.training.fit import METRICS_FORMAT, fit
+from ...zoo.training.fit import METRICS_FORMAT, evaluate_trees, fit, fit_trees
 from ...zoo.training.programs import Share, StatementStore, corpus_device
 from ...zoo.training.training_data import load_part, load_training_data
 from ...zoo.untrusted import parse_json, read_plain
@@ -240,6 +239,8 @@ class _Evaluation:
         Raises:
             CorpusError: no program of the training tasks, or of those judged, can be replayed.
         """
+        from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig, XGBModel
+
         judged, train = self._replayed(self._part), self._replayed("train")
         if not len(judged.latency) or not len(train.latency):
             raise CorpusError(
@@ -251,9 +252,10 @@ class _Evaluation:
         np.minimum.at(best, train.group, train.latency)
         labels = best[train.group] / train.latency
         self._note(f"training XGBoost on {len(labels)} programs, {sum(map(len, train.features))} statements")
-        settings = PackSumXGBoost(seed=PackSumXGBoost.seed + self._config.seed, threads=self._config.threads)
-        model = settings.fit(train.features, labels)
-        scores = evaluate_scores(model.predict(judged.features), judged.latency, judged.group, judged.weights)
+        model = XGBModel(config=XGBConfig(seed=XGBConfig().seed + self._config.seed, nthread=self._config.threads))
+        model._train(train.features, labels.astype(np.float32))
+        predicted = np.asarray(model._predict(judged.features), dtype=np.float64)
+        scores = evaluate_scores(predicted, judged.latency, judged.group, judged.weights)
         counts = {"tasks": len(np.unique(judged.group)), "programs": len(judged.latency)}
         return {**scores, **counts, "label": "XGBoost on PerStoreFeature"}
 

@@ -52,8 +52,7 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
     from dataclasses import replace
 
     from tchub.zoo.training import TrainConfig
-    from tchub.zoo.training.baselines import fit_trees
-    from tchub.zoo.training.fit import fit
+    from tchub.zoo.training.fit import fit, fit_trees
     from tchub.zoo.training.programs import Share
     from tchub.zoo.training.training_data import load_training_data
 

@@ -152,7 +152,7 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
 
 def _tree_metrics(job: Job, data: Any, seed: int) -> dict[str, Any]:
     """Scores of trees, which are compared with and leave no checkpoint."""
-    from tchub.zoo.training.baselines import fit_trees
+    from tchub.zoo.training.fit import fit_trees
 
     from scripts.zoo.trees import TREES
 

@@ -12,7 +12,7 @@ from tchub.zoo.features import get_schema
 from tchub.zoo.models import create
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 from tchub.zoo.training import RankingDataset, TrainConfig, TrainingError, evaluate_model
-from tchub.zoo.training.baselines import evaluate_trees, fit_trees
+from tchub.zoo.training.fit import evaluate_trees, fit_trees
 from tchub.zoo.training.fit import fit as fit_data
 from tchub.zoo.training.programs import Share, StatementStore, extract
 from tchub.zoo.training.training_data import load_training_data
