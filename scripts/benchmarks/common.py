@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,24 @@ def work_option(name: str) -> Any:
     )
 
 
+class Clock:
+    """When nothing new is to be begun: after so many minutes, or never."""
+
+    def __init__(self, minutes: float | None = None) -> None:
+        self._end = time.monotonic() + 60 * (float("inf") if minutes is None else minutes)
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._end
+
+
+# `--minutes`, as a clock: a run that was cut goes on with what it kept.
+CLOCK = click.option(
+    "--minutes", "clock", type=float, callback=lambda _context, _option, minutes: Clock(minutes),
+    help="Begin nothing new after so long; 0: only write what is there.",
+)  # fmt: skip
+
+
 def in_process(function: Callable[..., Any], *arguments: Any, log: Path | None = None) -> Any:
     """Return what a function returns in a fresh process, in which nothing is imported yet.
 
@@ -85,17 +103,6 @@ def _print_to(log: Path | None) -> None:
                 os.dup2(file.fileno(), stream)
 
 
-class Clock:
-    """When nothing new is to be begun: after so many minutes, or never."""
-
-    def __init__(self, minutes: float | None = None) -> None:
-        self._end = time.monotonic() + 60 * (float("inf") if minutes is None else minutes)
-
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() >= self._end
-
-
 def note(text: str) -> None:
     """A line of progress."""
     click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
@@ -114,11 +121,24 @@ def write_text(path: Path, text: str) -> None:
     os.replace(part, path)
 
 
-def kept(path: Path, make: Callable[[], Any]) -> Any:
-    """A result in a JSON file of its own, made only when it is not there yet."""
+def kept(path: Path, make: Callable[[], Any], clock: Clock | None = None) -> Any:
+    """A result in a JSON file of its own, made when it is not there yet; None where it is not and the time is over."""
     if not path.is_file():
+        if clock and clock.is_over:
+            return None
         write_text(path, json.dumps(make()))
     return read_json(path)
+
+
+def do_runs(runs: Sequence[Any], clock: Clock, do: Callable[[Any], object]) -> None:
+    """Do each run that has no row yet, until the time is over; a run has `row()` and a `label`."""
+    left = [run for run in runs if run.row() is None]
+    for number, run in enumerate(left, 1):
+        if clock.is_over:
+            note(f"time is up: {len(left) - number + 1} runs are left")
+            return
+        note(f"run {number} of {len(left)}: {run.label}")
+        do(run)
 
 
 class Journal:
@@ -142,10 +162,10 @@ class Journal:
         same = (row for row in reversed(self.rows()) if all(row.get(name) == key[name] for name in key))
         return next(same, None)
 
-    def get(self, make: Callable[[], dict[str, Any]], **key: Any) -> dict[str, Any]:
-        """The result of a key, made and written where it is missing."""
+    def get(self, make: Callable[[], dict[str, Any]], clock: Clock | None = None, **key: Any) -> Any:
+        """The result of a key, made and written where it is missing; None where it is and the time is over."""
         row = self.find(**key)
-        if row is None:
+        if row is None and not (clock and clock.is_over):
             row = key | make()
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a") as file:
@@ -180,13 +200,6 @@ def lacking(number: int, planned: int, what: str) -> list[str]:
     return [f"{number} of {planned} {what}"] if number > 0 else []
 
 
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def machine_facts() -> dict[str, Any]:
     """CPU, cores, memory, versions and load: what a figure depends on."""
     import psutil
@@ -202,7 +215,7 @@ def machine_facts() -> dict[str, Any]:
         "cores": local.cores,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: version(name) for name in _PACKAGES},
         "load_at_start": round(os.getloadavg()[0], 2),
         "commit": commit or "unknown",
     }

@@ -16,6 +16,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ ROUND = 64
 # TenSet has about this many programs a task.
 PROGRAMS_A_TASK = 2500
 LIMIT_GIB = 2.0
-GROUPS, GROUP_PROGRAMS = 16, 64
 # Tasks in memory at a time.
 TASKS = 16
 
@@ -80,31 +80,20 @@ def train_epoch(folder: Path, _: int) -> dict[str, Any]:
     from tchub.zoo.devices import get_device
     from tchub.zoo.features import get_schema
     from tchub.zoo.models import create
-    from tchub.zoo.training.dataset import epoch_batches
-    from tchub.zoo.training.losses import get_loss
+    from tchub.zoo.training import TrainConfig, train
     from tchub.zoo.training.programs import read_programs
 
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    corpus, rng, schema = Corpus.open(folder / "corpus"), np.random.default_rng(0), get_schema("tcl-gpu")
-    model, loss_of = create("tcl", width=schema.width, hardware=schema.hardware), get_loss("lambda_rank")
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    programs, batches, losses = 0, 0, 0.0
-    order = rng.permutation(list(corpus.tasks)).tolist()
+    corpus, schema, recipe = Corpus.open(folder / "corpus"), get_schema("tcl-gpu"), TrainConfig.find("tcl")
+    recipe = replace(recipe, epochs=1, warmup_epochs=0, select="last")
+    model, programs = create("tcl", width=schema.width, hardware=schema.hardware), 0
+    order = np.random.default_rng(0).permutation(list(corpus.tasks)).tolist()
     for start in range(0, len(order), TASKS):
         data, _ = read_programs(corpus, order[start : start + TASKS], schema, device=get_device("v100"))
-        if data is None:
-            continue
-        for batch in epoch_batches(data, GROUPS, GROUP_PROGRAMS, rng):
-            mask, labels = torch.from_numpy(batch.mask), torch.from_numpy(batch.labels)
-            scores = model(torch.from_numpy(data.features[batch.index]))
-            loss = loss_of(torch.zeros_like(labels).masked_scatter(mask, scores), labels, mask)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            batches, losses = batches + 1, losses + float(loss.detach())
-        programs += len(data)
-    return {"programs": programs, "batches": batches, "mean_loss": losses / batches}
+        if data is not None:
+            train(model, data, None, recipe)
+            programs += len(data)
+    return {"programs": programs}
 
 
 STAGES = {"make": make_log, "import": import_log, "train": train_epoch}
@@ -126,13 +115,11 @@ def measured(stage: Callable[[Path, int], dict[str, Any]], folder: Path, program
 
 
 @benchmark(
-    "corpus",
-    click.option("--programs", default=5_000_000, show_default=True, help="Programs of the made-up log."),
-    click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to work; a temporary one."),
+    "corpus", click.option("--programs", default=5_000_000, show_default=True, help="Programs of the made-up log.")
 )
-def main(programs: int, folder: Path | None) -> Document:
+def main(programs: int) -> Document:
     """Import a large made-up corpus and train on it, one stage after the other."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix="tchub-bench-") as work:
+    with tempfile.TemporaryDirectory(prefix="tchub-bench-") as work:
         stages = {name: measured(stage, Path(work), programs) for name, stage in STAGES.items()}
     summary: dict[str, Any] = {"programs": programs, "tasks": stages["import"]["tasks"]}
     for name in ("import", "train"):

@@ -10,17 +10,16 @@ of the very task) is trained here. Each result is kept under `runs/zoo/bench`, s
 from __future__ import annotations
 
 import statistics
-import time
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
-from scripts.benchmarks.common import Clock, Document, benchmark, kept, note, read_json
+from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, kept, note, read_json
+from scripts.benchmarks.predict.subjects import clock as seconds_of
 from scripts.benchmarks.transfer.case import task_tree_scores
 from scripts.zoo.plan import LABELS, RUNS, Job, jobs, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import SCORES, WHEEL, random_scores, spread
@@ -29,6 +28,11 @@ from scripts.zoo.publish import SCORES, WHEEL, random_scores, spread
 _RECIPES = {"tilenet": "tilenet-sheets"}
 BENCH = RUNS / "bench"
 _TIMED = 2048
+# Corpora and protocols that the summary shows.
+_QUOTED = (
+    *("v100", "k80", "mi50", "2080ti", "epyc"),
+    *("k80_zero_shot", "k80_from_v100_10pct", "mi50_from_v100_10pct", "k80_8_labels"),
+)
 
 
 @dataclass(frozen=True)
@@ -44,13 +48,17 @@ class Transfer:
 
 
 TRANSFERS = [Transfer(**row) for row in tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["protocol"]]
-KEYS = {"v100": "v100", "k80": "k80", "mi50": "mi50", "2080ti": "2080ti", "epyc": "epyc"}
+
+
+def _row(corpus: str, protocol: str, model: str, scores: list[dict[str, float]], **facts: Any) -> dict[str, Any]:
+    """A row of the leaderboard: scores of as many seeds."""
+    return {"corpus": corpus, "protocol": protocol, "model": model, "seeds": list(range(len(scores)))} | (
+        spread(scores) | facts
+    )
 
 
 def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any]) -> dict[str, Any]:
     """Train one model of one protocol and judge it."""
-    from dataclasses import replace
-
     from tchub.zoo.training import TrainConfig
     from tchub.zoo.training.fit import fit, fit_trees
     from tchub.zoo.training.programs import Share
@@ -83,46 +91,30 @@ def transfer_rows(clock: Clock) -> Iterator[dict[str, Any]]:
     """Rows of `TRANSFERS`; nothing new is trained once the time is over."""
     read: dict[Any, Any] = {}
     for protocol in TRANSFERS:
+        folder = BENCH / f"{protocol.key}-{'.'.join(protocol.sources) or 'own'}"
         for arch, seeds in protocol.models.items():
-            folder = BENCH / f"{protocol.key}-{'.'.join(protocol.sources) or 'own'}"
-            paths = [folder / f"{arch}-{seed}.json" for seed in range(seeds)]
-            runs = [
-                kept(path, lambda p=protocol, a=arch, s=seed: run_transfer(p, a, s, read))
-                for seed, path in enumerate(paths)
-                if path.is_file() or not clock.is_over
-            ]
-            if runs:
-                yield {
-                    "corpus": protocol.key,
-                    "protocol": protocol.text,
-                    "model": arch,
-                    "seeds": list(range(len(runs))),
-                    **spread([run["scores"] for run in runs]),
-                    "parameters": runs[0]["parameters"],
-                    "train_seconds": statistics.mean(run["seconds"] for run in runs),
-                }
+            asked = (
+                kept(folder / f"{arch}-{s}.json", lambda p=protocol, a=arch, s=s: run_transfer(p, a, s, read), clock)
+                for s in range(seeds)
+            )
+            if runs := [run for run in asked if run]:
+                facts = {"parameters": runs[0]["parameters"]}
+                facts["train_seconds"] = statistics.mean(run["seconds"] for run in runs)
+                yield _row(protocol.key, protocol.text, arch, [run["scores"] for run in runs], **facts)
 
 
 def zoo_rows() -> Iterator[dict[str, Any]]:
     """Rows of the zoo's own trainings, and of a random order."""
     for job in jobs(read_plan()):
-        seeds = list(job.seeds())
-        if not seeds:
-            continue
-        runs = [read_json(job.folder(seed) / "metrics.json") for seed in seeds]
-        key = KEYS.get(job.family, job.family)
-        yield {
-            "corpus": key,
-            "protocol": _learnt_from(job),
-            "model": job.arch,
-            "seeds": seeds,
-            **spread([run["results"]["model"] for run in runs]),
-            "train_seconds": statistics.mean(run["seconds"] for run in runs),
-            **_facts(job, seeds[0]),
-        }
-        if job.arch == "tilenet":
-            exact = {name: {"mean": value, "stdev": 0.0} for name, value in random_scores(job.corpora[0]).items()}
-            yield {"corpus": key, "protocol": _learnt_from(job), "model": "random", "seeds": [], **exact}
+        if seeds := list(job.seeds()):
+            runs = [read_json(job.folder(seed) / "metrics.json") for seed in seeds]
+            seconds = statistics.mean(run["seconds"] for run in runs)
+            scores = [run["results"]["model"] for run in runs]
+            facts = {"seeds": seeds, "train_seconds": seconds, **_facts(job, seeds[0])}
+            yield _row(job.family, _learnt_from(job), job.arch, scores) | facts
+            if job.arch == "tilenet":
+                exact = random_scores(job.corpora[0])
+                yield _row(job.family, _learnt_from(job), "random", [exact]) | {"seeds": []}
 
 
 def shipped_tcl() -> dict[str, Any]:
@@ -157,16 +149,11 @@ def _facts(job: Job, seed: int) -> dict[str, Any]:
         loaded = Checkpoint.load(folder)
         schema = get_schema(loaded.config.feature_schema)
         x = np.random.default_rng(0).random((_TIMED, schema.rows, schema.width), dtype=np.float32)
-        times = []
-        for _ in range(4):
-            started = time.perf_counter()
-            loaded.model.score(x)
-            times.append(time.perf_counter() - started)
-        weights = max(path.stat().st_size for path in folder.iterdir() if path.name.startswith("model."))
+        times = seconds_of(lambda: loaded.model.score(x), 4)[1:]
         return {
             "parameters": loaded.model.parameter_count(),
-            "bytes": weights,
-            "programs_per_second": round(_TIMED / statistics.median(times[1:])),
+            "bytes": (folder / "model.safetensors").stat().st_size,
+            "programs_per_second": round(_TIMED / statistics.median(times)),
         }
 
     return kept(BENCH / "facts" / f"{job.name}-{seed}.json", measure)
@@ -181,14 +168,9 @@ def label_rows() -> Iterator[dict[str, Any]]:
             kept(BENCH / "labels" / f"{labels}-{seed}.json", lambda n=labels, s=seed: _rivals(job, n, s))
             for seed in seeds
         ]
+        text = f"tilenet-k80, and {labels} random programs of each test task measured; judged on the rest"
         for name in runs[0] if runs else ():
-            yield {
-                "corpus": f"k80_{labels}_labels",
-                "protocol": f"tilenet-k80, and {labels} random programs of each test task measured; judged on the rest",
-                "model": name,
-                "seeds": seeds,
-                **spread([run[name] for run in runs]),
-            }
+            yield _row(f"k80_{labels}_labels", text, name, [run[name] for run in runs]) | {"seeds": seeds}
 
 
 def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
@@ -213,27 +195,28 @@ def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The best model of each corpus by pairwise accuracy, beside XGBoost."""
-    wanted = (*KEYS.values(), "k80_zero_shot", "k80_from_v100_10pct", "mi50_from_v100_10pct", "k80_8_labels")
     summary = {}
-    for key in wanted:
-        own = [row for row in rows if row["corpus"] == key and row["model"] != "random"]
+    for key in _QUOTED:
+        own = sorted((r for r in rows if r["corpus"] == key and r["model"] != "random"), key=_pairwise, reverse=True)
         if not own:
             continue
-        best = max(own, key=lambda row: row["pairwise"]["mean"])
-        entry = {"best_model": best["model"], **{k: best[k]["mean"] for k in ("mean_top1", "top5", "pairwise")}}
-        trees = [row for row in own if row["model"].startswith("xgboost")]
-        if trees:
-            rival = max(trees, key=lambda row: row["pairwise"]["mean"])
-            entry |= {"xgb_mean_top1": rival["mean_top1"]["mean"], "xgb_pairwise": rival["pairwise"]["mean"]}
-        summary[key] = entry
+        summary[key] = {"best_model": own[0]["model"]} | {
+            name: own[0][name]["mean"] for name in ("mean_top1", "top5", "pairwise")
+        }
+        if rival := next((row for row in own if row["model"].startswith("xgboost")), None):
+            summary[key] |= {f"xgb_{name}": rival[name]["mean"] for name in ("mean_top1", "pairwise")}
     return summary
 
 
-@benchmark("models", click.option("--seconds", default=float("inf"), help="Train nothing new after so long."))
-def main(seconds: float) -> Document:
+def _pairwise(row: dict[str, Any]) -> float:
+    return row["pairwise"]["mean"]
+
+
+@benchmark("models", CLOCK)
+def main(clock: Clock) -> Document:
     """Judge every model; writes docs/benchmarks/models.json, from which `leaderboard.py` writes its page."""
     import torch
 
     torch.set_num_threads(1)
-    rows = [*zoo_rows(), shipped_tcl(), *transfer_rows(Clock(seconds / 60)), *label_rows()]
+    rows = [*zoo_rows(), shipped_tcl(), *transfer_rows(clock), *label_rows()]
     return summarise(rows), {"rows": rows}, (0, 1, 2)

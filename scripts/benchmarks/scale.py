@@ -26,6 +26,8 @@ import click
 from scripts.benchmarks.common import Document, benchmark
 from scripts.benchmarks.corpus import measured
 
+# Measurements to write, sessions of the tracker, programs to build and run.
+SIZES = {"journal": 50_000, "shards": 50_000, "merge": 50_000, "tracker": 200, "programs": 60}
 SHARDS, TASKS, TRACE_BYTES = 8, 64, 4000
 # Who ask the tracker at once: a question alone is mostly waiting.
 CLIENTS = 32
@@ -159,18 +161,11 @@ def build_and_run(_: Path, count: int) -> dict[str, Any]:
 STAGES = {"journal": journal, "shards": shards, "merge": merge, "tracker": tracker, "programs": build_and_run}
 
 
-@benchmark(
-    "scale",
-    click.option("--records", default=50_000, show_default=True, type=click.IntRange(TASKS), help="To write."),
-    click.option("--cycles", default=200, show_default=True, type=click.IntRange(1), help="Sessions of the tracker."),
-    click.option("--programs", default=60, show_default=True, type=click.IntRange(8), help="To build and run."),
-    click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="Where to work; a temporary folder."),
-)
-def main(records: int, cycles: int, programs: int, work: Path | None) -> Document:
+@benchmark("scale")
+def main() -> Document:
     """Measure every engine and write docs/benchmarks/scale.json."""
-    sizes = {"tracker": cycles, "programs": programs}
-    with tempfile.TemporaryDirectory(dir=work, prefix="tchub-scale-") as folder:
-        rows = {name: measured(stage, Path(folder), sizes.get(name, records)) for name, stage in STAGES.items()}
+    with tempfile.TemporaryDirectory(prefix="tchub-scale-") as folder:
+        rows = {name: measured(stage, Path(folder), SIZES[name]) for name, stage in STAGES.items()}
     summary = {
         "journal_writes_per_second": rows["journal"]["programs_per_second"],
         "merge_programs_per_second": rows["merge"]["programs_per_second"],

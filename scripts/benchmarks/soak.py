@@ -4,14 +4,14 @@
 
 Two runs, both of the real session with its search, cost model, database, log and history, each in its own process:
 
-    workers     real builds and runs by tchub's workers, for as many trials as `--real` says: at some 0.2 s a program
-                ten thousand would take the better part of an hour
-    pretended   all `--trials`, with a machine that measures nothing: a latency that follows from the program
+    workers     real builds and runs by tchub's workers, a few hundred: at some 0.2 s a program ten thousand would take
+                the better part of an hour
+    pretended   ten thousand, with a machine that measures nothing: a latency that follows from the program
 
-Resident memory of the tuner, and of zygote and workers together, is read every `--every` trials and written to
-`--work` as it is read; a run that ended is not repeated. The slope is fitted by least squares to what comes after the
-warm-up, in KiB per 1,000 trials. The warm-up is the first fifth: until then the model's context of each task
-(512 programs) fills up, and workers load what they need.
+Resident memory of the tuner, and of zygote and workers together, is written to `--work` as it is read; a run that ended
+is not repeated. The slope is fitted by least squares to what comes after the warm-up, in KiB per 1,000 trials. The
+warm-up is the first fifth: until then the model's context of each task (512 programs) fills up, and workers load what
+they need.
 """
 
 from __future__ import annotations
@@ -24,21 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import psutil
 
-from scripts.benchmarks.common import (
-    Document,
-    Journal,
-    benchmark,
-    in_process,
-    kept,
-    lacking,
-    note,
-    read_json,
-    work_option,
-)
+from scripts.benchmarks.common import Document, Journal, benchmark, in_process, kept, note, read_json, work_option
 from scripts.kills.session import TARGET, Pretended, workers
 
 BATCH = 16
@@ -53,7 +42,7 @@ MACHINES = {"workers": "real builds and runs", "pretended": "no builds: a latenc
 
 @dataclass(frozen=True)
 class Job:
-    """One run."""
+    """One run; its memory is read every so many trials."""
 
     machine: str
     trials: int
@@ -62,6 +51,10 @@ class Job:
     def file(self, work: Path, suffix: str) -> Path:
         """A file of the run."""
         return work / f"{self.machine}-{self.trials}-{CHECKPOINT}-{ENGINE}{suffix}"
+
+
+# By the process whose memory the summary shows of it.
+JOBS = {"tuner": Job("pretended", 10_000, 100), "workers": Job("workers", 300, 20)}
 
 
 class Watch:
@@ -143,45 +136,26 @@ def slopes(samples: Sequence[dict[str, float]]) -> dict[str, Any]:
     return row
 
 
-def answer(job: Job, work: Path, as_is: bool) -> dict[str, Any] | None:
-    """The result of a run, done in a process of its own unless it is there; None where nothing is known of it.
-
-    Args:
-        as_is: run nothing, and take what the journal of an unfinished run has.
-    """
+def answer(job: Job, work: Path) -> dict[str, Any]:
+    """The result of a run, done in a process of its own unless it is there."""
     path = job.file(work, ".json")
-    if not path.is_file() and not as_is:
+    if not path.is_file():
         in_process(soak, job, work)
     samples = Journal(job.file(work, ".jsonl")).rows()
-    if not samples:
-        return None
-    facts = read_json(path) if path.is_file() else {name: samples[-1][name] for name in ("trials", "seconds")}
-    return facts | {"samples": samples} | slopes(samples)
+    return read_json(path) | {"samples": samples} | slopes(samples)
 
 
-@benchmark(
-    "soak",
-    click.option("--trials", default=10_000, show_default=True),
-    click.option("--real", default=300, show_default=True, help="Trials of the run with real workers; 0: none."),
-    click.option("--every", default=100, show_default=True, help="Trials between two looks; a fifth with workers."),
-    click.option("--as-is", is_flag=True, help="Run nothing: write what is known of these runs."),
-    work_option("soak"),
-)
-def main(trials: int, real: int, every: int, as_is: bool, work: Path) -> Document:
+@benchmark("soak", work_option("soak"))
+def main(work: Path) -> Document:
     """Soak, and write docs/benchmarks/soak.json."""
     work.mkdir(parents=True, exist_ok=True)
-    jobs = [Job("pretended", trials, every), Job("workers", real, max(1, every // 5))]
-    runs, summary, left = {}, {}, []
-    for job, who in zip(jobs, ("tuner", "workers"), strict=True):
-        run = answer(job, work, as_is) if job.trials else None
-        left += lacking(job.trials - (run["trials"] if run else 0), job.trials, f"trials, {job.machine}")
-        if run:
-            runs[job.machine] = run
-            summary |= {
-                f"{who}_trials": run["trials"],
-                f"{who}_slope_kib_per_1000_trials": run[f"{who}_kib_per_1000"],
-                f"{who}_largest_mib": run[f"{who}_mib_largest"],
-                f"{who}_seconds": run["seconds"],
-            }
-    details = {"machines": MACHINES, "model": CHECKPOINT, "engine": ENGINE, "runs": runs}
-    return summary, details | ({"not_done": left} if left else {}), [0]
+    runs, summary = {}, {}
+    for who, job in JOBS.items():
+        run = runs[job.machine] = answer(job, work)
+        summary |= {
+            f"{who}_trials": run["trials"],
+            f"{who}_slope_kib_per_1000_trials": run[f"{who}_kib_per_1000"],
+            f"{who}_largest_mib": run[f"{who}_mib_largest"],
+            f"{who}_seconds": run["seconds"],
+        }
+    return summary, {"machines": MACHINES, "model": CHECKPOINT, "engine": ENGINE, "runs": runs}, [0]

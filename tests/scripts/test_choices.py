@@ -27,7 +27,7 @@ def test_every_part_begins_with_what_the_product_does_and_changes_one_setting_at
 
 
 def test_no_two_answers_share_a_file() -> None:
-    places = [choice.path("k80", 0, labels) for choice in every_choice() for labels in choice.labels]
+    places = [choice.path("k80", 0, labels) for choice in every_choice() for labels in choice.part.labels]
     assert len(set(places)) == len(places)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.benchmarks.sampling import figures, results, rounds
+from scripts.benchmarks.sampling import figures, rounds, run
 
 SHARES = (0.02, 0.05, 0.1, 0.2)
 
@@ -141,11 +141,9 @@ def test_no_result_gives_empty_figures() -> None:
 # What is kept
 
 
-def test_of_a_result_that_was_made_twice_the_last_counts_and_other_settings_are_left_out() -> None:
-    old = line("rdu", 0.1, 0.8) | {"per_task": results.PER_TASK}
-    rows = [old, old | {"per_task": 20}, old | {"programs": 5}]
-    assert [row["programs"] for row in results.by_key(rows, results.Key, results.PER_TASK).values()] == [5]
-    assert [row["per_task"] for row in results.by_key(rows, results.Key, 20).values()] == [20]
+def test_of_a_result_that_was_made_twice_the_last_counts() -> None:
+    old = line("rdu", 0.1, 0.8)
+    assert [row["programs"] for row in run.by_key([old, old | {"programs": 5}], run.Key).values()] == [5]
 
 
 # Where the tasks that are measured are ranked
@@ -159,7 +157,7 @@ def in_task(sampler: str, value: float, seed: int = 0, labels: int = 8) -> dict[
 
 def test_means_of_measured_tasks_are_over_the_runs_that_all_samplers_have() -> None:
     rows = [in_task("rdu", 0.6), in_task("rdu", 0.9, seed=1), in_task("rdu+", 0.7), in_task("rdu+", 0.5, labels=4)]
-    found = figures.in_task_means(rows)
+    found = figures.common_means(rows, ("labels",))
     assert [(row["labels"], row["sampler"], row["runs"], row["pairwise"]) for row in found] == [
         (4, "rdu+", 1, 0.5),
         (8, "rdu", 1, 0.6),

@@ -26,12 +26,7 @@ Curves = dict[str, dict[float, dict[int, float]]]
 
 
 class Reached(NamedTuple):
-    """Where a curve reaches a score: a share, and whether that is where it does.
-
-    Attributes:
-        share: of the programs.
-        bound: "at most": the smallest share has the score already; "at least": the largest does not have it.
-    """
+    """Where a curve reaches a score: a share, and whether it is a bound of what was run, "at most" or "at least"."""
 
     share: float
     bound: str = ""
@@ -74,11 +69,6 @@ def common_means(rows: Iterable[Row], keys: Sequence[str]) -> list[dict[str, Any
             scores = {name: round(statistics.mean(run["scores"][name] for run in runs), 4) for name in SCORES}
             table.append(line | scores)
     return table
-
-
-def in_task_means(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The same where the tasks that are measured judge: a row for each number of labels and sampler."""
-    return common_means(rows, ("labels",))
 
 
 def cells(rows: Sequence[Row]) -> list[tuple[str, str]]:

@@ -24,8 +24,20 @@ from tchub.zoo.training.programs import Share
 from tchub.zoo.training.training_data import load_training_data
 
 from scripts.benchmarks.sampling.figures import SCORES
-from scripts.benchmarks.sampling.results import SOURCES, InTaskKey
 from scripts.zoo.plan import open_corpus
+
+# Each corpus, and the device of which the second block's weights are.
+SOURCES = {
+    "k80": "v100",
+    "epyc-turin": "ryzen-3700x-autotvm",
+    "mi50": "v100",
+    "cortex-a72-autotvm": "ryzen-3700x-autotvm",
+    "rtx2080ti": "v100",
+}
+# Training programs of a task at most; those that judge.
+PER_TASK, TEST_PER_TASK = 120, 400
+# Of each judging task in-task: programs to pick from, at most half of the task, and all that are used.
+POOL, MOST = 64, 300
 
 ROUNDS = 3
 # A recipe counts passes over thousands of programs; a few hundred need as many steps, hence more passes.
@@ -39,11 +51,9 @@ Learner = Callable[[Any, int], Any]
 
 @dataclass(frozen=True)
 class Opening:
-    """How a run begins.
+    """How a run begins: what picks the start and the model that it may ask, programs of it at least.
 
     Attributes:
-        sampler: picks the start; base: the model that it may ask, for no label is known yet.
-        least: programs of the start at least.
         to_rank: whether the tasks are those that will be ranked, see `Pool`.
     """
 
@@ -55,12 +65,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Picked:
-    """What a run came to.
-
-    Attributes:
-        model: learnt from all picks; indices: the picks, the random start first.
-        select_seconds, learn_seconds: wall time of picking and of training.
-    """
+    """What a run came to: the model that learnt all picks, these from the start on, and wall time."""
 
     model: Any
     indices: np.ndarray
@@ -84,7 +89,6 @@ def run_rounds(
     Args:
         data: the training programs, all measured; labels are looked up as they are picked.
         ops: operator type of each task.
-        sampler: a `zoo.adapt.sampling.Sampler`.
         budget: programs in all; a quarter of it is the start, the same for all samplers of a seed and an opening.
         learn: makes a model of the programs given, with a seed.
         cost: `zoo.adapt.sampling.MeasuringCost` of the corpus.
@@ -102,11 +106,11 @@ def run_rounds(
         if count < 1:
             continue
         began = time.perf_counter()
-        chooser = sampler if number else opening.sampler
-        # The view costs what the sampler asks of it; features alone are free.
-        view = _view(model, data, picked, cost)
-        if view is None and number and sampler.name in BLIND:
-            view = PoolPredictions(np.zeros(len(data)), picked, data.latency[picked], _nothing, features=data.features)
+        chooser, latency = sampler if number else opening.sampler, data.latency[picked]
+        if model is None:
+            view = PoolPredictions(np.zeros(len(data)), picked, latency, _nothing, features=data.features)
+        else:  # costs what the sampler asks of it; features alone are free
+            view = PoolPredictions.of(model, data.features, picked, latency, task=data.group, cost=cost)
         chosen = chooser.select(pool, picked, count, view, np.random.default_rng([seed, number]), round=number)
         picked = np.concatenate([picked, chosen.indices])
         selecting += time.perf_counter() - began
@@ -120,12 +124,6 @@ def run_rounds(
             known[budget, seed] = model
         learning += time.perf_counter() - began
     return Picked(model, picked, selecting, learning)
-
-
-def _view(model: Any, data: Any, picked: np.ndarray, cost: Any) -> Any:
-    if model is None:
-        return None
-    return PoolPredictions.of(model, data.features, picked, data.latency[picked], task=data.group, cost=cost)
 
 
 def _nothing() -> np.ndarray:
@@ -159,28 +157,22 @@ def from_pretrained(start: Any) -> Learner:
     return learn
 
 
-TEST_PER_TASK = 400
-# Of each judging task: programs to pick from, at most half of the task, and all that are used.
-POOL, MOST = 64, 300
-
-
 class Material:
-    """The programs of one corpus, read when they are needed."""
+    """The programs of one corpus, read when they are needed; `split` judges."""
 
-    def __init__(self, corpus: str, per_task: int, split: str) -> None:
-        self.corpus, self.per_task, self.split = corpus, per_task, split
+    def __init__(self, corpus: str, split: str) -> None:
+        self.corpus, self.split = corpus, split
 
     @cached_property
     def data(self) -> Any:
         """Training programs of the corpus and of its source, and test programs; see `training.training_data`."""
-        share = Share(per_task=self.per_task)
+        share = Share(per_task=PER_TASK)
         return load_training_data(open_corpus(self.corpus), [open_corpus(SOURCES[self.corpus])], "nest", share)
 
-    @cached_property
-    def ops(self) -> tuple[str, ...]:
-        """Operator type of each training task."""
+    def ops(self, programs: Any) -> tuple[str, ...]:
+        """Operator type of each task of some programs."""
         tasks = open_corpus(self.corpus).tasks
-        return tuple(tasks[task].op for task in self.data.own.task_ids)
+        return tuple(tasks[task].op for task in programs.task_ids)
 
     @cached_property
     def judges(self) -> Any:
@@ -212,7 +204,7 @@ class Material:
         return from_scratch if block == "scratch" else from_pretrained(self.start)
 
 
-def run_in_task(key: InTaskKey, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
+def run_in_task(key: Any, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
     """One result where the tasks that are measured judge, as `tchub adapt --workload NETWORK` uses a sampler.
 
     A pretrained TileNet learns some programs of each judging task, picked from 64 of them, and ranks the others, the
@@ -221,12 +213,11 @@ def run_in_task(key: InTaskKey, material: Material, known: dict[Any, Any]) -> di
     """
     whole = getattr(material.data, material.split)
     pool, test = (whole.take(half) for half in halves(whole.members, key.seed))
-    tasks = open_corpus(key.corpus).tasks
     sampler, cost = create_sampler(key.sampler), MeasuringCost(*material.cost)
     first = first_sampler(sampler)
     picked = run_rounds(
         pool,
-        tuple(tasks[task].op for task in pool.task_ids),
+        material.ops(pool),
         sampler,
         key.labels * len(pool.task_ids),
         key.seed,

@@ -7,63 +7,85 @@ being updated after each; TileNet learns, from random weights and from those of 
 choices are made with `--split val`, which prints the means and writes no document. A second part
 has the tasks ranked of which programs are measured; `--shares ""` or `--labels ""` runs one part alone.
 Each result is a line of `results.jsonl` or `in-task.jsonl` in `runs/sampling`, so that a run that was killed goes on,
-and a part can be run alone: the figures are of all lines with as many programs a task, and the document names what is
-missing.
+and a part can be run alone: the figures are of all lines, and the document names what is missing.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import numpy as np
 from tchub.zoo.adapt.sampling import MeasuringCost, Pool, PoolPredictions, create_sampler
 from tchub.zoo.training import evaluate_scores
 
-from scripts.benchmarks.common import (
-    Clock,
-    Document,
-    Journal,
-    benchmark,
-    kept,
-    lacking,
-    note,
-    read_json,
-    work_option,
-)
-from scripts.benchmarks.sampling.figures import ALL, budgets, by_cell, in_task_means, means, summary, table
-from scripts.benchmarks.sampling.results import (
-    LABELS,
-    PER_TASK,
-    SAMPLERS,
-    SHARES,
-    SOURCES,
-    WANTED_SEEDS,
-    InTaskKey,
-    Key,
-    by_key,
-    in_task_keys,
-    keys,
-)
-from scripts.benchmarks.sampling.rounds import Material, run_in_task, run_rounds
+from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, kept, lacking, note, work_option
+from scripts.benchmarks.sampling.figures import ALL, budgets, by_cell, common_means, means, summary, table
+from scripts.benchmarks.sampling.rounds import SOURCES, Material, run_in_task, run_rounds
 
+SAMPLERS = ("random", "stratified", "alt", "balto", "fasor", "rdu", "rdu+", "strata")
+SHARES = (0.1, 0.05, 0.2, 0.02)
+# Labels of each task, where the tasks that are measured judge.
+LABELS = (8, 4, 16)
+WANTED_SEEDS = 5
 # Of the made-up pool that is timed: programs, tasks, operators.
 POOL, TASKS = 1_000_000, 1000
 OPS = ("conv2d", "depthwise", "matmul", "batch_matmul", "softmax", "pool", "norm", "reduce")
 
 
+class Key(NamedTuple):
+    """One result: what a model learns from a share of a corpus, judged on other tasks."""
+
+    corpus: str
+    block: str
+    share: float
+    seed: int
+    sampler: str
+
+
+class InTaskKey(NamedTuple):
+    """One result: what a model learns from a few programs of each judging task."""
+
+    corpus: str
+    labels: int
+    seed: int
+    sampler: str
+
+
+K = TypeVar("K", Key, InTaskKey)
+
+
+def keys(seeds: Iterable[int], shares: Iterable[float]) -> Iterator[Key]:
+    """Everything to be run: a tenth of every corpus first, then the other shares, seed by seed."""
+    for share, seed, corpus, block in product((*shares, 1.0), seeds, SOURCES, ("scratch", "pretrained")):
+        for sampler in SAMPLERS if share < 1 else (ALL,):
+            yield Key(corpus, block, share, seed, sampler)
+
+
+def in_task_keys(seeds: Iterable[int], labels: Iterable[int]) -> Iterator[InTaskKey]:
+    """Everything to be run, seed by seed, so that a run that is cut has whole tables of fewer seeds."""
+    for seed, corpus, count, sampler in product(seeds, SOURCES, labels, SAMPLERS):
+        yield InTaskKey(corpus, count, seed, sampler)
+
+
+def by_key(rows: Iterable[Mapping[str, Any]], kind: type[K]) -> dict[K, Mapping[str, Any]]:
+    """The results by their keys; of one that was made twice the last."""
+    return {kind(*(row[name] for name in kind._fields)): row for row in rows}
+
+
 def run(key: Key, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
     """One result; `known` has the models of the random starts of this corpus and block."""
-    data, test, (build, runs) = material.data.own, material.judges, material.cost
+    data, test, cost = material.data.own, material.judges, MeasuringCost(*material.cost)
     budget = max(8, round(key.share * len(data)))
     sampler = create_sampler("random" if key.sampler == ALL else key.sampler)
-    learn, cost = material.learner(key.block), MeasuringCost(build, runs)
-    picked = run_rounds(data, material.ops, sampler, budget, key.seed, learn, cost, known)
+    learn = material.learner(key.block)
+    picked = run_rounds(data, material.ops(data), sampler, budget, key.seed, learn, cost, known)
     scores = evaluate_scores(picked.model.score(test.features), test.latency, test.group, test.task_weights)
     return {
         "programs": budget,
@@ -74,20 +96,25 @@ def run(key: Key, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
     }
 
 
-def fill(journal: Journal, wanted: list[Any], run_one: Callable[..., dict[str, Any]], split: str, clock: Clock) -> None:
-    """Run what the journal lacks, until the time is over."""
-    done = by_key(journal.rows(), type(wanted[0]), wanted[0].per_task) if wanted else {}
+def fill(path: Path, wanted: Iterable[Any], kind: type[Any], one: Any, split: str, clock: Clock) -> dict[Any, Any]:
+    """Run what the journal lacks, until the time is over; return all its results by their keys.
+
+    Results that differ by their sampler alone share the models of their starts.
+    """
+    journal = Journal(path)
+    done = by_key(journal.rows(), kind)
     missing = [key for key in wanted if key not in done]
     material = lru_cache(len(SOURCES))(Material)
     group, known = None, {}
     for number, key in enumerate(missing):
         if clock.is_over:
             note(f"{len(missing) - number} results are left for another run")
-            return
-        if key.group != group:
-            group, known = key.group, {}
-        journal.get(lambda k=key, m=known: run_one(k, material(k.corpus, k.per_task, split), m), **vars(key))
+            break
+        if key[:-1] != group:
+            group, known = key[:-1], {}
+        journal.get(lambda k=key, m=known: one(k, material(k.corpus, split), m), **key._asdict())
         note(f"{number + 1}/{len(missing)} {key}")
+    return by_key(journal.rows(), kind)
 
 
 def _numbers(kind: type[Any]) -> Callable[..., tuple[Any, ...]]:
@@ -96,49 +123,32 @@ def _numbers(kind: type[Any]) -> Callable[..., tuple[Any, ...]]:
 
 @benchmark(
     "sampling",
-    click.option("--only", multiple=True, type=click.Choice(list(SOURCES)), default=tuple(SOURCES)),
     click.option("--seeds", default="0,1,2,3,4", show_default=True, callback=_numbers(int)),
     click.option("--shares", default=",".join(map(str, SHARES)), show_default=True, callback=_numbers(float)),
     click.option("--labels", default=",".join(map(str, LABELS)), show_default=True, callback=_numbers(int)),
-    click.option("--minutes", type=float, help="Begin nothing new after so long."),
-    click.option("--per-task", default=PER_TASK, show_default=True, help="Training programs of a task at most."),
-    click.option("--pool", default=POOL, show_default=True, help="Programs of the pool that is timed; 0: none."),
+    CLOCK,
     click.option("--split", default="test", type=click.Choice(["val", "test"]), help="Judging tasks."),
     work_option("sampling"),
 )
 def main(
-    only: tuple[str, ...],
-    seeds: tuple[int, ...],
-    shares: tuple[float, ...],
-    labels: tuple[int, ...],
-    minutes: float | None,
-    per_task: int,
-    pool: int,
-    split: str,
-    work: Path,
+    seeds: tuple[int, ...], shares: tuple[float, ...], labels: tuple[int, ...], clock: Clock, split: str, work: Path
 ) -> Document | None:
     """Compare the samplers and write docs/benchmarks/sampling.json."""
     import torch
 
     torch.set_num_threads(1)
-    clock, folder = Clock(minutes), work if split == "test" else work / split
-    journal, in_task = Journal(folder / "results.jsonl"), Journal(folder / "in-task.jsonl")
-    fill(journal, list(keys(only, seeds, shares, per_task)) if shares else [], run, split, clock)
-    fill(in_task, list(in_task_keys(only, seeds, labels, per_task)), run_in_task, split, clock)
-    done = by_key(journal.rows(), Key, per_task)
-    done_in_task = by_key(in_task.rows(), InTaskKey, per_task)
-    rows, own = list(done.values()), list(done_in_task.values())
+    folder = work if split == "test" else work / split
+    asked = keys(seeds, shares) if shares else ()
+    done = fill(folder / "results.jsonl", asked, Key, run, split, clock)
+    done_in_task = fill(folder / "in-task.jsonl", in_task_keys(seeds, labels), InTaskKey, run_in_task, split, clock)
+    rows, in_task = list(done.values()), common_means(done_in_task.values(), ("labels",))
     if split == "val":
-        click.echo(json.dumps({"summary": summary(rows), "in_task": in_task_means(own)}, indent=2))
+        click.echo(json.dumps({"summary": summary(rows), "in_task": in_task}, indent=2))
         return None
-    file = work / f"pool-{pool or POOL}.json"
-    if pool:
-        kept(file, lambda: time_samplers(pool))
-    timed = read_json(file) if file.is_file() else []
-    planned = set(keys(SOURCES, range(WANTED_SEEDS), SHARES, per_task))
-    planned_in_task = set(in_task_keys(SOURCES, range(WANTED_SEEDS), LABELS, per_task))
+    timed = kept(work / f"pool-{POOL}.json", time_samplers, clock) or []
+    planned, planned_in_task = set(keys(range(WANTED_SEEDS), SHARES)), set(in_task_keys(range(WANTED_SEEDS), LABELS))
+    left, left_in_task = len(planned - done.keys()), len(planned_in_task - done_in_task.keys())
     details = {
-        "programs_per_task": per_task,
         "results": len(rows),
         "of": len(planned),
         "sources": SOURCES,
@@ -146,22 +156,18 @@ def main(
         "cells": by_cell(rows),
         "budgets": budgets(rows),
         "table": table(rows),
-        "in_task": in_task_means(own),
+        "in_task": in_task,
         "pool": timed,
         "not_done": [
-            *lacking(len(planned - done.keys()), len(planned), "results"),
-            *lacking(
-                len(planned_in_task - done_in_task.keys()),
-                len(planned_in_task),
-                "results of the tasks that are measured",
-            ),
+            *lacking(left, len(planned), "results"),
+            *lacking(left_in_task, len(planned_in_task), "results of the tasks that are measured"),
             *([] if timed else ["the time to pick from a large pool"]),
         ],
     }
     return summary(rows), details, sorted({row["seed"] for row in rows})
 
 
-def time_samplers(size: int) -> list[dict[str, Any]]:
+def time_samplers(size: int = POOL) -> list[dict[str, Any]]:
     """Seconds of `select`, the scores and embeddings being there, on a made-up pool of tasks of unlike sizes."""
     rng = np.random.default_rng(0)
     task = np.sort(rng.choice(TASKS, size=size, p=rng.dirichlet(np.full(TASKS, 5.0))))

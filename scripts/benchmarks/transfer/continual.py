@@ -48,11 +48,6 @@ def paced(config: ContinualConfig, arch: str, data: RankingDataset) -> Continual
     )
 
 
-def gentle(config: ContinualConfig, rate: float = GENTLE) -> ContinualConfig:
-    """The settings by which a trained model learns more."""
-    return replace(config, learn_rate=rate * config.learn_rate)
-
-
 def gone_on(model: CostModel, case: Case) -> CostModel:
     """A copy of a model that learnt what was measured, gently; with few labels it stops by itself."""
     if case.protocol == IN_TASK:
@@ -63,7 +58,8 @@ def gone_on(model: CostModel, case: Case) -> CostModel:
 def learn_more(model: CostModel, data: RankingDataset, arch: str, seed: int, rate: float = GENTLE) -> CostModel:
     """A copy of a trained model that learnt more programs, at a share of the recipe's rate."""
     more = copy.deepcopy(model)
-    train(more, data, None, gentle(paced(EQUATIONS, arch, data), rate).learning(), seed)
+    config = paced(EQUATIONS, arch, data)
+    train(more, data, None, replace(config, learn_rate=rate * config.learn_rate).learning(), seed)
     return more.eval()
 
 
@@ -75,14 +71,7 @@ def knowledge_base(
     arch: str = "tilenet",
     config: ContinualConfig = SETTINGS,
 ) -> list[TrainedModel]:
-    """A base after each device: a network trained on the first one, then both phases for every further one.
-
-    Args:
-        scene: of the features.
-        taught: name and programs of each device, in order.
-        seed: of the first weights and all that is drawn.
-        folder: where the base of every prefix of the devices is kept.
-    """
+    """A base after each device, of which every prefix is kept: a network of the first, then both phases for each."""
     bases: list[TrainedModel] = []
     for count, (_, data) in enumerate(taught, 1):
         names = "+".join(name for name, _ in taught[:count])
@@ -120,7 +109,8 @@ def column_of(base: ProgressiveNetwork, case: Case, config: ContinualConfig = EQ
         tuned = fine_tune(base.learning(), case.measured, FineTuneConfig(seed=case.seed)).model
         assert isinstance(tuned, ProgressiveNetwork)
         return tuned
-    learn(base, case.measured, None, gentle(paced(config, case.arch, case.measured)), case.seed)
+    config = paced(config, case.arch, case.measured)
+    learn(base, case.measured, None, replace(config, learn_rate=GENTLE * config.learn_rate), case.seed)
     return base.eval()
 
 
@@ -132,7 +122,8 @@ def continual(case: Case) -> Answer:
 def chosen(case: Case) -> Answer:
     """tchub's way: sources whose own model orders what was measured rightly, the best last, and rehearsal."""
     scene = case.scene
-    agreement = {name: rank_agreement(case.alone(name), case.measured) for name in scene.sources}
+    # Rank agreement is Kendall's tau over the pairs that are apart by more than the noise; NaN without such a pair.
+    agreement = {name: 2 * evaluate_model(case.alone(name), case.measured)["pairwise"] - 1 for name in scene.sources}
     devices = {name: corpus_device(open_corpus(name)) for name in scene.sources}
     return _answer(case, agreeing_sources(scene.device, devices, agreement) or scene.sources, SETTINGS)
 
@@ -151,14 +142,6 @@ def bases(case: Case, order: Sequence[str], config: ContinualConfig) -> list[Tra
     folder = case.folder / "bases" / f"{config.strength:g}-{config.rehearsal:g}"
     taught = [(name, case.given(name)) for name in order]
     return knowledge_base(case.scene, taught, case.seed, folder, case.arch, config)
-
-
-def rank_agreement(model: CostModel, labels: RankingDataset) -> float:
-    """Return how far a model orders the target's labels rightly: 1 always, 0 as a coin, -1 never.
-
-    Kendall's tau over the pairs that are apart by more than the noise, mean over tasks; NaN without such a pair.
-    """
-    return 2 * evaluate_model(model, labels)["pairwise"] - 1
 
 
 def agreeing_sources(target: Device, devices: Mapping[str, Device], agreement: Mapping[str, float]) -> list[str]:

@@ -27,6 +27,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "cortex-a72-autotvm": ("ryzen-3700x-autotvm", "xeon-8124m-autotvm", "xeon-4210-autotvm"),
     "epyc-turin": ("ryzen-3700x-autotvm", "xeon-8124m-autotvm", "xeon-4210-autotvm"),
 }
+# Programs of a task that the papers' networks learn at most, of the target and of a source: they take minutes.
+CAP, SOURCE_CAP = 200, 40
 SHARE = 0.1
 _ARRAYS = ("features", "latency", "group", "task_ids", "task_weights")
 
@@ -36,13 +38,10 @@ class Scene:
     """One target, its sources, and who knows the judging tasks.
 
     Attributes:
-        target: a corpus; sources: corpora, in order.
         seen: whether the sources know the judging tasks.
         split: "val" or "test": the part that judges.
         schema: of the features; device: the target's.
-        own: all programs of the target's training tasks.
-        given: those of each source, at most `Library.source_cap` a task.
-        judged: all programs of the judging tasks.
+        own: all programs of the target's training tasks; given: those of each source; judged: of the judging tasks.
     """
 
     target: str
@@ -170,12 +169,7 @@ PARTS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Tasks:
-    """The split of one corpus.
-
-    Attributes:
-        name: of the corpus.
-        parts: "train", "val" and "test", each from task id to what the task computes.
-    """
+    """The split of one corpus: each part from task id to what the task computes."""
 
     name: str
     parts: Mapping[str, Mapping[str, str]]
@@ -198,16 +192,11 @@ class Division(NamedTuple):
 
 
 def divide(target: Tasks, sources: Sequence[Tasks], split: str, seen: bool) -> Division:
-    """The roles of all tasks.
+    """The roles of all tasks, of which those of a split of the target judge.
 
     Test tasks of any corpus are hidden from all of them, by what they compute. *Unseen*: so are the judging tasks.
     *Seen*: the sources keep their programs of the judging tasks, and only tasks that a source has are judged;
     the target itself never learns from them across tasks.
-
-    Args:
-        target: whose tasks judge; sources: the other devices, in the order in which they teach.
-        split: "val" for choices, "test" for figures.
-        seen: whether sources know the judging tasks.
     """
     tests = set().union(*(corpus.computed("test") for corpus in (target, *sources)))
     judging = {t: c for t, c in target.parts[split].items() if split == "test" or c not in tests}

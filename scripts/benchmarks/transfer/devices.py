@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from scripts.benchmarks.common import Clock, kept, note, spread
 from scripts.benchmarks.transfer.case import train_heads
 from scripts.benchmarks.transfer.continual import EQUATIONS, SETTINGS, knowledge_base
-from scripts.benchmarks.transfer.data import Library, Scene, cut
+from scripts.benchmarks.transfer.data import Scene, cut
 
 # Devices that one base learns one after another.
 CHAIN = ("v100", "k80", "mi50", "rtx2080ti", "a100")
@@ -34,18 +34,8 @@ OURS = "EWC and rehearsal"
 VARIANTS = {OURS: SETTINGS, "EWC": EQUATIONS, "neither": replace(EQUATIONS, strength=0.0)}
 
 
-def chain_scenes(library: Library, split: str) -> list[Scene]:
-    """A scene for each device of `CHAIN`; the test tasks of all five are hidden from all of them."""
-    return [library.scene(name, tuple(n for n in CHAIN if n != name), False, split) for name in CHAIN]
-
-
 def forget(scenes: Sequence[Scene], seed: int, config: ContinualConfig, folder: Path) -> dict[str, Any]:
-    """The base's score on each device it has met, after each new one.
-
-    Returns:
-        `scores`: for each number of devices learnt, the score on each of them in the order in which they were
-        learnt; `seconds`: that each device took.
-    """
+    """After each new device the base's `scores` on all it has met, in their order, and the `seconds` that it took."""
     taught = [(scene.target, cut(scene.own, scene.own.task_ids, CHAIN_CAP)) for scene in scenes]
     chain = folder / f"chain-{config.strength:g}-{config.rehearsal:g}"
     bases = knowledge_base(scenes[0], taught, seed, chain, config=config)
@@ -75,14 +65,6 @@ def forgetting_rows(runs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any
     return rows
 
 
-def share_trunk(scenes: Sequence[Scene], seed: int, count: int) -> float:
-    """Seconds to train a network of one head a device on the first devices together, which a further one repeats."""
-    taught = [cut(scene.own, scene.own.task_ids, CHAIN_CAP) for scene in scenes[:count]]
-    started = time.process_time()
-    train_heads("tilenet", taught[-1], taught[:-1], recipe_for("tilenet", RankingDataset.concat(taught)), seed)
-    return time.process_time() - started
-
-
 def cost_rows(scenes: Sequence[Scene], chain: dict[str, Any], folder: Path, clock: Clock) -> list[Any]:
     """Parameters, work and training seconds beside the number of devices: a base, and a trunk with heads."""
     features = scenes[0].own.features[:64]
@@ -91,10 +73,9 @@ def cost_rows(scenes: Sequence[Scene], chain: dict[str, Any], folder: Path, cloc
     plain = create("tilenet", **settings)
     rows = []
     for count in range(1, len(scenes) + 1):
-        path = folder / f"multi-task-{count}.json"
-        if not path.is_file() and clock.is_over:
+        trained = kept(folder / f"multi-task-{count}.json", lambda n=count: share_trunk(scenes[:n]), clock)
+        if trained is None:
             break
-        trained = kept(path, lambda n=count: {"seconds": share_trunk(scenes, 0, n)})
         heads = footprint(plain, features, count)
         rows.append({
             "devices": count,
@@ -108,23 +89,27 @@ def cost_rows(scenes: Sequence[Scene], chain: dict[str, Any], folder: Path, cloc
     return rows
 
 
+def share_trunk(scenes: Sequence[Scene]) -> dict[str, float]:
+    """Seconds to train a network of one head a device on all devices together, which a further one repeats."""
+    taught = [cut(scene.own, scene.own.task_ids, CHAIN_CAP) for scene in scenes]
+    started = time.process_time()
+    train_heads("tilenet", taught[-1], taught[:-1], recipe_for("tilenet", RankingDataset.concat(taught)), 0)
+    return {"seconds": time.process_time() - started}
+
+
 def devices_block(runs: Any, seeds: Sequence[int]) -> dict[str, Any]:
     """Forgetting with and without EWC, and what a further device costs; each part is made only where it is missing.
-
-    Args:
-        runs: `run.Runs`.
 
     Returns:
         `forgetting` and `cost`: rows; `lost`: of each variant, the score lost on earlier devices, mean and deviation
         over `forgetting_seeds`.
     """
-    scenes = cache(lambda: chain_scenes(runs.library, runs.split))
+    scenes = cache(lambda: [runs.library.scene(n, tuple(o for o in CHAIN if o != n), False, runs.split) for n in CHAIN])
     models, results = runs.folder / "models" / runs.split, runs.folder / "results" / runs.split
     chains: dict[str, dict[int, dict[str, Any]]] = {}
     for seed, (variant, config) in product(seeds, VARIANTS.items()):
         path = results / "forgetting" / f"{variant}-{seed}.json"
-        if path.is_file() or not runs.clock.is_over:
-            run = kept(path, lambda s=seed, c=config: forget(scenes(), s, c, models))
+        if run := kept(path, lambda s=seed, c=config: forget(scenes(), s, c, models), runs.clock):
             chains.setdefault(variant, {})[seed] = run
     if not chains:
         return {}

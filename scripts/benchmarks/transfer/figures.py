@@ -41,10 +41,10 @@ COIN = 0.5
 def mean_rows(answers: Iterable[Row]) -> list[dict[str, Any]]:
     """One row for each target, sources, protocol, labels and method: mean and deviation over seeds."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    for answer in answers:
+    for answer in sorted(answers, key=lambda answer: answer["seed"]):
         key = tuple(answer[name] for name in ("target", "seen", "protocol", "labels", "method"))
         groups.setdefault((*key, tuple(answer["sources"]), tuple(answer["taught"])), []).append(answer)
-    return [_mean_row(sorted(found, key=lambda answer: answer["seed"])) for found in groups.values()]
+    return [_mean_row(group) for group in groups.values()]
 
 
 def _mean_row(found: Sequence[Row]) -> dict[str, Any]:
@@ -96,11 +96,8 @@ def difference(rows: Sequence[Row], one: str, other: str, score: str) -> float |
 
 def share(rows: Sequence[Row], one: str, other: str, score: str) -> float | None:
     """Mean over targets of one method's mean score divided by another's, cross-task."""
-    ratios = [
-        statistics.mean(a for a, _ in both) / statistics.mean(b for _, b in both)
-        for both in pairs(rows, one, other, score).values()
-    ]
-    return statistics.mean(ratios) if ratios else None
+    means = [map(statistics.mean, zip(*both, strict=True)) for both in pairs(rows, one, other, score).values()]
+    return statistics.mean(mine / theirs for mine, theirs in means) if means else None
 
 
 def difference_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -217,16 +214,27 @@ def summary(rows: Sequence[Row], forgetting: Mapping[str, float | None]) -> dict
     return {name: value for name, value in quoted.items() if value is not None}
 
 
+def method_rows(rows: Sequence[Row], methods: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each method that has answers, two columns for each target: mean, deviation and number of seeds."""
+    table = []
+    for name, method in methods.items():
+        own, ends = find(rows, method=name), {"pairwise": "pairwise", "mean_top1": "top-1"}
+        if own:
+            cells = {f"{row['target']}, {end}": row[key] for row in own for key, end in ends.items()}
+            table.append({"method": method.title} | cells)
+    return table
+
+
 def source_rows(rows: Sequence[Row], ordered: Sequence[Row]) -> list[dict[str, Any]]:
     """Continual learning cross-task by the sources that teach, in order, those of the main table among them."""
     targets = {row["target"] for row in ordered}
-    whole = [row for row in find(rows, protocol="cross-task", seen=False) if row["target"] in targets]
     titles = {
         "continual": "all, as given",
         "continual-chosen": "chosen by agreement, rehearsal",
         "fine-tune": "all at once, fine-tuned",
     }
     found = [(row, " > ".join(row["taught"])) for row in ordered]
+    whole = [row for row in find(rows, protocol="cross-task", seen=False) if row["target"] in targets]
     found += [(row, titles[row["method"]]) for row in whole if row["method"] in titles]
     return [
         {"target": row["target"], "sources": order, "seeds": len(row["seeds"])}

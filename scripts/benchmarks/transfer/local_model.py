@@ -5,13 +5,19 @@ TLP, section 5.1, names it beside fine-tuning and multi-task learning.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from tchub.zoo.adapt.fine_tune import check_features, check_labels
 from tchub.zoo.adapt.sampling.predictions import last_layer_inputs
-from tchub.zoo.models import CostModel, XGBoostRanker, get_architecture
+from tchub.zoo.models import CostModel, XGBoostRanker
 from tchub.zoo.training import RankingDataset
+
+# Of the ridge, relative to the embeddings' variance; labels left out one at a time choose.
+STRENGTHS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
+# Scores (N,) of programs (N, rows, width).
+Scorer = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -21,54 +27,16 @@ class LocalModelConfig:
     Attributes:
         kind: "trees" on the features, or "ridge" on the model's embeddings.
         rounds, max_depth: of the trees, boosted on the squared error; eta: their step.
-        strengths: of the ridge, relative to the embeddings' variance; labels left out one at a time choose.
     """
 
     kind: str = "trees"
     rounds: int = 30
     max_depth: int = 3
     eta: float = 0.1
-    strengths: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
 
 
-@dataclass(frozen=True)
-class Ridge:
-    """A linear map of standardised embeddings: weights (d,), mean (d,), scale (d,)."""
-
-    weights: np.ndarray
-    mean: np.ndarray
-    scale: np.ndarray
-    strength: float
-
-    def predict(self, embeddings: np.ndarray) -> np.ndarray:
-        """Return (N,) for embeddings (N, d)."""
-        return ((embeddings - self.mean) / self.scale) @ self.weights
-
-
-@dataclass(frozen=True)
-class LocalModel:
-    """A pretrained model and its correction.
-
-    Attributes:
-        model: the pretrained one.
-        slope: -log(latency) a unit of its score, at least 0: scores of most losses have no unit.
-        gap: the trees, or the ridge.
-    """
-
-    model: CostModel
-    slope: float
-    gap: XGBoostRanker | Ridge
-
-    def score(self, features: np.ndarray) -> np.ndarray:
-        """Return estimates of -log(latency) up to the level of the task, (N,) float64 for (N, rows, width)."""
-        base = self.slope * self.model.score(features)
-        if isinstance(self.gap, XGBoostRanker):
-            return base + self.gap.score(features)
-        return base + self.gap.predict(last_layer_inputs(self.model, features))
-
-
-def fit_local(model: CostModel, data: RankingDataset, config: LocalModelConfig | None = None) -> LocalModel:
-    """Fit a local model to measured programs. Deterministic.
+def fit_local(model: CostModel, data: RankingDataset, config: LocalModelConfig | None = None) -> Scorer:
+    """Fit a local model to measured programs; return estimates of -log(latency) up to the level of the task.
 
     The gap is -log(latency) less the model's score times a slope fitted to the same programs, both with their
     means in the task taken off: a score has no level. Tasks of one program thus teach nothing.
@@ -82,18 +50,17 @@ def fit_local(model: CostModel, data: RankingDataset, config: LocalModelConfig |
     check_labels(data)
     scores, speed = _within_tasks(model.score(data.features), data), _within_tasks(-np.log(data.latency), data)
     slope = max(0.0, float(scores @ speed) / max(float(scores @ scores), np.finfo(np.float64).tiny))
-    gap = speed - slope * scores
-    if config.kind == "ridge":
-        embeddings = last_layer_inputs(model, data.features).astype(np.float64)
-        return LocalModel(model, slope, _fit_ridge(embeddings, gap, data, config.strengths))
-    # Statements are a set; primitives are a sequence whose positions have a meaning.
-    pool = get_architecture(model.arch).inputs == "statements"
+    correct = (_fit_ridge if config.kind == "ridge" else _fit_trees)(model, data, speed - slope * scores, config)
+    return lambda features: slope * model.score(features) + correct(features)
+
+
+def _fit_trees(model: CostModel, data: RankingDataset, gap: np.ndarray, config: LocalModelConfig) -> Scorer:
     hardware = model.config.hardware and data.features.shape[1] > 1
     trees = XGBoostRanker(
-        pool, hardware, config.rounds, objective="reg:squarederror", max_depth=config.max_depth, eta=config.eta,
+        False, hardware, config.rounds, objective="reg:squarederror", max_depth=config.max_depth, eta=config.eta,
         min_child_weight=1.0, gamma=0.0,
     )  # fmt: skip
-    return LocalModel(model, slope, trees.fit(data.features, gap, data.group))
+    return trees.fit(data.features, gap, data.group).score
 
 
 def _within_tasks(values: np.ndarray, data: RankingDataset) -> np.ndarray:
@@ -105,17 +72,18 @@ def _within_tasks(values: np.ndarray, data: RankingDataset) -> np.ndarray:
     return result
 
 
-def _fit_ridge(embeddings: np.ndarray, gap: np.ndarray, data: RankingDataset, strengths: tuple[float, ...]) -> Ridge:
+def _fit_ridge(model: CostModel, data: RankingDataset, gap: np.ndarray, _: LocalModelConfig) -> Scorer:
     """The ridge of least squared error on labels left out one at a time, by its eigenvectors."""
+    embeddings = last_layer_inputs(model, data.features).astype(np.float64)
     mean, scale = embeddings.mean(axis=0), np.maximum(embeddings.std(axis=0), 1e-6)
     x = _within_tasks((embeddings - mean) / scale, data)
     left, singular, right = np.linalg.svd(x, full_matrices=False)
     projected = left.T @ gap
-    candidates: list[tuple[float, float, np.ndarray]] = []
-    for strength in strengths:
+    candidates: list[tuple[float, np.ndarray]] = []
+    for strength in STRENGTHS:
         shrink = singular**2 / (singular**2 + strength * len(x))
         error = (gap - left @ (shrink * projected)) / np.maximum(1 - (left**2) @ shrink, 1e-6)
         kept = singular / (singular**2 + strength * len(x))
-        candidates.append((float(error @ error), strength, right.T @ (kept * projected)))
-    _, strength, weights = min(candidates, key=lambda one: one[0])
-    return Ridge(weights, mean, scale, strength)
+        candidates.append((float(error @ error), right.T @ (kept * projected)))
+    weights = min(candidates, key=lambda one: one[0])[1]
+    return lambda features: ((last_layer_inputs(model, features) - mean) / scale) @ weights

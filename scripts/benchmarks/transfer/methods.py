@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,9 +19,8 @@ from scripts.benchmarks.transfer.local_model import fit_local
 from scripts.zoo.plan import open_corpus
 
 Run = Callable[[Case], Answer]
-# One source, as in TCL's table 6; few programs of a task, for these networks take minutes where TileNet takes seconds.
+# One source, as in TCL's table 6.
 PAPER_TARGETS = {"k80": ("v100",), "mi50": ("v100",)}
-CAP, SOURCE_CAP = 200, 40
 
 
 def scratch(case: Case) -> Answer:
@@ -47,7 +46,7 @@ def tuned(case: Case) -> Answer:
 def local_model(case: Case) -> Answer:
     """The model of the sources, and trees that predict its gap to what was measured (TenSet)."""
     model = case.base().model
-    return Answer(fit_local(model, case.measured).score(case.judged.features), model.parameter_count())
+    return Answer(fit_local(model, case.measured)(case.judged.features), model.parameter_count())
 
 
 def multi(case: Case) -> Answer:
@@ -170,15 +169,3 @@ ABLATION: dict[str, Method] = {
     "tcl-rdu": Method(sampled(scratch), "+ Mamba", (CROSS,), None, arch="tcl"),
     "tcl-rdu-continual": Method(sampled(continual), "+ continual distillation", (CROSS,), base_seconds, arch="tcl"),
 }
-
-
-def paper_rows(rows: Sequence[dict], methods: dict[str, Method]) -> Iterator[dict]:
-    """A row for each method, two columns for each target: mean, deviation and number of seeds."""
-    for name, method in methods.items():
-        own = [row for row in rows if row["method"] == name]
-        cells = {f"{row['target']}, {end}": row[key] for row in own for key, end in _PAPER_SCORES.items()}
-        if cells:
-            yield {"method": method.title} | cells
-
-
-_PAPER_SCORES = {"pairwise": "pairwise", "mean_top1": "top-1"}

@@ -3,9 +3,9 @@
     python -m scripts.zoo.build import --data DIR
     python -m scripts.benchmarks transfer --json
 
-Each result and each trained model is kept under `runs/transfer`, so that a run that was killed goes on, and a part
-can be run alone: the document is always of everything that is kept, and names what is missing. Choices between
-methods are made with `--split val`, which writes no document.
+Each result and each trained model is kept under `runs/transfer`, so that a run that was killed goes on: the document is
+always of everything that is kept, and names what is missing. Choices between methods are made with `--split val`, which
+writes no document.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ import click
 from tchub.zoo.training import TrainConfig
 from tchub.zoo.training.evaluation import evaluate_unknown
 
-from scripts.benchmarks.common import Clock, Document, benchmark, kept, lacking, note, work_option
+from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, kept, lacking, note, work_option
 from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case
-from scripts.benchmarks.transfer.data import SHARE, TARGETS, Library, Scene
+from scripts.benchmarks.transfer.data import CAP, SHARE, SOURCE_CAP, TARGETS, Library, Scene
 from scripts.benchmarks.transfer.devices import CHAIN, OURS, VARIANTS, devices_block
-from scripts.benchmarks.transfer.figures import difference_rows, mean_rows, ratio_rows, source_rows, summary
-from scripts.benchmarks.transfer.methods import (
-    ABLATION,
-    CAP,
-    METHODS,
-    PAPER_METHODS,
-    PAPER_TARGETS,
-    SOURCE_CAP,
-    paper_rows,
+from scripts.benchmarks.transfer.figures import (
+    difference_rows,
+    mean_rows,
+    method_rows,
+    ratio_rows,
+    source_rows,
+    summary,
 )
+from scripts.benchmarks.transfer.methods import ABLATION, METHODS, PAPER_METHODS, PAPER_TARGETS
 
 LABELS = (4, 8, 16, 32)
 # Where a method trains on thousands of programs for every number of labels, one of them must do.
@@ -73,25 +72,20 @@ class Question:
         return folder / order / f"{self.protocol}-{self.labels}" / f"{self.method}-{self.seed}.json"
 
 
-def questions(targets: tuple[str, ...], methods: tuple[str, ...], seeds: Sequence[int]) -> Iterator[Question]:
+def questions(seeds: Sequence[int]) -> Iterator[Question]:
     """The main table's, target by target and seed by seed, so that a run that is cut has whole targets; seen ones last.
 
     Whether a source knows the task is asked where it matters most, in-task, and without any label.
     """
     for seen in (False, True):
-        for target in targets:
+        for target, sources in TARGETS.items():
             for seed in seeds:
-                yield from _of_scene(target, methods, seed, seen)
-
-
-def _of_scene(target: str, methods: tuple[str, ...], seed: int, seen: bool) -> Iterator[Question]:
-    for name in methods:
-        method = METHODS[name]
-        for protocol in method.protocols if seed < method.seeds else ():
-            if seen and (method.slow or method.unseen or (protocol != IN_TASK and name != "zero-shot")):
-                continue
-            for labels in counts(protocol, method.slow):
-                yield Question(target, seen, protocol, labels, name, seed, TARGETS[target])
+                for name, method in METHODS.items():
+                    for protocol in method.protocols if seed < method.seeds else ():
+                        if seen and (method.slow or method.unseen or (protocol != IN_TASK and name != "zero-shot")):
+                            continue
+                        for labels in counts(protocol, method.slow):
+                            yield Question(target, seen, protocol, labels, name, seed, sources)
 
 
 def counts(protocol: str, slow: bool) -> tuple[int, ...]:
@@ -101,9 +95,9 @@ def counts(protocol: str, slow: bool) -> tuple[int, ...]:
     return LABELS if protocol == IN_TASK and not slow else FEW_LABELS
 
 
-def order_questions(targets: tuple[str, ...], seeds: Sequence[int]) -> Iterator[Question]:
+def order_questions(seeds: Sequence[int]) -> Iterator[Question]:
     """One source more at a time, and all of them the other way round (TCL's table 5), cross-task."""
-    for target in (name for name in ORDERED if name in targets):
+    for target in ORDERED:
         sources = TARGETS[target]
         orders = [sources[:count] for count in range(1, len(sources))] + [tuple(reversed(sources))]
         for seed in seeds:
@@ -111,25 +105,21 @@ def order_questions(targets: tuple[str, ...], seeds: Sequence[int]) -> Iterator[
                 yield Question(target, False, CROSS, 0, "continual", seed, sources, taught)
 
 
-def paper_questions(targets: tuple[str, ...], seeds: Sequence[int]) -> Iterator[Question]:
+def paper_questions(seeds: Sequence[int]) -> Iterator[Question]:
     """Those of the papers' own networks, and of TCL's parts."""
-    for target in (name for name in PAPER_TARGETS if name in targets):
+    for target, sources in PAPER_TARGETS.items():
         for seed in seeds:
             for name in (*PAPER_METHODS, *ABLATION):
-                yield Question(target, False, CROSS, 0, name, seed, PAPER_TARGETS[target])
+                yield Question(target, False, CROSS, 0, name, seed, sources)
 
 
 class Runs:
-    """Answers of questions, each kept as a file under a folder.
+    """Answers of questions, each kept as a file under a folder; nothing new is answered once the time is over."""
 
-    Args:
-        clock: when nothing new is answered; cap: programs of a task at most, 0 takes all.
-    """
-
-    def __init__(self, folder: Path, split: str, clock: Clock, cap: int = 0) -> None:
+    def __init__(self, folder: Path, split: str, clock: Clock) -> None:
         self.folder, self.split, self.clock = folder, split, clock
-        self.library = Library(folder / "data", cap)
-        self._papers = Library(folder / "data", min(cap or CAP, CAP), SOURCE_CAP)
+        self.library = Library(folder / "data")
+        self._papers = Library(folder / "data", CAP, SOURCE_CAP)
         self.scene = lru_cache(2)(self._scene)
 
     def _scene(self, target: str, sources: tuple[str, ...], seen: bool, arch: str) -> Scene:
@@ -143,14 +133,15 @@ class Runs:
         """
         answers, missing = [], []
         for question in asked:
-            path = self.folder / question.path(self.split)
-            if not path.is_file() and self.clock.is_over:
+            answer = self._answer(question)
+            if answer is None:
                 missing.append(question)
-                continue
-            answer = kept(path, lambda q=question: self._ask(q))
-            if answer["scores"]:
+            elif answer["scores"]:
                 answers.append(asdict(question) | answer | {"drawn": self._drawn(question)})
         return answers, missing
+
+    def _answer(self, question: Question) -> dict[str, Any] | None:
+        return kept(self.folder / question.path(self.split), lambda: self._ask(question), self.clock)
 
     def _drawn(self, question: Question) -> float:
         """Labels of a judging task in the mean: half of a task's programs is the most that is measured."""
@@ -176,15 +167,8 @@ class Runs:
             unseen = self._scene_of(same).judged
             if unseen is not None and unseen.task_ids == scene.judged.task_ids:
                 return kept(self.folder / same.path(self.split), lambda: self._ask(same))
-        case = Case(
-            scene,
-            question.protocol,
-            question.labels,
-            question.seed,
-            self.folder / "models",
-            method.arch,
-            order=question.taught,
-        )
+        models, asked = self.folder / "models", (question.protocol, question.labels, question.seed)
+        case = Case(scene, *asked, models, method.arch, order=question.taught)
         pretraining = method.before(case) if method.before else 0.0
         started = time.process_time()
         answer = method.run(case)
@@ -210,25 +194,19 @@ def not_done(answers: Iterable[dict[str, Any]], missing: Sequence[Question]) -> 
 
 # What the page reads of a row.
 _FACTS, _SCORES = ("target", "seen", "protocol", "labels", "method", "seeds"), ("pairwise", "mean_top1")
-BLOCKS = ("main", "sources", "forgetting", "papers")
 
 
-def plan(targets: tuple[str, ...], methods: tuple[str, ...], seeds: Sequence[int]) -> dict[str, list[Question]]:
-    """The questions of every part that has some."""
-    return {
-        "main": list(questions(targets, methods, seeds)),
-        "sources": list(order_questions(targets, seeds)),
-        "papers": list(paper_questions(targets, seeds)),
-    }
+def collect(runs: Runs, seeds: Sequence[int]) -> tuple[list[Any], dict[str, Any]]:
+    """Answers and what is missing of the main table, of the order of sources and of the papers' networks; devices."""
+    parts = [runs.collect(asked(seeds)) for asked in (questions, order_questions, paper_questions)]
+    return parts, devices_block(runs, seeds)
 
 
-def document(runs: Runs, seeds: Sequence[int]) -> Document:
+def document(runs: Runs, seeds: int) -> Document:
     """Summary, details and seeds of all that is kept, of these seeds and of as many as are wanted of everything."""
     runs.clock = Clock(0)  # nothing new
-    every = range(max([WANTED_SEEDS, *(seed + 1 for seed in seeds)]))
-    parts = {part: runs.collect(asked) for part, asked in plan(tuple(TARGETS), tuple(METHODS), every).items()}
-    rows, ordered, papers = (mean_rows(answers) for answers, _ in parts.values())
-    devices = devices_block(runs, every)
+    parts, devices = collect(runs, range(max(WANTED_SEEDS, seeds)))
+    rows, ordered, papers = (mean_rows(answers) for answers, _ in parts)
     details = {
         "share": SHARE,
         "labels": list(LABELS),
@@ -239,12 +217,12 @@ def document(runs: Runs, seeds: Sequence[int]) -> Document:
         "differences": difference_rows(rows),
         "label_ratios": ratio_rows(rows),
         "sources": source_rows(rows, ordered),
-        "papers": list(paper_rows(papers, PAPER_METHODS)),
-        "ablation": list(paper_rows(papers, ABLATION)),
+        "papers": method_rows(papers, PAPER_METHODS),
+        "ablation": method_rows(papers, ABLATION),
         **devices,
-        "not_done": [line for part in parts.values() for line in not_done(*part)] + devices_not_done(devices),
+        "not_done": [line for part in parts for line in not_done(*part)] + devices_not_done(devices),
     }
-    used = {answer["seed"] for answers, _ in parts.values() for answer in answers}
+    used = {answer["seed"] for answers, _ in parts for answer in answers}
     used.update(*devices.get("forgetting_seeds", {}).values())
     lost = {name: one["mean"] for name, one in devices.get("lost", {}).get(OURS, {}).items()}
     return summary(rows, lost), _without_values(details), sorted(used)
@@ -267,36 +245,19 @@ def devices_not_done(devices: dict[str, Any]) -> list[str]:
 
 @benchmark(
     "transfer",
-    click.option("--only", "blocks", multiple=True, type=click.Choice(BLOCKS), default=BLOCKS, help="Parts to run."),
-    click.option("--targets", multiple=True, type=click.Choice(list(TARGETS)), default=tuple(TARGETS)),
-    click.option("--methods", multiple=True, type=click.Choice(list(METHODS)), default=tuple(METHODS)),
     click.option("--seeds", default=WANTED_SEEDS, show_default=True, help="How many."),
-    click.option("--minutes", type=float, help="Begin nothing new after so long."),
+    CLOCK,
     click.option("--split", default="test", type=click.Choice(["val", "test"]), help="Judging tasks."),
-    click.option("--cap", default=0, help="Programs of a task at most; 0 takes all.", show_default=True),
     work_option("transfer"),
 )
-def main(
-    blocks: tuple[str, ...],
-    targets: tuple[str, ...],
-    methods: tuple[str, ...],
-    seeds: int,
-    minutes: float | None,
-    split: str,
-    cap: int,
-    work: Path,
-) -> Document | None:
+def main(seeds: int, clock: Clock, split: str, work: Path) -> Document | None:
     """Judge every method on every target; with test tasks, writes docs/benchmarks/transfer.json."""
     import torch
 
     torch.set_num_threads(1)
-    runs = Runs(work, split, Clock(minutes), cap)
-    for part, asked in plan(targets, methods, range(seeds)).items():
-        if part in blocks:
-            runs.collect(asked)
-    if "forgetting" in blocks:
-        devices_block(runs, range(seeds))
-    figures, details, used = document(runs, range(seeds))
+    runs = Runs(work, split, clock)
+    collect(runs, range(seeds))
+    figures, details, used = document(runs, seeds)
     if split == "test":
         return figures, details, used
     for name, value in figures.items():
