@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping
 from statistics import mean
 from typing import Any
 
-import click
 import torch
 from tchub.zoo.models import CheckpointConfig
 
 from scripts.benchmarks.common import Document, benchmark
-from scripts.zoo.classes import JUDGE, published, task_accuracies
+from scripts.zoo.classes import JUDGE, task_accuracies
+from scripts.zoo.measure_cards import published
 
 CHANCE = 0.5
 
@@ -88,10 +88,9 @@ def worst_classes(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 _SCORES = (("raw", "_raw"), ("pairwise", ""))
 
 
-@benchmark("classes", click.option("--checkpoint", "names", multiple=True, help="Only these; all by default."))
-def main(names: tuple[str, ...]) -> Document:
+@benchmark("classes")
+def main() -> Document:
     """Judge what is in the wheel by operator class."""
     torch.set_num_threads(1)
-    chosen = [one for one in published() if not names or one.name in names]
-    rows = [row for one in chosen for row in judged(CheckpointConfig.read(one.folder), task_accuracies(one))]
+    rows = [row for one in published() for row in judged(CheckpointConfig.read(one.folder), task_accuracies(one))]
     return summarise(rows), {"worst": worst_classes(by_class(rows)), "classes": by_class(rows), "by_corpus": rows}, [0]

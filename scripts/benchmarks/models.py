@@ -107,7 +107,7 @@ def zoo_rows() -> Iterator[dict[str, Any]]:
     """Rows of the zoo's own trainings, and of a random order."""
     for job in jobs(read_plan()):
         if seeds := list(job.seeds()):
-            runs = [read_json(job.folder(seed) / "metrics.json") for seed in seeds]
+            runs = [job.metrics(seed) for seed in seeds]
             seconds = statistics.mean(run["seconds"] for run in runs)
             scores = [run["results"]["model"] for run in runs]
             facts = {"seeds": seeds, "train_seconds": seconds, **_facts(job, seeds[0])}
@@ -145,7 +145,7 @@ def _facts(job: Job, seed: int) -> dict[str, Any]:
     def measure() -> dict[str, Any]:
         folder = job.folder(seed)
         if not (folder / "config.json").is_file():
-            return {"parameters": read_json(folder / "metrics.json")["parameters"]}
+            return {"parameters": job.metrics(seed)["parameters"]}
         loaded = Checkpoint.load(folder)
         schema = get_schema(loaded.config.feature_schema)
         x = np.random.default_rng(0).random((_TIMED, schema.rows, schema.width), dtype=np.float32)

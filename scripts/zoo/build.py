@@ -122,62 +122,43 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
     from tchub.zoo.files import write_files
     from tchub.zoo.plain_json import json_file
     from tchub.zoo.training import TrainConfig
-    from tchub.zoo.training.fit import CheckpointFacts, fit
+    from tchub.zoo.training.fit import CheckpointFacts, fit, fit_trees
 
     from scripts.zoo.trees import TREES
 
-    trees = job.arch in TREES
-    recipe = TrainConfig() if trees else TrainConfig.find(job.recipe)
-    schema = TREES[job.arch][0] if trees else recipe.feature_schema
+    recipe = TrainConfig() if job.arch in TREES else TrainConfig.find(job.recipe)
+    schema = TREES[job.arch][0] if job.arch in TREES else recipe.feature_schema
     key, cap = _gather_key(job, schema)
     if key not in read:
         read.clear()  # one data set at a time fits the memory
         read[key] = _gather(job, schema, cap)
     data = read[key]
-    if trees:
-        write_files(job.folder(seed), {"metrics.json": json_file(_tree_metrics(job, data, seed))})
-        return
-    # Not `tchub train`, whose seed also draws the programs: here all seeds learn from the same ones.
-    command = f"python -m scripts.zoo.build train --family {job.family} --arch {job.arch} --seed {seed}"
-    fitted = fit(data, recipe, seed, facts=CheckpointFacts(job.name, job.version, _lineage(job), command))
-    metrics = fitted.metrics | {"validation_best": fitted.result.best}
-    if job.arch == "tilenet" and data.test is not None:
-        metrics["few_shot"] = _few_shot(fitted.checkpoint.model, data.test, seed)
-    folder = job.folder(seed)
-    fitted.checkpoint.save(folder)
-    write_files(folder, {"metrics.json": json_file(metrics)})
+    if job.arch in TREES:  # which are compared with, and leave no checkpoint
+        trees = fit_trees(TREES[job.arch][1], data, seed)
+        metrics = {"results": {"model": trees.test or trees.validation}, "validation_best": trees.validation or {}}
+        metrics |= {"seconds": trees.seconds, "parameters": trees.ranker.parameter_count()}
+    else:
+        # Not `tchub train`, whose seed also draws the programs: here all seeds learn from the same ones.
+        command = f"python -m scripts.zoo.build train --family {job.family} --arch {job.arch} --seed {seed}"
+        fitted = fit(data, recipe, seed, facts=CheckpointFacts(job.name, job.version, _lineage(job), command))
+        metrics = fitted.metrics | {"validation_best": fitted.result.best}
+        if job.arch == "tilenet" and data.test is not None:
+            metrics["few_shot"] = _few_shot(fitted.checkpoint.model, data.test, seed)
+        fitted.checkpoint.save(job.folder(seed))
+    write_files(job.folder(seed), {"metrics.json": json_file(metrics)})
     scores = {k: round(v, 4) for k, v in metrics["results"]["model"].items()}
     note(f"{job.name} seed {seed}: {scores} in {metrics['seconds']} s")
 
 
-def _tree_metrics(job: Job, data: Any, seed: int) -> dict[str, Any]:
-    """Scores of trees, which are compared with and leave no checkpoint."""
-    from tchub.zoo.training.fit import fit_trees
-
-    from scripts.zoo.trees import TREES
-
-    fitted = fit_trees(TREES[job.arch][1], data, seed)
-    return {
-        "results": {"model": fitted.test or fitted.validation},
-        "validation_best": fitted.validation or {},
-        "seconds": fitted.seconds,
-        "parameters": fitted.ranker.parameter_count(),
-    }
-
-
 def _gather_key(job: Job, schema: str) -> tuple[tuple[str, ...], int]:
     """What decides the data set, and the cap on a task that keeps it under the architecture's limit."""
-    cap, limit = job.settings["per_task"], job.settings.get("max_programs")
-    if limit:
-        tasks = sum(_training_tasks(name) for name in job.corpora)
-        cap = max(16, min(cap, limit // max(1, tasks)))
-    return (job.family, schema, str(cap), *job.corpora), cap
-
-
-def _training_tasks(name: str) -> int:
     from tchub.zoo.corpus import split_tasks
 
-    return len(split_tasks(open_corpus(name)).train)
+    cap, limit = job.settings["per_task"], job.settings.get("max_programs")
+    if limit:
+        tasks = sum(len(split_tasks(open_corpus(name)).train) for name in job.corpora)
+        cap = max(16, min(cap, limit // max(1, tasks)))
+    return (job.family, schema, str(cap), *job.corpora), cap
 
 
 def _gather(job: Job, schema: str, cap: int) -> Any:

@@ -11,10 +11,9 @@ writes `trust` into the config.json of what is in the wheel, see `ClassTrust`; w
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import click
@@ -24,15 +23,15 @@ from tchub.zoo.features import get_schema
 from tchub.zoo.files import write_files
 from tchub.zoo.models import Checkpoint, CheckpointConfig
 from tchub.zoo.models.config import CONFIG_FILE
-from tchub.zoo.training import RankingDataset, predict
+from tchub.zoo.training import predict
 from tchub.zoo.training.evaluation import RankedPrograms, task_rows
-from tchub.zoo.training.programs import Share, corpus_device, read_programs
+from tchub.zoo.training.programs import corpus_device
 from tchub.zoo.trust import ClassTrust
 
-from scripts.benchmarks.common import kept, note
-from scripts.zoo.measure_cards import OWN, Published, corpora_of, learnt_computations, open_once
-from scripts.zoo.plan import RUNS, read_plan, statement_store
-from scripts.zoo.publish import WHEEL, build_index, refresh_hashes
+from scripts.benchmarks.common import note
+from scripts.zoo.measure_cards import OWN, Published, corpora_of, learnt_computations, published, read
+from scripts.zoo.plan import open_corpus, read_plan
+from scripts.zoo.publish import build_index, refresh_hashes
 
 # Programs of a task, at random; those of statement models have to be lowered, 15 ms each.
 PROGRAMS, STATEMENT_PROGRAMS = 64, 32
@@ -42,7 +41,7 @@ JUDGE, EVIDENCE, LEARNT = "judge", "evidence", "learnt"
 @cache
 def sides(kind: str) -> dict[str, str]:
     """Return the side of each computation of all corpora of a kind of device: test tasks judge wherever they are."""
-    corpora = [open_once(name) for name in (*read_plan()["corpora"], OWN)]
+    corpora = [open_corpus(name) for name in (*read_plan()["corpora"], OWN)]
     corpora = [corpus for corpus in corpora if corpus_device(corpus).kind == kind]
     tested = held_out_computations(corpora)
     known = dict.fromkeys(tested, JUDGE) | dict.fromkeys(learnt_computations(corpora) - tested, EVIDENCE)
@@ -51,25 +50,15 @@ def sides(kind: str) -> dict[str, str]:
 
 def learnt(checkpoint: Published) -> set[str]:
     """Return the computations that the weights learnt: all but test tasks, and validation tasks of the target."""
-    target, *sources = (open_once(name) for name in checkpoint.learnt)
+    target, *sources = (open_corpus(name) for name in checkpoint.learnt)
     held = held_out_computations([target, *sources])
     held |= {computations(target)[task] for task in split_tasks(target).val}
     return learnt_computations([target, *sources]) - held
 
 
-@lru_cache(maxsize=32)
-def read(schema: str, name: str) -> RankingDataset | None:
-    """Return some programs of every task of a corpus."""
-    features = get_schema(schema)
-    share = Share(per_task=STATEMENT_PROGRAMS if features.source == "statements" else PROGRAMS)
-    corpus = open_once(name)
-    return read_programs(corpus, sorted(corpus.tasks), features, statement_store(), share)[0]
-
-
 def task_accuracies(checkpoint: Published) -> list[dict[str, Any]]:
     """Return a row for each task: corpus, framework, side, operator, scores."""
-    weights = hashlib.sha256((checkpoint.folder / "model.safetensors").read_bytes()).hexdigest()
-    return kept(RUNS / "classes" / f"{checkpoint.name}-{weights[:16]}.json", lambda: _measure(checkpoint))
+    return checkpoint.kept("classes", lambda: _measure(checkpoint))
 
 
 def _measure(source: Published) -> list[dict[str, Any]]:
@@ -78,7 +67,8 @@ def _measure(source: Published) -> list[dict[str, Any]]:
     side, known = sides(schema.kind), learnt(source)
     rows: list[dict[str, Any]] = []
     for name in corpora_of(checkpoint):
-        corpus, data = open_once(name), read(schema.name, name)
+        per_task = STATEMENT_PROGRAMS if schema.source == "statements" else PROGRAMS
+        corpus, data = open_corpus(name), read(schema.name, name, per_task, whole=True)
         if data is None:
             continue
         texts = computations(corpus)
@@ -94,12 +84,6 @@ def _measure(source: Published) -> list[dict[str, Any]]:
         ]
     note(f"{source.name}: {len(rows)} tasks")
     return rows
-
-
-def published() -> list[Published]:
-    """Return what is in the wheel, by feature schema, so that the programs of each corpus are read once."""
-    folders = [Published(path.parent) for path in WHEEL.glob(f"*/*/{CONFIG_FILE}")]
-    return sorted(folders, key=lambda one: (one.config["feature_schema"], one.name))
 
 
 def trust_of(checkpoint: Published) -> dict[str, ClassTrust]:
@@ -125,11 +109,10 @@ def trust_of(checkpoint: Published) -> dict[str, ClassTrust]:
 def main(names: tuple[str, ...]) -> None:
     """Write into each published config.json which operator classes its scores hold for."""
     torch.set_num_threads(1)
-    for one in published():
-        if not names or one.name in names:
-            config = replace(CheckpointConfig.read(one.folder), trust=trust_of(one))
-            write_files(one.folder, {CONFIG_FILE: config.to_json()})
-            note(f"{one.name}: {', '.join(key for key, row in config.trust.items() if not row.trusted)} not trusted")
+    for one in published(names):
+        config = replace(CheckpointConfig.read(one.folder), trust=trust_of(one))
+        write_files(one.folder, {CONFIG_FILE: config.to_json()})
+        note(f"{one.name}: {', '.join(key for key, row in config.trust.items() if not row.trusted)} not trusted")
     refresh_hashes()
     build_index()
 

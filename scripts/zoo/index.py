@@ -7,18 +7,17 @@ from the index as it is. A listed version whose weights or config changed is ref
 
 Examples:
   python -m scripts.zoo.index
-  python -m scripts.zoo.index --check --json      # CI: exit code 1 when something is out of date
+  python -m scripts.zoo.index --check             # CI: exit code 1 when something is out of date
   python -m scripts.zoo.index --replace           # before a release: a version that nobody has yet may change
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import sys
 from pathlib import Path
 
+import click
 from tchub.cards import draw, plots_of, render_card
 from tchub.hub.registry import Entry, Index, Version, describe
 from tchub.hub.registry.entry import LASTING_FILES
@@ -35,28 +34,21 @@ class ChangedVersionError(TchubError):
     """A version that the index lists has other weights or another config now."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the program; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of date")
-    parser.add_argument("--replace", action="store_true", help="let a listed version change")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    args = parser.parse_args(argv)
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file is out of date.")
+@click.option("--replace", is_flag=True, help="Let a listed version change.")
+def main(check: bool, replace: bool) -> None:
+    """Write cards, plots and the index of the checkpoints in the wheel."""
     try:
-        stale, index = build(args.root, write=not args.check, replace=args.replace)
+        stale, index = build(ROOT, write=not check, replace=replace)
     except TchubError as error:
-        print(f"error: {error.message}\nremedy: {error.remedy}", file=sys.stderr)
-        return 1
-    if args.json:
-        print(json.dumps({"checkpoints": [entry.id for entry in index.entries], "stale": stale}, indent=2))
-    else:
-        for entry in index.entries:
-            top1 = entry.metrics.get("top1")
-            print(f"{entry.id:<32} {entry.size:>10} B  top-1 {'-' if top1 is None else f'{top1:.3f}'}")
-        for path in stale:
-            print(f"{'out of date' if args.check else 'written'}: {path}", file=sys.stderr)
-    return 1 if args.check and stale else 0
+        raise click.ClickException(f"{error.message}\nremedy: {error.remedy}") from error
+    for entry in index.entries:
+        top1 = entry.metrics.get("top1")
+        click.echo(f"{entry.id:<32} {entry.size:>10} B  top-1 {'-' if top1 is None else f'{top1:.3f}'}")
+    for path in stale:
+        click.echo(f"{'out of date' if check else 'written'}: {path}", err=True)
+    sys.exit(1 if check and stale else 0)
 
 
 def build(root: Path, *, write: bool, replace: bool = False) -> tuple[list[str], Index]:
@@ -143,4 +135,4 @@ def _version(folder: Path, old: dict[str, Entry], files: Files, replace: bool) -
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

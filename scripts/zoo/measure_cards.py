@@ -6,7 +6,7 @@
 `curves` are of the test split that the checkpoint's scores are of; `transfer` are scores on every other corpus of the
 same kind of device, of test tasks that compute nothing of the training; `tuning` are its runs of the benchmark. The
 scores are made again first: where they differ from those of metrics.json, that is told, and nothing of the checkpoint
-is written if it is by more than `--tolerance`. What was measured is kept under `runs/zoo/curves`; a run that was killed
+is written if it is by more than `TOLERANCE`. What was measured is kept under `runs/zoo/curves`; a run that was killed
 goes on. Nothing is trained.
 
 Programs of statement models must be lowered first, 15 ms each: elsewhere than on their own test split they are judged
@@ -16,9 +16,9 @@ on `STATEMENT_PROGRAMS` programs a task at most.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +26,27 @@ import click
 import numpy as np
 import torch
 from tchub.zoo.corpus import Corpus, computations, held_out_computations, split_tasks
-from tchub.zoo.features import FeatureSchema, get_schema
+from tchub.zoo.features import get_schema
 from tchub.zoo.files import write_files
 from tchub.zoo.models import Checkpoint
-from tchub.zoo.plain_json import json_file
+from tchub.zoo.plain_json import json_file, plain
 from tchub.zoo.training import RankingDataset, evaluate_model, evaluate_random, evaluate_scores, predict
 from tchub.zoo.training.evaluation import RankedPrograms, measure_curves
 from tchub.zoo.training.programs import Share, corpus_device, read_programs
 
-from scripts.benchmarks.common import FOLDER, note, read_json
+from scripts.benchmarks.common import FOLDER, kept, note, read_json
 from scripts.benchmarks.tuning.runs import STOCK
 from scripts.zoo.plan import RUNS, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import WHEEL, build_index, refresh_hashes
 
 STATEMENT_PROGRAMS = 64
-_REVISION = 1  # raise when what is measured changes its meaning
+TOLERANCE = 0.005
 OWN = "epyc-turin"  # the repository's own corpus
 
 
 @dataclass(frozen=True)
 class UnseenTasks:
-    """Tasks of a corpus that a checkpoint does not know.
-
-    Attributes:
-        part: of the corpus's split: `test`, or `all` where it keeps no task for testing.
-        tasks: their ids, sorted; seen: how many of the part were learnt elsewhere.
-    """
+    """Tasks of a corpus's part (`test`, `all` where it has none) that are new to a checkpoint; `seen`: the others."""
 
     part: str
     tasks: tuple[str, ...]
@@ -76,30 +71,12 @@ def unseen_tasks(corpus: Corpus, learnt: Collection[str]) -> UnseenTasks:
     return UnseenTasks(part, free, len(tasks) - len(free))
 
 
-@dataclass
-class Reader:
-    """Programs as the matrices of one feature schema; each corpus's tasks that judge are read once."""
-
-    schema: FeatureSchema
-    kept: dict[tuple[str, int], RankingDataset | None] = field(default_factory=dict)
-
-    def read(self, name: str, per_task: int = 0) -> RankingDataset | None:
-        """All valid programs of the tasks that judge, or `per_task` of each at random."""
-
-        if (name, per_task) not in self.kept:
-            corpus, share = open_once(name), Share(per_task=per_task)
-            tasks = unseen_tasks(corpus, ()).tasks
-            self.kept[name, per_task] = read_programs(corpus, tasks, self.schema, statement_store(), share)[0]
-        return self.kept[name, per_task]
-
-    def read_only(self, name: str, tasks: Collection[str], per_task: int) -> RankingDataset | None:
-        """Those of some of the tasks; None without any."""
-        data = self.read(name, per_task)
-        if data is None:
-            return None
-        wanted = np.array([task in tasks for task in data.task_ids])
-        rows = np.flatnonzero(wanted[data.group])
-        return data.take(rows) if len(rows) else None
+@lru_cache(maxsize=32)
+def read(schema: str, name: str, per_task: int, whole: bool = False) -> RankingDataset | None:
+    """Programs of a corpus's tasks that judge, or of all its tasks: all of them, or `per_task` of each at random."""
+    corpus = open_corpus(name)
+    tasks = tuple(sorted(corpus.tasks)) if whole else unseen_tasks(corpus, ()).tasks
+    return read_programs(corpus, tasks, get_schema(schema), statement_store(), Share(per_task=per_task))[0]
 
 
 @dataclass(frozen=True)
@@ -120,6 +97,11 @@ class Published:
     def config(self) -> dict[str, Any]:
         return read_json(self.folder / "config.json")
 
+    def kept(self, kind: str, make: Callable[[], Any]) -> Any:
+        """What was measured of these weights, made only when it is not there yet."""
+        weights = hashlib.sha256((self.folder / "model.safetensors").read_bytes()).hexdigest()
+        return kept(RUNS / kind / f"{self.name}-{weights[:16]}.json", lambda: plain(make()))
+
     @property
     def learnt(self) -> list[str]:
         """The corpora of the training, the target first."""
@@ -134,51 +116,34 @@ class Published:
         return place.get("judged_on", [])
 
     @property
-    def judged_by(self) -> list[str]:
-        """The corpora whose test split the published scores are of."""
-        return [row["corpus"] for row in self.metrics.get("devices", ())] or [self.metrics["corpus"]]
-
-    @property
     def stored(self) -> dict[str, dict[str, float]]:
-        """The published scores, by corpus."""
+        """The published scores, by the corpus whose test split they are of."""
         devices = {row["corpus"]: row["now"] for row in self.metrics.get("devices", ())}
         return devices or {self.metrics["corpus"]: self.metrics["results"]["model"]}
 
 
-@cache
-def open_once(name: str) -> Corpus:
-    """A corpus of the zoo."""
-    return open_corpus(name)
+def published(names: Collection[str] = ()) -> list[Published]:
+    """Return what is in the wheel, by feature schema, so that the programs of each corpus are read once."""
+    every = [Published(path.parent) for path in WHEEL.glob("*/*/config.json")]
+    chosen = [one for one in every if not names or one.name in names]
+    return sorted(chosen, key=lambda one: (one.config["feature_schema"], one.name))
 
 
-@lru_cache(maxsize=1)
-def reader(schema: str) -> Reader:
-    """The reader of a schema; one at a time fits the memory."""
-    return Reader(get_schema(schema))
-
-
-def measure(published: Published) -> dict[str, Any]:
-    """Curves and transfer of a checkpoint, and the scores made again; from the journal where it has them."""
-    journal = RUNS / "curves" / f"{published.name}.json"
-    weights = hashlib.sha256((published.folder / "model.safetensors").read_bytes()).hexdigest()
-    if journal.is_file() and (measured := read_json(journal))["of"] == [_REVISION, weights]:
-        return measured
-
-    checkpoint = Checkpoint.load(published.folder)
-    measured = {"of": [_REVISION, weights]} | curves_of(published, checkpoint)
-    measured |= {"transfer": _transfer(published, checkpoint)}
-    write_files(journal.parent, {journal.name: json_file(measured)})
-    note(published.name)
+def measure(source: Published) -> dict[str, Any]:
+    """Curves and transfer of a checkpoint, and the scores made again."""
+    checkpoint = Checkpoint.load(source.folder)
+    measured = curves_of(source, checkpoint) | {"transfer": _transfer(source, checkpoint)}
+    note(source.name)
     return measured
 
 
-def curves_of(published: Published, checkpoint: Checkpoint) -> dict[str, Any]:
+def curves_of(source: Published, checkpoint: Checkpoint) -> dict[str, Any]:
     """`curves`, and `again`: the scores of each corpus as they come out now."""
 
     parts, again = [], {}
-    for name in published.judged_by:
-        corpus = open_once(name)
-        data = reader(checkpoint.config.feature_schema).read(name)
+    for name in source.stored:
+        corpus = open_corpus(name)
+        data = read(checkpoint.config.feature_schema, name, 0)
         assert data is not None, f"{name} has no test programs"
         scores = predict(checkpoint.model, data.features)
         again[name] = evaluate_scores(scores, data.latency, data.group, data.task_weights)
@@ -186,11 +151,11 @@ def curves_of(published: Published, checkpoint: Checkpoint) -> dict[str, Any]:
     return {"again": again, "curves": measure_curves(parts)}
 
 
-def _transfer(published: Published, checkpoint: Checkpoint) -> list[dict[str, Any]]:
-    learnt = learnt_computations([open_once(name) for name in published.learnt])
-    devices = {open_once(name).meta["device"] for name in published.learnt}
-    others = [name for name in corpora_of(checkpoint) if name not in published.judged_by]
-    rows = (_transfer_row(name, checkpoint, learnt, devices, name in published.judged_on) for name in others)
+def _transfer(source: Published, checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    learnt = learnt_computations([open_corpus(name) for name in source.learnt])
+    devices = {open_corpus(name).meta["device"] for name in source.learnt}
+    others = [name for name in corpora_of(checkpoint) if name not in source.stored]
+    rows = (_transfer_row(name, checkpoint, learnt, devices, name in source.judged_on) for name in others)
     return [row for row in rows if row]
 
 
@@ -203,7 +168,7 @@ def corpora_of(checkpoint: Checkpoint) -> Iterator[str]:
     for name in (*plan["corpora"], OWN):
         if schema.source == "statements" and name not in with_statements:
             continue
-        if corpus_device(open_once(name)).kind == schema.kind:
+        if corpus_device(open_corpus(name)).kind == schema.kind:
             yield name
 
 
@@ -212,14 +177,16 @@ def _transfer_row(
 ) -> dict[str, Any] | None:
     """Scores on a corpus's unseen tasks; `known_too` also counts tasks that were learnt on other devices."""
 
-    corpus = open_once(name)
+    corpus = open_corpus(name)
     unseen = unseen_tasks(corpus, learnt)
     found = unseen_tasks(corpus, ()) if known_too else unseen
-    read = reader(checkpoint.config.feature_schema)
-    cap = STATEMENT_PROGRAMS if read.schema.source == "statements" else 0
-    data = read.read_only(name, found.tasks, cap)
-    if data is None:
+    schema = get_schema(checkpoint.config.feature_schema)
+    cap = STATEMENT_PROGRAMS if schema.source == "statements" else 0
+    data = read(schema.name, name, cap)
+    rows = [] if data is None else np.flatnonzero(np.isin(data.task_ids, found.tasks)[data.group])
+    if data is None or not len(rows):
         return None
+    data = data.take(rows)
     return {
         "corpus": name,
         "device": corpus.meta["device"],
@@ -235,14 +202,14 @@ def _transfer_row(
     }
 
 
-def tuning(published: Published) -> list[dict[str, Any]]:
+def tuning(source: Published) -> list[dict[str, Any]]:
     """The runs of the tuning benchmark that this checkpoint was part of, beside stock MetaSchedule's."""
     report = read_json(FOLDER / "tuning.json")
     runs = report["details"]["runs"]
     stock = {(run["network"], run["seed"]): run for run in runs if run["system"] == STOCK}
     rows = []
     for run in runs:
-        if run["facts"].get("model") == f"{published.name}@{published.folder.name}":
+        if run["facts"].get("model") == f"{source.name}@{source.folder.name}":
             rival = stock.get((run["network"], run["seed"]))
             row = {"network": run["network"], "device": report["machine"]["device"], "trials": run["trials_per_task"]}
             row["command"] = report["command"]
@@ -255,12 +222,6 @@ def _line(run: dict[str, Any]) -> dict[str, list[float]]:
         "seconds": [round(seconds, 2) for _, seconds, _ in run["curve"]],
         "ms": [round(ms, 4) for *_, ms in run["curve"]],
     }
-
-
-def difference(published: Published, again: dict[str, dict[str, float]]) -> float:
-    """The largest difference of a score made again from the published one."""
-    stored = published.stored
-    return max(abs(again[name][key] - value) for name, scores in stored.items() for key, value in scores.items())
 
 
 def made_again(metrics: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
@@ -287,27 +248,24 @@ def _at_random(top_k: list[dict[str, Any]]) -> dict[str, float]:
 
 @click.command()
 @click.option("--checkpoint", "names", multiple=True, help="Only these; all that are in the wheel otherwise.")
-@click.option("--tolerance", default=0.005, show_default=True, help="A score made again may differ by this.")
-def main(names: tuple[str, ...], tolerance: float) -> None:
+def main(names: tuple[str, ...]) -> None:
     """Measure curves and transfer of every published checkpoint."""
-
     torch.set_num_threads(1)
-    found = [Published(path.parent) for path in sorted(WHEEL.glob("*/*/config.json"))]
-    chosen = [published for published in found if not names or published.name in names]
     refused = []
-    for published in sorted(chosen, key=lambda published: (published.config["feature_schema"], published.name)):
-        measured = measure(published)
-        apart = difference(published, measured["again"])
+    for source in published(names):
+        measured = source.kept("curves", lambda source=source: measure(source))
+        stored, again = source.stored, measured["again"]
+        apart = max(abs(again[name][key] - value) for name, scores in stored.items() for key, value in scores.items())
         if apart > 0:
-            click.echo(f"{published.name}: a score made again differs by {apart:.2g}", err=True)
-        if not apart <= tolerance:
-            refused.append(published.name)
+            click.echo(f"{source.name}: a score made again differs by {apart:.2g}", err=True)
+        if not apart <= TOLERANCE:
+            refused.append(source.name)
             continue
-        metrics = published.metrics | {key: measured[key] for key in ("curves", "transfer")}
-        metrics |= {"measured_by": f"python -m scripts.zoo.measure_cards --checkpoint {published.name}"}
+        metrics = source.metrics | {key: measured[key] for key in ("curves", "transfer")}
+        metrics |= {"measured_by": f"python -m scripts.zoo.measure_cards --checkpoint {source.name}"}
         metrics |= made_again(metrics, measured)
-        metrics |= {"tuning": rows} if (rows := tuning(published)) else {}
-        write_files(published.folder, {"metrics.json": json_file(metrics)})
+        metrics |= {"tuning": rows} if (rows := tuning(source)) else {}
+        write_files(source.folder, {"metrics.json": json_file(metrics)})
     refresh_hashes()
     build_index()
     if refused:

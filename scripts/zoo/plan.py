@@ -5,10 +5,11 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks.common import ROOT
+from scripts.benchmarks.common import ROOT, read_json
 
 RUNS = ROOT / "runs" / "zoo"
 _FIRST = "1.0.0"  # of what names no version in zoo.toml
@@ -60,6 +61,9 @@ class Job:
     def folder(self, seed: int) -> Path:
         return RUNS / "trained" / self.name / self.version / str(seed)
 
+    def metrics(self, seed: int) -> dict[str, Any]:
+        return read_json(self.folder(seed) / "metrics.json")
+
     def seeds(self) -> Iterator[int]:
         return (seed for seed in self.settings["seeds"] if (self.folder(seed) / "metrics.json").is_file())
 
@@ -71,12 +75,7 @@ def read_plan() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Base:
-    """One knowledge base to distill.
-
-    Attributes:
-        name: of the checkpoint, e.g. "tilenet-kb-gpu".
-        settings: its table of `zoo.toml`.
-    """
+    """One knowledge base to distill: a checkpoint's name and its table of `zoo.toml`."""
 
     name: str
     settings: dict[str, Any]
@@ -122,6 +121,7 @@ def corpus_folder(name: str) -> Path:
     return own if own.is_dir() else RUNS / "corpora" / name
 
 
+@cache
 def open_corpus(name: str) -> Any:
     """A corpus that was imported, or one of the repository's own."""
     from tchub.zoo.corpus import Corpus

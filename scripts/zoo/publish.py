@@ -34,11 +34,10 @@ def publish_trained(registry: Path) -> None:
         seeds = list(job.seeds())
         if not seeds or job.arch.startswith(_BASELINES):
             continue
-        best = max(seeds, key=lambda seed: _metrics(job, seed)["validation_best"].get("pairwise", 0.0))
+        best = max(seeds, key=lambda seed: job.metrics(seed)["validation_best"].get("pairwise", 0.0))
         metrics = _published_metrics(job, seeds, best)
         config = read_json(job.folder(best) / "config.json")
-        if "family" in job.place:  # trained on a device that stands in for the family's own
-            config["family"] = job.place["family"]
+        config |= {name: job.place[name] for name in ("family",) if name in job.place}  # whose device it stands in for
         facts = {"data": job.place["data"], "corpora": job.corpora}
         if job.settings.get("half"):
             _store_half(job.folder(best) / "model.safetensors")
@@ -74,7 +73,11 @@ def _publish(
     entry |= {"seed": metrics["seed"], "results": metrics["results"]}
     entry |= {"files": _hashes(registry / item.name / item.version)}
     write_text(MANIFEST, json.dumps(read_json(MANIFEST) | {item.name: entry}, indent=2) + "\n")
-    _drop_earlier(item.name, item.version)
+    for folder in (WHEEL / item.name).glob("*.*.*"):
+        if (
+            folder.name != item.version
+        ):  # the wheel holds one version of a checkpoint; earlier ones stay in the registry
+            shutil.rmtree(folder)
 
 
 def _store_half(weights: Path) -> None:
@@ -82,13 +85,6 @@ def _store_half(weights: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     save_file({name: tensor.half() for name, tensor in load_file(weights).items()}, weights)
-
-
-def _drop_earlier(name: str, version: str) -> None:
-    """The wheel holds one version of a checkpoint; earlier ones stay in the registry."""
-    for folder in (WHEEL / name).glob("*.*.*"):
-        if folder.name != version:
-            shutil.rmtree(folder)
 
 
 def build_index() -> None:
@@ -113,14 +109,10 @@ def refresh_hashes() -> None:
     write_text(MANIFEST, json.dumps(manifest, indent=2) + "\n")
 
 
-def _metrics(job: Job, seed: int) -> dict[str, Any]:
-    return read_json(job.folder(seed) / "metrics.json")
-
-
 def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
     """The chosen seed's metrics, the spread over all, and the baselines of the same test split."""
-    runs = [_metrics(job, seed) for seed in seeds]
-    metrics = _metrics(job, best)
+    runs = [job.metrics(seed) for seed in seeds]
+    metrics = job.metrics(best)
     chosen = {"chosen_by": "pairwise accuracy on the validation tasks"} if len(seeds) > 1 else {}
     metrics["seeds"] = {"count": len(seeds), **chosen, **spread([run["results"]["model"] for run in runs])}
     metrics["validation"] = metrics.pop("validation_best")
@@ -139,7 +131,7 @@ def _rivals(job: Job) -> dict[str, Any]:
         other = Job(rival, job.family, job.plan)
         trained = list(other.seeds())
         if trained and rival != job.arch and other.corpora[:1] == job.corpora[:1]:
-            rows = [_metrics(other, seed)["results"]["model"] for seed in trained]
+            rows = [other.metrics(seed)["results"]["model"] for seed in trained]
             scores[rival] = {"label": label, **{name: statistics.mean(row[name] for row in rows) for name in SCORES}}
     return scores
 

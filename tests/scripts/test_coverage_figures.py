@@ -53,13 +53,13 @@ def test_a_run_that_was_killed_goes_on_with_what_its_journal_lacks(
         return row(name)
 
     monkeypatch.setattr(bench, "run_network", run_network)
-    assert [r["name"] for r in bench.all_rows(["a", "b"], tmp_path, 8, False, 1.0)] == ["a", "b"]
-    assert [r["name"] for r in bench.all_rows(["a", "b", "c"], tmp_path, 8, False, 1.0)] == ["a", "b", "c"]
+    assert [r["name"] for r in bench.all_rows(["a", "b"], tmp_path, 8, False)] == ["a", "b"]
+    assert [r["name"] for r in bench.all_rows(["a", "b", "c"], tmp_path, 8, False)] == ["a", "b", "c"]
     assert done == ["a", "b", "c"]
 
 
 def test_a_child_that_ends_without_a_row_is_a_traceback_with_its_last_words(tmp_path: Path) -> None:
-    found = bench.run_network("no-such-network", tmp_path, 8, False, 100.0)
+    found = bench.run_network("no-such-network", tmp_path, 8, False)
     assert found["status"] == "traceback"
     assert found["error"] == "exit code 1: KeyError: 'no-such-network'"
 

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -28,9 +29,10 @@ import click
 from scripts.benchmarks.common import ROOT, Document, Journal, benchmark, note, work_option
 
 PASSED, REFUSED, FAILED, TRACEBACK = "passed", "refused_before_measuring", "failed_after_measuring", "traceback"
+TIMEOUT = 600.0  # seconds that a network may take
 
 
-def run_network(name: str, work: Path, trials: int, check_only: bool, timeout: float) -> dict[str, Any]:
+def run_network(name: str, work: Path, trials: int, check_only: bool) -> dict[str, Any]:
     """Tune one network in a process of its own; a crash or a time-out is a row too."""
     folder = work / "networks" / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -41,13 +43,11 @@ def run_network(name: str, work: Path, trials: int, check_only: bool, timeout: f
     command += ["--check-only"] * check_only
     home = os.environ | {"TCHUB_HOME": str(work / "home")}
     with log.open("w") as output:
+        process = {"cwd": ROOT, "stdout": output, "stderr": output, "env": home, "timeout": TIMEOUT}
         try:
-            child = subprocess.run(
-                command, cwd=ROOT, stdout=output, stderr=output, env=home, timeout=timeout, check=False
-            )
-            ending = f"exit code {child.returncode}"
+            ending = f"exit code {subprocess.run(command, check=False, **process).returncode}"
         except subprocess.TimeoutExpired:
-            ending = f"killed after {timeout:g} s"
+            ending = f"killed after {TIMEOUT:g} s"
     seconds = round(time.monotonic() - start, 1)
     if row.is_file():
         facts = json.loads(row.read_text())
@@ -58,11 +58,11 @@ def run_network(name: str, work: Path, trials: int, check_only: bool, timeout: f
     return facts | {"process_seconds": seconds}
 
 
-def all_rows(names: Sequence[str], work: Path, trials: int, check_only: bool, timeout: float) -> Iterator[dict]:
+def all_rows(names: Sequence[str], work: Path, trials: int, check_only: bool) -> Iterator[dict]:
     """A row a network; those in the journal are not done again."""
     journal = journal_of(work, trials, check_only)
     for name in names:
-        row = journal.get(lambda name=name: run_network(name, work, trials, check_only, timeout), name=name)
+        row = journal.get(lambda name=name: run_network(name, work, trials, check_only), name=name)
         yield row | {"error": row["error"].replace(f"{work / 'networks' / name}/", "")} if "error" in row else row
 
 
@@ -76,9 +76,13 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     A network that passes but whose output can not show an error, e.g. a constant, is counted in `output_unchecked` too.
     """
-    counts = {status: sum(row["status"] == status for row in rows) for status in (PASSED, REFUSED, FAILED, TRACEBACK)}
+    counts = Counter(row["status"] for row in rows)
     errors = [row["seconds_to_error"] for row in rows if row["status"] != PASSED]
-    families = dict.fromkeys(row.get("family", "unknown") for row in rows)
+    families: dict[str, list[int]] = {}
+    for row in rows:
+        family = families.setdefault(row.get("family", "unknown"), [0, 0])
+        family[0] += row["status"] == PASSED
+        family[1] += 1
     return {
         "networks": len(rows),
         "passed": counts[PASSED],
@@ -88,13 +92,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "output_unchecked": sum(row["status"] == PASSED and not row["checked"] for row in rows),
         "median_seconds_to_first_error": median(errors) if errors else None,
         "median_seconds": median(row["process_seconds"] for row in rows),
-        "passed_by_family": {
-            family: [
-                sum(row["status"] == PASSED for row in rows if row.get("family", "unknown") == family),
-                sum(row.get("family", "unknown") == family for row in rows),
-            ]
-            for family in families
-        },
+        "passed_by_family": families,
         "not_passed": {row["name"]: row["error"] for row in rows if row["status"] != PASSED},
     }
 
@@ -106,23 +104,20 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     click.option("--done", is_flag=True, help="Run nothing: write what the journal holds, and name what was not run."),
     click.option("--check-only", is_flag=True, help="Compile and compare with the original, without tuning."),
     click.option("--trials", default=8, show_default=True, type=click.IntRange(1)),
-    click.option("--timeout", default=600.0, show_default=True, help="Seconds that a network may take."),
     work_option("coverage"),
 )
 def main(
-    chosen: tuple[str, ...], sample: bool, done: bool, check_only: bool, trials: int, timeout: float, work: Path
+    chosen: tuple[str, ...], sample: bool, done: bool, check_only: bool, trials: int, work: Path
 ) -> Document | None:
     """Tune every network and write docs/benchmarks/coverage.json."""
     from scripts.benchmarks.coverage.networks import SAMPLE, networks
 
     known = networks()
-    if unknown := [name for name in chosen if name not in known]:
-        raise click.UsageError(f"no network is called {', '.join(unknown)}")
     names = chosen or (SAMPLE if sample else tuple(known))
     if done:
         tried = {row["name"] for row in journal_of(work, trials, check_only).rows()}
         names = tuple(name for name in names if name in tried)
-    rows = list(all_rows(names, work.resolve(), trials, check_only, timeout))
+    rows = list(all_rows(names, work.resolve(), trials, check_only))
     summary = summarise(rows) | {"not_run": [name for name in known if name not in names]}
     if chosen or sample or check_only:
         click.echo(json.dumps(summary, indent=2))

@@ -149,13 +149,12 @@ def slower_than_pytorch(system: str, timed: Sequence[Mapping[str, Any]]) -> int:
     Args:
         timed: results of `latency.time_network`, with `network`.
     """
-    ours: dict[str, list[float]] = {}
-    eager: dict[str, list[float]] = {}
-    for found in timed:
-        if system in found["latency"]:
-            ours.setdefault(found["network"], []).append(found["latency"][system]["median"])
-            eager.setdefault(found["network"], []).append(found["latency"]["pytorch"]["median"])
-    return sum(median(ours[network]) > median(eager[network]) for network in ours)
+    own = [row for row in timed if system in row["latency"]]
+
+    def middle(name: str, rows: Sequence[Mapping[str, Any]]) -> float:
+        return median(row["latency"][name]["median"] for row in rows)
+
+    return sum(middle(system, same) > middle("pytorch", same) for same in by_network(own).values())
 
 
 def compare_rows(rows: Sequence[Mapping[str, Any]], judged: Judged) -> dict[str, list[dict[str, Any]]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -47,18 +48,17 @@ def open_judgements(work: Path, local: Any) -> Any:
     return RunStore(work / "judged.sqlite", scope)
 
 
-def wanted(runs: Iterable[Run]) -> dict[tuple[str, str], str]:
-    """Trace by (task, key) of every program to be judged."""
-    return {(p["task"], p["key"]): p["trace"] for run in runs if run.row() for p in run.programs()}
+def _programs(runs: Iterable[Run], tasks: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """Trace by (task, key) of every program to be judged, the untuned ones among them."""
+    best = {(p["task"], p["key"]): p["trace"] for run in runs for p in run.programs() if p["task"] in tasks}
+    return best | {(task_id, UNTUNED): "[[], []]" for task_id in tasks}
 
 
 def _candidates(tasks: dict[str, Any], programs: dict[tuple[str, str], str], known: Any) -> Iterator[Any]:
     """Measurable forms of what is not known; each is made when the measurer asks for it."""
     from tchub.hub.adaptation.pool import PoolEntry, replay
 
-    programs = programs | {(task_id, UNTUNED): "[[], []]" for task_id in tasks}
-    unknown = (key for key in sorted(programs) if (before := known.get(*key)) is None or before.error is not None)
-    missing = [key for key in unknown if key[0] in tasks]
+    missing = [key for key in sorted(programs) if (before := known.get(*key)) is None or before.error is not None]
     random.Random(0).shuffle(missing)
     note(f"judge: {len(missing)} of {len(programs)} programs to measure")
     for task_id, key in missing:
@@ -74,7 +74,7 @@ def judge(work: Path, network: str, runs: list[Run]) -> None:
     tasks = {task.task_id: task for work in loaded for task in work.tasks}
     local = loaded[0].local
     with open_judgements(work, local) as store, Measurer(local.target, _config()) as measurer:
-        for candidate, measurement in measurer.measure(_candidates(tasks, wanted(runs), store)):
+        for candidate, measurement in measurer.measure(_candidates(tasks, _programs(runs, tasks), store)):
             store.put(candidate, measurement)
             if measurement.error:
                 note(f"{network}: {measurement.error} of {candidate.task_id} {candidate.key}: {measurement.message}")
@@ -90,12 +90,8 @@ def latencies(work: Path, local: Any) -> dict[tuple[str, str], float]:
 def _better_untuned(run: Run, judged: dict[tuple[str, str], float]) -> set[str]:
     """Tasks whose untuned program is faster than the system's choice, which are then compiled as they are."""
     last = {program["task"]: program["key"] for program in run.programs()}  # each was better than the one before
-    infinite = float("inf")
-    return {
-        task_id
-        for task_id, key in last.items()
-        if judged.get((task_id, UNTUNED), infinite) < judged.get((task_id, key), infinite)
-    }
+    judged = defaultdict(lambda: float("inf"), judged)
+    return {task_id for task_id, key in last.items() if judged[task_id, UNTUNED] < judged[task_id, key]}
 
 
 def time_network(path: Path, network: str, runs: list[Run]) -> None:

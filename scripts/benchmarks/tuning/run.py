@@ -15,12 +15,22 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import click
 
-from scripts.benchmarks.common import Clock, Document, benchmark, in_process, note, read_json, work_option
+from scripts.benchmarks.common import (
+    CLOCK,
+    Clock,
+    Document,
+    benchmark,
+    do_runs,
+    in_process,
+    read_json,
+    work_option,
+)
 from scripts.benchmarks.tuning.figures import compare_rows, curve, slower_than_pytorch, spread, sum_up, table
 from scripts.benchmarks.tuning.judge import judge, latencies, time_network
 from scripts.benchmarks.tuning.runs import NETWORKS, OURS, SMALL, SYSTEMS, THREADS, Run, execute
@@ -30,10 +40,10 @@ _HEADLINE = ("time_ratio", "trials_ratio", "latency_ratio_equal_trials", "slower
 _CURVE_POINTS = 60
 
 
-def plan(networks: Sequence[str], systems: Sequence[str], seeds: Sequence[int], make: Any) -> list[Run]:
+def plan(networks: Sequence[str], systems: Sequence[str], seeds: Sequence[int], trials: int, work: Path) -> list[Run]:
     """Runs in their order: seed by seed, cheap networks first, the systems of a network side by side."""
     return [
-        make(network, system, seed)
+        Run(network, system, seed, trials, work)
         for seed in seeds
         for network in sorted(networks, key=NETWORKS.index)
         if network in SMALL or seed == seeds[0]
@@ -41,16 +51,10 @@ def plan(networks: Sequence[str], systems: Sequence[str], seeds: Sequence[int], 
     ]
 
 
-def do_runs(runs: Sequence[Run], clock: Clock) -> None:
-    """Do what is not done; nothing new is begun once the time is over."""
-    left = [run for run in runs if run.row() is None]
-    for number, run in enumerate(left, 1):
-        if clock.is_over:
-            note(f"time is up: {len(left) - number + 1} runs are left")
-            return
-        note(f"run {number} of {len(left)}: {run.label}")
-        with suppress(click.ClickException):
-            in_process(execute, run, log=run.work / "logs" / f"{run.network}-{run.folder.name}")
+def do_run(run: Run) -> None:
+    """Do a run in a process of its own, whose error is told and no other's end."""
+    with suppress(click.ClickException):
+        in_process(execute, run, log=run.work / "logs" / f"{run.network}-{run.folder.name}")
 
 
 def do_judging(runs: Sequence[Run]) -> None:
@@ -63,8 +67,8 @@ def do_judging(runs: Sequence[Run]) -> None:
 def do_latencies(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """End-to-end latencies of every network and seed, timed anew when a system joined."""
     rows = []
-    ordered = sorted(runs, key=lambda run: (run.network, run.seed))
-    for (network, seed), group in groupby(ordered, key=lambda run: (run.network, run.seed)):
+    key = attrgetter("network", "seed")
+    for (network, seed), group in groupby(sorted(runs, key=key), key=key):
         same = list(group)
         path = same[0].work / network / f"latency-{seed}-{same[0].trials}.json"
         if not (path.is_file() and {run.system for run in same} <= set(read_json(path)["latency"])):
@@ -96,22 +100,20 @@ def _latency_row(found: dict[str, Any]) -> dict[str, Any]:
     return facts | {"median_ms": medians}
 
 
-def _failed_share(rows: Sequence[dict[str, Any]], system: str) -> float:
-    """Programs of a system that failed: on a machine too busy for its time-outs, a system is not judged but starved."""
-    outcomes = [latency is None for row in rows if row["system"] == system for _, _, latency, _ in row["trajectory"]]
-    return sum(outcomes) / max(1, len(outcomes))
-
-
 def figures(
     runs: Sequence[Run], timed: list[dict[str, Any]], judged: dict[tuple[str, str], float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Summary and details of everything that is done."""
     rows = [row for run in runs if (row := run.row())]
-    systems = {}
     pairs = compare_rows(rows, judged)
-    for name, found in pairs.items():
-        systems[name] = sum_up(found) | {"slower_than_pytorch": slower_than_pytorch(name, timed)}
+    systems = {
+        name: sum_up(found) | {"slower_than_pytorch": slower_than_pytorch(name, timed)} for name, found in pairs.items()
+    }
     summary = {key: systems[OURS][key] for key in _HEADLINE} if OURS in systems else {}
+    # Programs of a system that failed: on a machine too busy for its time-outs, a system is not judged but starved.
+    failed = {
+        name: [t[2] is None for row in rows if row["system"] == name for t in row["trajectory"]] for name in SYSTEMS
+    }
     wall = {
         name: spread([row["seconds"]["tuning"] for row in rows if row["system"] == name])
         for name in dict.fromkeys(row["system"] for row in rows)
@@ -120,7 +122,7 @@ def figures(
         "systems": {name: title for name, title in SYSTEMS.items() if name in wall},
         "tables": {name: table(found) for name, found in pairs.items()},
         "wall_seconds": wall,
-        "failed_share": {name: _failed_share(rows, name) for name in wall},
+        "failed_share": {name: sum(failed[name]) / max(1, len(failed[name])) for name in wall},
         "latency": [_latency_row(found) for found in timed],
         "runs": [_run_row(row, judged) for row in rows],
         "not_done": [run.label for run in runs if run.row() is None],
@@ -134,18 +136,18 @@ def figures(
     click.option("--system", "systems", multiple=True, default=tuple(SYSTEMS), type=click.Choice(list(SYSTEMS))),
     click.option("--seed", "seeds", multiple=True, type=int, default=(0, 1, 2), show_default=True),
     click.option("--trials-per-task", default=16, show_default=True, type=click.IntRange(1)),
-    click.option("--minutes", type=float, help="Begin no new run after so long."),
+    CLOCK,
     work_option("tuning"),
 )
 def main(
-    networks: tuple[str, ...], systems: tuple[str, ...], seeds: tuple[int, ...], trials_per_task: int,
-    minutes: float | None, work: Path,
+    networks: tuple[str, ...], systems: tuple[str, ...], seeds: tuple[int, ...], trials_per_task: int, clock: Clock,
+    work: Path,
 ) -> Document:  # fmt: skip
     """Tune with every system and write docs/benchmarks/tuning.json."""
     work = work.resolve()
     os.environ["TCHUB_HOME"] = str(work / "home")
-    runs = plan(networks, systems, seeds, lambda n, s, seed: Run(n, s, seed, trials_per_task, work))
-    do_runs(runs, Clock(minutes))
+    runs = plan(networks, systems, seeds, trials_per_task, work)
+    do_runs(runs, clock, do_run)
     done = [run for run in runs if run.row()]
     if not done:
         raise click.ClickException("no run is done")

@@ -47,13 +47,7 @@ THREADS = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One network, system and seed.
-
-    Attributes:
-        trials: programs a task of the graph as imported, on the average; tchub, whose graph has fewer tasks, gets as
-            many in all.
-        work: folder of all runs.
-    """
+    """One network, system and seed; `trials` is of a task as imported, on the average: tchub's tasks are fewer."""
 
     network: str
     system: str
@@ -63,12 +57,10 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
         return self.work / self.network / f"{self.system}-{self.seed}-{self.trials}"
 
     @property
     def label(self) -> str:
-        """For progress lines."""
         return f"{self.network} {self.system} seed {self.seed}"
 
     def row(self) -> dict[str, Any] | None:
@@ -83,12 +75,7 @@ class Run:
 
 @dataclass
 class Workload:
-    """A network in TVM.
-
-    Attributes:
-        extracted: MetaSchedule's tasks; tasks: the same as tchub describes them, heaviest first.
-        local: this machine; target: its `tvm.target.Target`.
-    """
+    """A network in TVM: MetaSchedule's tasks, the same as tchub describes them, heaviest first; this machine."""
 
     mod: Any
     extracted: list[Any]
@@ -116,11 +103,7 @@ def load_workload(network: str, layout: str) -> Workload:
 
 @dataclass
 class Recorder:
-    """Every result as it came, with the seconds since the clock started; traces become text after the clock stopped.
-
-    Attributes:
-        results: (seconds, task id, latency in seconds or None, trace).
-    """
+    """Every result as it came: (seconds since the clock started, task id, latency in seconds or None, trace)."""
 
     results: list[tuple[float, str, float | None, Any]] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
@@ -178,26 +161,24 @@ def execute(run: Run) -> None:
     started = time.perf_counter()
     from scripts.benchmarks.tuning.stock import tune_stock
 
-    if run.folder.exists():  # cut short: a run's clock cannot be taken up
-        shutil.rmtree(run.folder)
+    shutil.rmtree(run.folder, ignore_errors=True)  # cut short: a run's clock cannot be taken up
     run.folder.mkdir(parents=True)
     work = load_workload(run.network, LAYOUTS[run.system])
-    imported = work if run.system == STOCK else None
-    count = kept(
-        run.folder.parent / "imported_tasks.json",
-        lambda: len((imported or load_workload(run.network, LAYOUTS[STOCK])).tasks),
-    )
+
+    def imported() -> int:
+        return len((work if run.system == STOCK else load_workload(run.network, LAYOUTS[STOCK])).tasks)
+
+    count = kept(run.folder.parent / "imported_tasks.json", imported)
     prepared = time.perf_counter() - started
     outcome = (tune_stock if run.system == STOCK else tune_ours)(run, work, run.trials * count)
     trajectory, programs = outcome.recorder.trajectory(work.tasks)
     write_text(run.folder / "programs.jsonl", "".join(json.dumps(program) + "\n" for program in programs))
-    seconds = {"tuning": outcome.seconds, "prepare": prepared, "process": time.perf_counter() - started}
     row = {
         **{name: getattr(run, name) for name in ("network", "system", "seed")},
         "trials_per_task": run.trials,
         "tasks": [{"task": t.task_id, "name": t.name, "weight": t.weight} for t in work.tasks],
         "trajectory": trajectory,
-        "seconds": seconds,
+        "seconds": {"tuning": outcome.seconds, "prepare": prepared, "process": time.perf_counter() - started},
         "phases": outcome.phases,
         "facts": outcome.facts,
     }

@@ -6,13 +6,10 @@ to the first quarter of the tasks and leave the rest untuned (apache/tvm#18159).
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.builder import PyBuilder
-from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 from tvm.s_tir.meta_schedule.runner import PyRunner
 
@@ -22,61 +19,21 @@ TRIALS_PER_ROUND = 16
 
 
 @derived_object
-class TimedBuilder(PyBuilder):
-    """Passes on to another builder, and keeps the seconds."""
-
-    def __init__(self, inner: Any) -> None:
-        super().__init__()
-        self.inner, self.seconds = inner, 0.0
-
-    def build(self, build_inputs: list[Any]) -> list[Any]:
-        """The inner builder's results."""
-        start = time.perf_counter()
-        results = list(self.inner.build(build_inputs))
-        self.seconds += time.perf_counter() - start
-        return results
-
-
-@derived_object
 class TimedRunner(PyRunner):
     """Passes on to another runner, program by program as LocalRunner does itself, and keeps when each ended."""
 
     def __init__(self, inner: Any, recorder: Recorder) -> None:
         super().__init__()
-        self.inner, self.recorder, self.seconds = inner, recorder, 0.0
+        self.inner, self.recorder = inner, recorder
         self.ends: dict[str, float] = {}  # by artifact: results are told a task at a time, and much later
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """The inner runner's futures, which have their results already."""
         futures = []
         for item in runner_inputs:
-            start = time.perf_counter()
             futures += self.inner.run([item])
-            self.seconds += time.perf_counter() - start
             self.ends[str(item.artifact_path)] = self.recorder.now()
         return futures
-
-
-@derived_object
-class TimedModel(PyCostModel):
-    """Passes on to another cost model, and keeps the seconds."""
-
-    def __init__(self, inner: Any) -> None:
-        super().__init__()
-        self.inner, self.seconds = inner, 0.0
-
-    def predict(self, context: Any, candidates: list[Any]) -> Any:
-        """The inner model's scores."""
-        start = time.perf_counter()
-        scores = self.inner.predict(context, candidates)
-        self.seconds += time.perf_counter() - start
-        return scores
-
-    def update(self, context: Any, candidates: list[Any], results: list[Any]) -> None:
-        """Let the inner model learn."""
-        start = time.perf_counter()
-        self.inner.update(context, candidates, results)
-        self.seconds += time.perf_counter() - start
 
 
 @derived_object
@@ -113,35 +70,41 @@ def tune_stock(run: Run, work: Workload, budget: int) -> Outcome:
         work.extracted, str(run.folder), seed=run.seed + 1
     )
     workers = contexts[0].num_threads
-    builder: Any = TimedBuilder(ms.builder.LocalBuilder(max_workers=workers))
+    model: Any = ms.cost_model.XGBModel(num_tuning_cores=workers, tree_method="auto")
     runner: Any = TimedRunner(ms.runner.LocalRunner(), recorder)
-    model: Any = TimedModel(ms.cost_model.XGBModel(num_tuning_cores=workers, tree_method="auto"))
     watcher: Any = Watcher(recorder, runner, identities)
-    ms.tune_tasks(
-        tasks=contexts,
-        task_weights=[float(weight) for weight in weights],
-        work_dir=str(folder),
-        max_trials_global=budget,
-        max_trials_per_task=run.trials,
-        num_trials_per_iter=min(TRIALS_PER_ROUND, run.trials),
-        builder=builder,
-        runner=runner,
-        cost_model=model,
-        measure_callbacks=[
-            ms.measure_callback.AddToDatabase(),
-            ms.measure_callback.RemoveBuildArtifact(),
-            ms.measure_callback.UpdateCostModel(),
-            watcher,
-        ],
-    )
-    seconds = recorder.now()
-    measure = builder.seconds + runner.seconds
+    with ms.Profiler() as profiler:
+        ms.tune_tasks(
+            tasks=contexts,
+            task_weights=[float(weight) for weight in weights],
+            work_dir=str(folder),
+            max_trials_global=budget,
+            max_trials_per_task=run.trials,
+            num_trials_per_iter=min(TRIALS_PER_ROUND, run.trials),
+            builder=ms.builder.LocalBuilder(max_workers=workers),
+            runner=runner,
+            cost_model=model,
+            measure_callbacks=[
+                ms.measure_callback.AddToDatabase(),
+                ms.measure_callback.RemoveBuildArtifact(),
+                ms.measure_callback.UpdateCostModel(),
+                watcher,
+            ],
+        )
+        seconds = recorder.now()
+    spent = {name: float(value) for name, value in profiler.get().items()}
+    build, ran = spent["SendToBuilder"], spent["SendToRunner"]
+    scoring = sum(spent.get(name, 0.0) for name in _MODEL)
     phases = {
-        "search": seconds - measure - model.seconds,
-        "model": model.seconds,
-        "measure": measure,
-        "build": builder.seconds,
-        "run": runner.seconds,
+        "search": seconds - build - ran - scoring,
+        "model": scoring,
+        "measure": build + ran,
+        "build": build,
+        "run": ran,
     }
     facts = {"model": run.system, "engine": "metaschedule", "batch": min(TRIALS_PER_ROUND, run.trials)}
     return Outcome(recorder, seconds, phases, facts)
+
+
+# What MetaSchedule's profiler calls scoring and learning.
+_MODEL = ("EvoSearch/Evolve/PredictNormalizedScore", "MeasureCallback/UpdateCostModel")
