@@ -1,7 +1,6 @@
 """Targets of one machine that differ for true: what a model of another target, or of another CPU, is worth.
 
     python -m scripts.benchmarks local --json
-    python -m scripts.benchmarks local --network bert-tiny --target v2-1 --source epyc --work DIR
 
 For every network and target (`steps.TARGETS`), TileNet starts from nothing or from the zoo, and learns its own
 labels alone or those of another of the targets besides (`steps.SOURCES`). Each is adapted by `hub.adapt` with one
@@ -19,16 +18,15 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
 
 import click
 
-from scripts.benchmarks.common import Clock, Document, benchmark, lacking, note, work_option
+from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, do_runs, lacking, work_option
 from scripts.benchmarks.local.steps import (
-    OTHER,
-    OWN,
     SCRATCH,
     SETTINGS,
     SOURCES,
@@ -44,26 +42,9 @@ NETWORKS = ("bert-tiny", "resnet-18")
 GIVEN = ("pairwise", "given_pairwise", "given_mean_top1")
 
 
-def plan(
-    networks: Sequence[str], targets: Sequence[str], sources: Sequence[str], seeds: Sequence[int], make: Any
-) -> list[LocalRun]:
+def plan(networks: Sequence[str], seeds: Sequence[int], make: Any) -> list[LocalRun]:
     """Runs in their order: what another target learns from comes first; a network is whole before the next begins."""
-    needed = {TARGETS[target].other for target in targets} if OTHER in sources else set()
-    pairs = [(target, OWN) for target in TARGETS if target in needed]
-    pairs += [(target, source) for source in SOURCES if source in sources for target in TARGETS if target in targets]
-    return [make(n, target, source, s) for s in seeds for n in networks for target, source in dict.fromkeys(pairs)]
-
-
-def do_runs(runs: Sequence[LocalRun], clock: Clock) -> None:
-    """Do what is not done; nothing new is begun once the time is over."""
-    left = [run for run in runs if run.row() is None]
-    for number, run in enumerate(left, 1):
-        if clock.is_over:
-            note(f"time is up: {len(left) - number + 1} runs are left")
-            return
-        note(f"run {number} of {len(left)}: {run.label}")
-        row = do_run(run)["adapt"]
-        note(f"{row['programs']} programs, pairwise {row['before']:.3f} -> {row['after']:.3f}, {row['decision']}")
+    return [make(n, target, source, s) for s in seeds for n in networks for source in SOURCES for target in TARGETS]
 
 
 def table_row(row: dict[str, Any], latencies: dict[str, Any], scores: dict[str, dict[str, float]]) -> dict[str, Any]:
@@ -103,45 +84,35 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return summary
 
 
-def _key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["network"], row["target"], row["seed"]
+_key = itemgetter("network", "target", "seed")
 
 
 @benchmark(
     "local",
     click.option("--network", "networks", multiple=True, default=NETWORKS, show_default=True),
-    click.option("--target", "targets", multiple=True, default=tuple(TARGETS), type=click.Choice(list(TARGETS))),
-    click.option("--source", "sources", multiple=True, default=tuple(SOURCES), type=click.Choice(list(SOURCES))),
     click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True),
-    click.option("--minutes", type=float, help="Begin no new run after so long."),
+    CLOCK,
     work_option("local"),
 )
-def main(
-    networks: tuple[str, ...],
-    targets: tuple[str, ...],
-    sources: tuple[str, ...],
-    seeds: tuple[int, ...],
-    minutes: float | None,
-    work: Path,
-) -> Document:
+def main(networks: tuple[str, ...], seeds: tuple[int, ...], clock: Clock, work: Path) -> Document:
     """Adapt and tune for every target from every source, and write docs/benchmarks/local.json."""
     work = work.resolve()
     os.environ["TCHUB_HOME"] = str(work / "home")  # adapted models and measurements of the benchmark stay with it
 
     make = partial(LocalRun, work)
-    do_runs(plan(networks, targets, sources, seeds, make), Clock(minutes))
+    do_runs(plan(networks, seeds, make), clock, do_run)
     # The document is of everything that is kept with these settings, whatever part of it was asked for now.
-    runs = plan(tuple(dict.fromkeys((*NETWORKS, *networks))), tuple(TARGETS), tuple(SOURCES), seeds, make)
+    runs = plan(tuple(dict.fromkeys((*NETWORKS, *networks))), seeds, make)
     done = {run: row for run in runs if (row := run.row())}
     if not done:
         raise click.ClickException("no run is done")
-    order = sorted(done, key=_key_of)
-    latencies = {key: judge(list(group)) for key, group in groupby(order, key=_key_of)}
-    rows = [table_row(row, latencies[_key_of(run)], further(run)) for run, row in done.items()]
+    key = attrgetter("network", "target", "seed")
+    latencies = {one: judge(list(group)) for one, group in groupby(sorted(done, key=key), key=key)}
+    rows = [table_row(row, latencies[key(run)], further(run)) for run, row in done.items()]
     planned, left = (Counter(run.network for run in some) for some in (runs, [run for run in runs if run not in done]))
     details = {
-        "targets": {name: target.text for name, target in TARGETS.items() if name in {row["target"] for row in rows}},
-        "sources": {name: text for name, text in SOURCES.items() if name in {row["source"] for row in rows}},
+        "targets": {name: target.text for name, target in TARGETS.items()},
+        "sources": SOURCES,
         "settings": SETTINGS,
         "rows": rows,
         "runs": [_without_paths(row) for row in done.values()],
@@ -149,10 +120,6 @@ def main(
         "not_done": [text for name in planned for text in lacking(left[name], planned[name], f"runs of {name}")],
     }
     return summarise(rows), details, sorted({row["seed"] for row in rows})
-
-
-def _key_of(run: LocalRun) -> tuple[str, str, int]:
-    return run.network, run.target, run.seed
 
 
 def _without_paths(row: dict[str, Any]) -> dict[str, Any]:

@@ -15,14 +15,7 @@ from scripts.benchmarks.common import kept, note, read_json
 
 @dataclass(frozen=True)
 class LocalTarget:
-    """A target of this machine.
-
-    Attributes:
-        text: for a reader.
-        level: LLVM's name of a CPU or level; None for all that the CPU has.
-        threads: of a program.
-        other: the target whose measurements the source `other` has.
-    """
+    """A target of this machine: `level` is LLVM's, None for all that the CPU has; `other` is what the source has."""
 
     text: str
     level: str | None
@@ -66,12 +59,10 @@ class LocalRun:
 
     @property
     def at(self) -> LocalTarget:
-        """What it runs for."""
         return TARGETS[self.target]
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
         return self.work / self.network / "-".join(map(str, (self.target, self.source, self.seed, *SETTINGS.values())))
 
     @property
@@ -81,7 +72,6 @@ class LocalRun:
 
     @property
     def label(self) -> str:
-        """For progress lines."""
         return f"{self.network}, {self.target}, from {self.source}, seed {self.seed}"
 
     def row(self) -> dict[str, Any] | None:
@@ -111,7 +101,8 @@ def _adapt(run: LocalRun) -> dict[str, Any]:
     from tchub.hub.device.device_choice import parse_target
     from tchub.zoo.adapt.fine_tune import FineTuneConfig
 
-    start, taught, folder = starting_point(run), corpora(run), _fresh(run.folder / "adapt")
+    taught, folder = corpora(run), _fresh(run.folder / "adapt")
+    start = str(_random_start(run)) if run.source == SCRATCH else CHECKPOINTS[run.source]
     run.pool_folder.mkdir(parents=True, exist_ok=True)
     # All sources of a network and target pick among the same candidates.
     (folder / "pool").symlink_to(run.pool_folder.resolve(), target_is_directory=True)
@@ -159,15 +150,9 @@ def _tune(run: LocalRun, checkpoint: str, update: str) -> dict[str, Any]:
 
 
 def _fresh(folder: Path) -> Path:
-    if folder.exists():
-        shutil.rmtree(folder)  # links in it go, what they point at stays
+    shutil.rmtree(folder, ignore_errors=True)  # links in it go, what they point at stays
     folder.mkdir(parents=True)
     return folder
-
-
-def starting_point(run: LocalRun) -> str:
-    """The checkpoint that a run starts from, by name or folder."""
-    return str(_random_start(run)) if run.source == SCRATCH else CHECKPOINTS[run.source]
 
 
 def corpora(run: LocalRun) -> tuple[str, ...]:
@@ -229,11 +214,9 @@ def judge(runs: Sequence[LocalRun]) -> dict[str, Any]:
 
     Each run's own latency was measured at another time; here one process runs all libraries again.
     """
-
-    first = runs[0]
-    sources = [run.source for run in runs]
-    path = first.folder.parent / f"judged-{first.folder.name}-{'-'.join(sources)}.json"
-    return kept(path, lambda: _judge(runs))
+    folder = runs[0].folder
+    sources = "-".join(run.source for run in runs)
+    return kept(folder.parent / f"judged-{folder.name}-{sources}.json", lambda: _judge(runs))
 
 
 def _judge(runs: Sequence[LocalRun]) -> dict[str, Any]:
@@ -267,10 +250,6 @@ def further(run: LocalRun) -> dict[str, dict[str, float]]:
 
     None of the programs that judge has been measured by the run. A checkpoint that takes no context has the same scores
     in both cases.
-
-    Returns:
-        `start` and `decided`, each `pairwise`, `mean_top1`, and `given_pairwise`, `given_mean_top1`; `programs` has the
-        number of those that judge.
     """
     return kept(run.folder / f"further-{JUDGING}.json", lambda: _scored(run))
 

@@ -20,19 +20,14 @@ import click
 from scripts.benchmarks.common import Document, Journal, benchmark, note, work_option
 from scripts.benchmarks.measure.systems import SYSTEMS, local_target
 
+# Candidates of a task; passes for the spread.
+PROGRAMS, REPEATS, SEED = 64, 3, 0
 TASKS = ("conv2d-3x3", "depthwise-3x3", "dense-square", "batch-matmul-scores", "softmax-rows", "pool-max-3x3")
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One system measuring one task's candidates once.
-
-    Attributes:
-        seconds: wall time, from handing over the candidates to the last result.
-        latencies: seconds a run by candidate; None for a failure.
-        errors: message by failed candidate.
-        facts: what else the system tells.
-    """
+    """One system measuring one task's candidates once: wall time, seconds a run or None, errors by candidate."""
 
     seconds: float
     latencies: list[float | None]
@@ -86,12 +81,7 @@ def compare(stock: Pass, ours: Pass) -> dict[str, Any]:
 
 
 def summarise(rows: dict[str, dict[str, Any]], spreads: dict[str, float]) -> dict[str, Any]:
-    """Figures over all tasks.
-
-    Args:
-        rows: by `task/system`, what `compare` tells.
-        spreads: by task, the spread of repeats.
-    """
+    """Figures over all tasks, of `compare` by `task/system`, and of each task's spread of repeats."""
 
     def of(figure: str, system: str = "ours") -> list[float]:
         return [row[figure] for key, row in rows.items() if key.endswith(f"/{system}")]
@@ -109,7 +99,7 @@ def summarise(rows: dict[str, dict[str, Any]], spreads: dict[str, float]) -> dic
 
 
 @lru_cache(1)
-def task_candidates(name: str, programs: int, seed: int) -> tuple[Any, list[Any]]:
+def task_candidates(name: str) -> tuple[Any, list[Any]]:
     """A task of this machine, and at most so many of its candidates."""
     from tchub.hub.networks.tasks import tasks_of
     from tchub.hub.search.candidates import random_candidates
@@ -117,12 +107,12 @@ def task_candidates(name: str, programs: int, seed: int) -> tuple[Any, list[Any]
 
     target = Target(local_target())
     task = tasks_of(name, target)[0]
-    return task, random_candidates(task, target, programs, seed)
+    return task, random_candidates(task, target, PROGRAMS, SEED)
 
 
-def take(name: str, system: str, programs: int, seed: int) -> Pass:
+def take(name: str, system: str) -> Pass:
     """One system's pass over a task's candidates."""
-    task, candidates = task_candidates(name, programs, seed)
+    task, candidates = task_candidates(name)
     with SYSTEMS[system]() as prepared:
         start = time.perf_counter()
         results, facts = prepared(task, candidates)
@@ -132,26 +122,19 @@ def take(name: str, system: str, programs: int, seed: int) -> Pass:
     return Pass(seconds, [latency for latency, _ in results], errors, facts)
 
 
-@benchmark(
-    "measure",
-    click.option("--programs", type=click.IntRange(4), default=64, show_default=True, help="Candidates a task."),
-    click.option("--repeats", type=click.IntRange(2), default=3, show_default=True, help="Passes for the spread."),
-    click.option("--tasks", "names", default=",".join(TASKS), show_default=True, help="Operators, comma-separated."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of the candidates."),
-    work_option("measure"),
-)
-def main(programs: int, repeats: int, names: str, seed: int, work: Path) -> Document:
+@benchmark("measure", click.option("--conditions", default="idle", type=click.Choice(["idle"])), work_option("measure"))
+def main(conditions: str, work: Path) -> Document:
     """Programs a second, failures and agreement: stock LocalBuilder and LocalRunner against ours."""
-    journal = Journal(work / f"journal-{programs}-{seed}.jsonl")
+    journal = Journal(work / f"journal-{PROGRAMS}-{SEED}.jsonl")
 
     def taken(name: str, system: str, repeat: int = 0) -> Pass:
-        row = journal.get(lambda: vars(take(name, system, programs, seed)), key=f"{name}/{system}/{repeat}")
+        row = journal.get(lambda: vars(take(name, system)), key=f"{name}/{system}/{repeat}")
         return Pass(**{field: row[field] for field in Pass.__annotations__})
 
     rows: dict[str, dict[str, Any]] = {}
     spreads: dict[str, float] = {}
-    for name in names.split(","):
+    for name in TASKS:
         stock = taken(name, "stock")
         rows |= {f"{name}/{system}": compare(stock, taken(name, system)) for system in ("ours", "forked")}
-        spreads[name] = median_spread([taken(name, "ours", i) for i in range(repeats)])
-    return summarise(rows, spreads), {"idle": rows, "spreads": spreads}, [seed]
+        spreads[name] = median_spread([taken(name, "ours", i) for i in range(REPEATS)])
+    return summarise(rows, spreads), {conditions: rows, "spreads": spreads}, [SEED]
