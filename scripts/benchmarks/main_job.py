@@ -1,6 +1,6 @@
 """The main job, measured: how well the shipped TCL ranks held-out networks, and what tuning with it gives.
 
-    python -m scripts.benchmarks main_job --corpus corpora/epyc-turin --work runs/main-job
+    python -m scripts.benchmarks main_job --json
 
 Three steps, each resumable in the work folder: (1) the checkpoint beside random choice, XGBoost on
 PerStoreFeature and the same TCL from 10% random data, on the corpus's test split; (2) `adapt` with a 10% budget
@@ -17,41 +17,42 @@ import click
 
 from scripts.benchmarks.common import ROOT, Document, benchmark, read_json, work_option
 
+CHECKPOINT, TRIALS, SEED = "tcl-epyc", 128, 0
 # Long, or paths of the machine that ran it.
 _LEFT_OUT = ("picks", "tasks", "path", "journal", "corpus")
 
 
-def _evaluate(checkpoint: str, corpus: Path, seed: int, work: Path) -> dict[str, Any]:
+def _evaluate(corpus: Path, work: Path) -> dict[str, Any]:
     import torch
     from tchub import hub
     from tchub.hub.publishing.evaluate import EvaluationConfig, evaluate
     from tchub.zoo.corpus import Corpus
 
     torch.set_num_threads(1)  # sums in another order train another model
-    config = EvaluationConfig(baselines=("random", "statements", "ten_percent"), seed=seed, cache=work / "statements")
-    model = hub.load(checkpoint, offline=True)
+    config = EvaluationConfig(baselines=("random", "statements", "ten_percent"), seed=SEED, cache=work / "statements")
+    model = hub.load(CHECKPOINT, offline=True)
     return evaluate(model, Corpus.open(corpus), config, lambda text: click.echo(text, err=True))
 
 
-def _tune(network: str, checkpoint: str, trials: int, seed: int, work: Path) -> dict[str, Any]:
+def _tune(network: str, work: Path) -> dict[str, Any]:
     """Adapt, then tune beside stock; returns the report's numbers."""
     from tchub import hub
     from tchub.hub.adaptation.config import AdaptConfig
 
-    folder = work / f"{network}-{seed}"
+    folder = work / f"{network}-{SEED}"
     click.echo(f"adapt to {network}", err=True)
-    config = AdaptConfig(budget="10%", seed=seed, threads=1, out=folder / "adapt")
-    adapted = hub.adapt(checkpoint, network, config=config)
+    config = AdaptConfig(budget="10%", seed=SEED, threads=1, out=folder / "adapt")
+    adapted = hub.adapt(CHECKPOINT, network, config=config)
     chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
     click.echo(f"tune {network} with {chosen}", err=True)
     result = hub.tune(
-        network, checkpoint=chosen, trials=trials, seed=seed, out=folder / "tune", threads=1, compare=["stock"]
+        network, checkpoint=chosen, trials=TRIALS, seed=SEED, out=folder / "tune", threads=1, compare=["stock"]
     )
     latency = result.latency
     return {
         "network": network,
-        "seed": seed,
-        "trials": trials,
+        "seed": SEED,
+        "trials": TRIALS,
         "adaptation": {k: v for k, v in adapted.as_dict().items() if k not in _LEFT_OUT},
         "latency_ms": {name: 1e3 * seconds for name, seconds in latency.items()},
         "ratio_vs_stock": latency["tuned"] / latency["stock"],
@@ -61,24 +62,13 @@ def _tune(network: str, checkpoint: str, trials: int, seed: int, work: Path) -> 
     }
 
 
-@benchmark(
-    "main_job",
-    click.option(
-        "--corpus", default=ROOT / "corpora" / "epyc-turin", show_default=True, type=click.Path(path_type=Path)
-    ),
-    click.option("--checkpoint", default="tcl-epyc", show_default=True),
-    click.option("--network", "networks", multiple=True, default=("bert-tiny", "resnet-18"), show_default=True),
-    click.option("--trials", default=128, show_default=True),
-    click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True),
-    work_option("main-job"),
-)
-def main(
-    corpus: Path, checkpoint: str, networks: tuple[str, ...], trials: int, seeds: tuple[int, ...], work: Path
-) -> Document:
+@benchmark("main_job", work_option("main-job"))
+def main(work: Path) -> Document:
     """Measure the main job and write docs/benchmarks/main_job.json."""
     work.mkdir(parents=True, exist_ok=True)
-    scores = _evaluate(checkpoint, corpus, seeds[0], work)
-    tuned = [_tune(network, checkpoint, trials, seed, work) for network in networks for seed in seeds]
+    corpus = ROOT / "corpora" / "epyc-turin"
+    scores = _evaluate(corpus, work)
+    tuned = [_tune(network, work) for network in ("bert-tiny", "resnet-18")]
     results, meta = scores["results"], read_json(corpus / "corpus.json")
     summary = {
         **{f"tcl_{key}": results["model"][key] for key in ("top1", "top5", "pairwise")},
@@ -92,4 +82,4 @@ def main(
         "corpus_programs": meta["programs"],
         "corpus_tasks": meta["tasks"],
     }
-    return summary, {"evaluation": scores, "tuning": tuned}, seeds
+    return summary, {"evaluation": scores, "tuning": tuned}, [SEED]

@@ -6,18 +6,20 @@ Every system computes the same inputs with the same threads in one process, in t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
 import click
 
-from scripts.benchmarks.common import Clock, Document, Journal, benchmark, lacking, note, work_option
+from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, lacking, note, work_option
 
 NETWORKS = (
     *("bert-tiny", "resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny", "convnext-atto"),
     *("gpt2-48", "whisper-tiny-encoder", "segformer-b0-160", "bert-base"),
 )
+TRIALS, SEED = 500, 0
 RIVALS = ("pytorch", "torch.compile", "onnxruntime", "openvino")
 
 
@@ -60,37 +62,22 @@ def best_rival(row: dict[str, Any]) -> tuple[str, float]:
 
 @benchmark(
     "rivals",
-    click.option("--network", "networks", multiple=True, default=NETWORKS, help="May be repeated.  [default: ten]"),
     click.option("--threads", "counts", multiple=True, type=int, default=(1, 2), show_default=True),
-    click.option("--trials", default=500, show_default=True),
-    click.option("--seed", default=0, show_default=True),
-    click.option("--minutes", type=float, help="Begin nothing new after so many minutes."),
-    click.option("--done", is_flag=True, help="Measure nothing: write what is there."),
+    CLOCK,
     work_option("rivals"),
 )
-def main(
-    networks: Sequence[str],
-    counts: Sequence[int],
-    trials: int,
-    seed: int,
-    minutes: float | None,
-    done: bool,
-    work: Path,
-) -> Document:
+def main(counts: Sequence[int], clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals.json."""
-    journal, clock = Journal(work / "results.jsonl"), Clock(minutes)
-    rows = []
-    for threads in counts:
-        for network in networks:
-            key = {"network": network, "threads": threads, "trials": trials, "seed": seed}
-            if journal.find(**key) is None and (done or clock.is_over):
-                continue
-            folder = work / f"{network}-{threads}-{trials}-{seed}"
-            rows.append(journal.get(lambda n=network, t=threads, f=folder: tuned(n, t, trials, seed, f), **key))
-            note(f"{network}, {threads} threads: {rows[-1]['ms']}")
-    left = lacking(len(networks) * len(counts) - len(rows), len(networks) * len(counts), "networks and threads")
-    return summary(rows), {"rivals": rows, "not_done": left}, [seed]
-
-
-if __name__ == "__main__":
-    main()
+    journal, rows = Journal(work / "results.jsonl"), []
+    for threads, network in product(counts, NETWORKS):
+        key = {"network": network, "threads": threads, "trials": TRIALS, "seed": SEED}
+        folder = work / "-".join(map(str, key.values()))
+        if row := journal.get(lambda k=key, f=folder: tuned(**k, folder=f), clock, **key):
+            rows.append(row)
+            note(f"{network}, {threads} threads: {row['ms']}")
+    asked = len(NETWORKS) * len(counts)
+    return (
+        summary(rows),
+        {"rivals": rows, "not_done": lacking(asked - len(rows), asked, "networks and threads")},
+        [SEED],
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import sqlite3
 import tempfile
@@ -120,31 +118,17 @@ def cards() -> list[bytes]:
 
 
 def files(name: str) -> list[bytes]:
-    """The files of a folder beside this module, by their names: logs and results of a few programs."""
-    return [path.read_bytes() for path in sorted((Path(__file__).parent / "files" / name).iterdir())]
+    """The files of a folder beside this module, by their names: small ones of other tools, in any form they write."""
+    return [path.read_bytes() for path in sorted(_folder(name).iterdir())]
 
 
-@cache
-def traces() -> list[bytes]:
-    """Traces of MetaSchedule, of programs that were measured."""
-    import pyarrow.parquet as pq
-
-    column = pq.read_table(ROOT / "corpora/epyc-turin/programs.parquet", columns=["trace"])["trace"]
-    return [column[at].as_py().encode() for at in (0, 900, 2000, 3000, 4000)]
+def _folder(name: str) -> Path:
+    return Path(__file__).parent / "files" / name
 
 
-@cache
 def database() -> dict[str, bytes]:
     """A MetaSchedule database of one task; its module is one that no TVM of today loads."""
-    arguments = [["TENSOR", "float32", [1, 16, 14, 14]], ["TENSOR", "float32", [32, 16, 3, 3]]]
-    target = {"kind": "llvm", "mcpu": "znver5", "num-cores": 1}
-    records = [[0, [json.loads(traces()[2]), [0.002], target, arguments]]]
-    old = base64.b64encode(bytes(8) + b'{"root": 1}').decode()
-    return {
-        "database_workload.json": _json(["123", old]) + b"\n",
-        "database_tuning_record.json": b"".join(_json(record) + b"\n" for record in records),
-        "tasks.json": _json([{"workload": 0, "task_name": "conv", "op": "conv2d", "flops": 1e6}]),
-    }
+    return {path.name: path.read_bytes() for path in _folder("database").iterdir()}
 
 
 @cache
@@ -178,49 +162,6 @@ def bundles() -> list[bytes]:
             (path,) = write_parts(folder / f"{code}.zip", facts | more | {"code": code}, tasks, [*programs, failed])
             made.append(path.read_bytes())
         return made
-
-
-@cache
-def archives() -> list[bytes]:
-    """Exported programs: of one size, and of a dynamic one with a constant and several outputs."""
-    import torch
-
-    class Small(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-            y = self.layer(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])
-            return {"flat": y.flatten(), "sum": y.sum(0)}
-
-    made = []
-    for shapes in (None, {"x": {0: torch.export.Dim("batch", min=1, max=8)}}):
-        out = io.BytesIO()
-        torch.manual_seed(0)
-        torch.export.save(torch.export.export(Small().eval(), (torch.ones(2, 4),), dynamic_shapes=shapes), out)
-        made.append(out.getvalue())
-    return made
-
-
-@cache
-def network_configs() -> list[bytes]:
-    """`config.json` of small networks of transformers."""
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    text = {"vocab_size": 50, "max_position_embeddings": 32}
-    image = {"image_size": 32, "patch_size": 16, "num_channels": 3}
-    gpt = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32, "vocab_size": 50}
-    depth = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
-    clip = {"text_config": sizes | text, "vision_config": sizes | image, "projection_dim": 16}
-    models = {
-        "bert": ("BertForSequenceClassification", sizes | text | {"num_labels": 3}), "gpt2": ("GPT2LMHeadModel", gpt),
-        "vit": ("ViTModel", sizes | image), "resnet": ("ResNetForImageClassification", depth),
-        "llama": ("LlamaModel", sizes | text | {"num_key_value_heads": 1}), "clip": ("CLIPModel", clip),
-    }  # fmt: skip
-    return [
-        _json({"model_type": kind, "architectures": [name], "dtype": "float32"} | config)
-        for kind, (name, config) in models.items()
-    ]
 
 
 @cache

@@ -26,36 +26,36 @@ from scripts.benchmarks.common import Document, Journal, benchmark, work_option
 
 TARGETS = {"llvm": "epyc", "nvidia": "t4"}
 SEED = 0
+# Programs of a batch; those whose latencies are known; threads of stock's features and trees.
+BATCHES, TRAIN, THREADS = (64, 512), 256, 2
 
 
-def measure_task(task: str, target: str, options: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
+def measure_task(task: str, target: str, repeats: int, folder: Path) -> dict[str, dict[str, Any]]:
     """Rows of every subject for one task on one target."""
     from tvm.target import Target
 
     from scripts.benchmarks.predict.subjects import from_decisions, pretrained, programs, stock
 
-    family, sizes, repeats = TARGETS[target], tuple(options["batches"]), options["repeats"]
-    count, threads = max(*sizes, options["train"]), options["threads"]
+    family = TARGETS[target]
 
     @cache
     def drawn() -> Any:
-        tvm_target = Target("nvidia/nvidia-t4") if target == "nvidia" else Target(_local_llvm(threads))
-        return programs(task, tvm_target, count, SEED, threads)
+        tvm_target = Target("nvidia/nvidia-t4") if target == "nvidia" else Target(_local_llvm())
+        return programs(task, tvm_target, max(*BATCHES, TRAIN), SEED, THREADS)
 
     def ours(name: str, update: str) -> Callable[[], list[dict[str, Any]]]:
-        return lambda: pretrained(drawn(), name, options["train"], sizes, repeats, update)
+        return lambda: pretrained(drawn(), name, TRAIN, BATCHES, repeats, update)
 
     subjects: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "programs": lambda: [{"batch": 0, "distinct": len(drawn().candidates)}],
-        "stock": lambda: stock(drawn(), options["train"], sizes, repeats, threads),
+        "stock": lambda: stock(drawn(), TRAIN, BATCHES, repeats, THREADS),
         "tilenet": ours(f"tilenet-{family}", "context"),
-        "tilenet-blind": ours(f"tilenet-{family}", "none"),
         "tcl": ours(f"tcl-{family}", "none"),
         "tenset-mlp": ours(f"tenset-mlp-{family}", "none"),
-        "tilenet-decisions": lambda: from_decisions(drawn(), f"tilenet-{family}", sizes, repeats),
-        "tcl-decisions": lambda: from_decisions(drawn(), f"tcl-{family}", sizes, repeats),
+        "tilenet-decisions": lambda: from_decisions(drawn(), f"tilenet-{family}", BATCHES, repeats),
+        "tcl-decisions": lambda: from_decisions(drawn(), f"tcl-{family}", BATCHES, repeats),
     }
-    setting = f"{'-'.join(map(str, sizes))}/{options['train']}/{repeats}/{threads}"
+    setting = f"{'-'.join(map(str, BATCHES))}/{TRAIN}/{repeats}/{THREADS}"
     return {
         subject: {str(row["batch"]): row for row in rows(folder, f"{target}/{task}/{subject}/{setting}", make)}
         for subject, make in subjects.items()
@@ -67,10 +67,10 @@ def rows(folder: Path, key: str, make: Callable[[], list[dict[str, Any]]]) -> li
     return Journal(folder / "journal.jsonl").get(lambda: {"rows": make()}, key=key)["rows"]
 
 
-def _local_llvm(threads: int) -> dict[str, Any]:
+def _local_llvm() -> dict[str, Any]:
     from tchub.hub.device.detect import detect_local
 
-    return {"kind": "llvm", "mcpu": detect_local().mcpu, "num-cores": threads}
+    return {"kind": "llvm", "mcpu": detect_local().mcpu, "num-cores": THREADS}
 
 
 def summarise(
@@ -104,29 +104,21 @@ def _mean(values: Iterable[float]) -> float:
 
 @benchmark(
     "predict",
-    click.option("--task", "tasks", multiple=True, help="Operators; all six without it."),
-    click.option("--target", "targets", multiple=True, type=click.Choice(list(TARGETS)), default=tuple(TARGETS)),
-    click.option("--batch", "batches", multiple=True, type=int, default=(64, 512), show_default=True),
-    click.option("--train", default=256, show_default=True, help="Programs whose latencies are known."),
     click.option("--repeats", default=5, show_default=True, help="Timed predictions of each batch."),
-    click.option("--threads", default=2, show_default=True, help="Of stock's features and trees."),
     work_option("predict"),
 )
-def main(tasks: tuple[str, ...], targets: tuple[str, ...], work: Path, **options: Any) -> Document:
+def main(repeats: int, work: Path) -> Document:
     """Time the predictions of stock and the zoo's models, and write docs/benchmarks/predict.json."""
-    os.environ["OMP_NUM_THREADS"] = str(options["threads"])  # before TVM, XGBoost and PyTorch are imported
+    os.environ["OMP_NUM_THREADS"] = str(THREADS)  # before TVM, XGBoost and PyTorch are imported
     from tchub.zoo.tvm_import import import_tensor_intrinsics
 
     from scripts.benchmarks.predict.forward import forms
     from scripts.benchmarks.predict.subjects import TASKS
 
     import_tensor_intrinsics()
-    details = {
-        target: {task: measure_task(task, target, options, work) for task in tasks or TASKS} for target in targets
-    }
-    sizes, repeats = tuple(options["batches"]), max(20, options["repeats"])
+    details = {target: {task: measure_task(task, target, repeats, work) for task in TASKS} for target in TARGETS}
     forward = []
     for name in ("tilenet-epyc", "tcl-epyc", "tenset-mlp-epyc"):
-        key = f"forward/{name}/{'-'.join(map(str, sizes))}"
-        forward += rows(work, key, lambda name=name: forms(name, sizes, repeats, SEED))
+        key = f"forward/{name}/{'-'.join(map(str, BATCHES))}"
+        forward += rows(work, key, lambda name=name: forms(name, BATCHES, max(20, repeats), SEED))
     return summarise(details, forward), {"tasks": details, "forward": forward}, [SEED]
