@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import FOLDER, ROOT, Clock, Document, Journal, benchmark, note, read_json
+from scripts.benchmarks.common import CLOCK, FOLDER, ROOT, Clock, Document, Journal, benchmark, note, read_json
 from scripts.fuzz.targets import TARGETS
 
 KEPT = ROOT / "runs" / "fuzzing"
@@ -66,15 +66,16 @@ def together(target: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """All targets together."""
+    whole = together("all", rows)
+    counts = {name: sum(len(row[name]) for row in rows) for name in ("crashes", "hangs")}
     return {
         "targets": len(rows),
-        "inputs": sum(row["inputs"] for row in rows),
+        "inputs": whole["inputs"],
         "fewest_inputs": min(row["inputs"] for row in rows),
-        "accepted": sum(row["accepted"] for row in rows),
-        "refused": sum(sum(row["refused"].values()) for row in rows),
-        "crashes": sum(len(row["crashes"]) for row in rows),
-        "hangs": sum(len(row["hangs"]) for row in rows),
-        "slowest_ms": max(row["slowest_ms"] for row in rows),
+        "accepted": whole["accepted"],
+        "refused": sum(whole["refused"].values()),
+        **counts,
+        "slowest_ms": whole["slowest_ms"],
     }
 
 
@@ -83,9 +84,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     click.option("--target", "targets", multiple=True, type=click.Choice(list(TARGETS)), help="All without it."),
     click.option("--inputs", default=100_000, show_default=True),
     click.option("--seed", default=0, show_default=True),
-    click.option("--minutes", type=float, help="Begin no new part after so long."),
+    CLOCK,
 )
-def main(targets: tuple[str, ...], inputs: int, seed: int, minutes: float | None) -> Document:
+def main(targets: tuple[str, ...], inputs: int, seed: int, clock: Clock) -> Document:
     """Run the targets one after the other and write docs/benchmarks/fuzz.json.
 
     The rows of targets that are not run again stay. Results of parts are kept in runs/fuzzing/parts.jsonl, from which
@@ -94,11 +95,11 @@ def main(targets: tuple[str, ...], inputs: int, seed: int, minutes: float | None
     sys.argv[1:] = ["--inputs", str(inputs), "--seed", str(seed)]  # what makes every row again, whichever is new
     path, journal = Path(FOLDER / "fuzz.json"), Journal(KEPT / "parts.jsonl")
     rows = {row["target"]: row for row in (read_json(path)["details"]["targets"] if path.exists() else ())}
-    clock, parts = Clock(minutes), defaultdict[str, list[dict[str, Any]]](list)
+    parts = defaultdict[str, list[dict[str, Any]]](list)
     for first, name in product(range(0, inputs, _PART), targets or TARGETS):  # all grow alike where time is short
         key = {"target": name, "seed": seed, "first": first, "end": min(first + _PART, inputs)}
-        if not clock.is_over or journal.find(**key):
-            parts[name].append(journal.get(partial(fuzz, *key.values()), **key))
+        if part := journal.get(partial(fuzz, *key.values()), clock, **key):
+            parts[name].append(part)
     for name, own in parts.items():
         rows[name] = together(name, own)
         note(", ".join(f"{key} {value}" for key, value in rows[name].items()))

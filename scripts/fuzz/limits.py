@@ -16,17 +16,14 @@ class TooSlowError(BaseException):
 
 @contextmanager
 def limited(memory: int, seconds: float) -> Iterator[None]:
-    """Inside, an allocation beyond `memory` bytes is a MemoryError, and TooSlowError comes after `seconds`.
-
-    For the main thread; time spent waiting counts.
-    """
+    """`limited_memory` and `limited_time` at once."""
     with limited_memory(memory), limited_time(seconds):
         yield
 
 
 @contextmanager
 def limited_memory(memory: int) -> Iterator[None]:
-    """See `limited`."""
+    """Inside, an allocation beyond `memory` bytes is a MemoryError."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + memory, hard))
@@ -38,7 +35,7 @@ def limited_memory(memory: int) -> Iterator[None]:
 
 @contextmanager
 def limited_time(seconds: float) -> Iterator[None]:
-    """See `limited`."""
+    """Inside, TooSlowError comes after `seconds`, waiting included; for the main thread."""
     before = signal.signal(signal.SIGALRM, _too_slow)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:

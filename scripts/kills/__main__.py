@@ -49,14 +49,7 @@ _TIGHT, _ROOMY = 180, 8192
 
 
 class Victim:
-    """The session as a process, and what happened to it.
-
-    Attributes:
-        kills: of its processes, or fillings of its disk; restarts: times that the command was given again.
-        errors: last lines of the command's output when it stopped by itself.
-        orphans: processes that outlived a killed tuner by ten seconds.
-        draw: the run's random numbers.
-    """
+    """The session as a process, and what happened to it: `orphans` outlived a killed tuner by ten seconds."""
 
     def __init__(self, folder: Path, kind: str, seed: int, machine: str = "workers") -> None:
         self.folder, self.kind, self.seed, self.machine = folder, kind, seed, machine
@@ -187,11 +180,7 @@ def run_disk(folder: Path, seed: int, kills: int) -> Victim:
 
 @contextmanager
 def small_disk(folder: Path, kibibytes: int) -> Iterator[Callable[[int], None]]:
-    """A file system of its own in a folder; yields what changes its size. Needs the right to mount.
-
-    Raises:
-        click.ClickException: no such right.
-    """
+    """A file system of its own in a folder; yields what changes its size. Needs the right to mount."""
     folder.mkdir(parents=True)
 
     def mount(*options: str) -> None:

@@ -114,14 +114,10 @@ def tune(folder: Path, trials: int, measure: Any) -> Any:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a folder holds after a run ended.
+    """What a folder holds after a run ended: measurements in its store, its exported database, and finished ones.
 
     Attributes:
-        trials: measurements of candidates in the store; logged: in the exported database; seen: finished, by the
-            witness.
-        failed: of the store's, those that did not run.
-        lost: finished, and not in the store.
-        twice: finished more than once.
+        lost: finished, and not in the store; twice: finished more than once.
         unlogged: latencies of the store that the exported database does not hold, or the other way round.
     """
 

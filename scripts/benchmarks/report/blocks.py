@@ -199,20 +199,18 @@ def scale(results: Results) -> Iterator[str]:
     merged, learnt = known["merge_programs_per_second"], results["corpus"]["summary"]["train_programs_per_second"]
     demand = DEVICES / run
     an_hour = 3600 * demand
+    epoch, upload = an_hour / learnt, cell(known["tracker_upload_mib_per_second"])
     rows = (
         (
-            "a device",
-            f"a program in {cell(run)} s",
+            "a device", f"a program in {cell(run)} s",
             f"{cell(demand)} programs a second, {cell(an_hour / 1e6)} million an hour",
         ),
         (
-            "builders",
-            f"a program in {cell(build)} s of one core",
+            "builders", f"a program in {cell(build)} s of one core",
             f"{cell(demand * build)} cores build without a break",
         ),
         (
-            "uploads",
-            f"{cell(library)} KiB a program; {cell(known['tracker_upload_mib_per_second'])} MiB/s to one server",
+            "uploads", f"{cell(library)} KiB a program; {upload} MiB/s to one server",
             f"{cell(demand * library / 1024)} MiB/s leave the builders",
         ),
         (
@@ -221,22 +219,18 @@ def scale(results: Results) -> Iterator[str]:
             f"one question a program would serve {cell(asked * run)} devices; a session is for many programs",
         ),
         (
-            "journal, one file",
-            f"{cell(writes)} measurements a second",
+            "journal, one file", f"{cell(writes)} measurements a second",
             f"serves {cell(writes * run)} devices: {cell(demand / writes)} files, a tuner or shard each",
         ),
         (
-            "`tchub corpus import`",
-            f"{cell(merged)} programs a second",
+            "`tchub corpus import`", f"{cell(merged)} programs a second",
             f"an hour's programs in {_clock(an_hour / merged)}",
         ),
         (
-            "training, one process of one thread",
-            f"{cell(learnt)} programs a second (TCL)",
-            f"an epoch of an hour's programs in {_clock(an_hour / learnt)}; "
-            f"with 8 processes {_clock(an_hour / learnt / 8)} at best",
+            "training, one process of one thread", f"{cell(learnt)} programs a second (TCL)",
+            f"an epoch of an hour's programs in {_clock(epoch)}; with 8 processes {_clock(epoch / 8)} at best",
         ),
-    )
+    )  # fmt: skip
     yield from table(("engine", "measured here", f"with {DEVICES:,} devices"), rows)
     yield (
         f"Measured on {measured_on(job)}, {job['date']}, by `{job['command']}`; "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
 from scripts.benchmarks.report.tables import Row, pick
+from scripts.benchmarks.rivals import best_rival
 from scripts.benchmarks.tuning.runs import OURS
 
 SCRATCH = "none"  # source of a model without pretraining
@@ -169,22 +171,17 @@ def rivals(job: Row) -> dict[str, Any]:
 
 def rival_row(row: Row) -> dict[str, Any]:
     """Return a network's latencies in milliseconds, and the best other runtime's over tchub's."""
-    ms = row["ms"]
-    best = min(value for name, value in ms.items() if name not in ("tuned", "untuned"))
     titles = {"PyTorch": "pytorch", "torch.compile": "torch.compile", "ONNX Runtime": "onnxruntime"}
     titles |= {"OpenVINO": "openvino", "tchub": "tuned"}
-    seconds = {"trials": row["trials"], "tuning s": round(row["tuning_seconds"])}
-    return {"network": row["network"]} | {t: ms.get(n) for t, n in titles.items()} | seconds | {
-        "best other / tchub": best / ms["tuned"]
-    }  # fmt: skip
+    cells = {"network": row["network"]} | {title: row["ms"].get(name) for title, name in titles.items()}
+    cells |= {"trials": row["trials"], "tuning s": round(row["tuning_seconds"])}
+    return cells | {"best other / tchub": best_rival(row)[1] / row["ms"]["tuned"]}
 
 
 def lost_rivals(job: Row) -> Iterator[str]:
     """Networks on which another runtime is ahead."""
     for row in job["details"]["rivals"]:
-        name, best = min(
-            ((name, ms) for name, ms in row["ms"].items() if name not in ("tuned", "untuned")), key=lambda pair: pair[1]
-        )
+        name, best = best_rival(row)
         if best < row["ms"]["tuned"]:
             count = f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
             yield f"{row['network']}, {count}: slower than {name}, {row['ms']['tuned']:.3g} ms against {best:.3g} ms."
@@ -249,8 +246,7 @@ def lost_local(job: Row) -> Iterator[str]:
             yield f"{run}: tuned slower from {row['source']} than without pretraining, {both}."
 
 
-def _run(row: Row) -> tuple[Any, ...]:
-    return row["network"], row["target"], row["seed"]
+_run = itemgetter("network", "target", "seed")
 
 
 def _left_worse(rows: Iterable[Row]) -> Iterator[str]:

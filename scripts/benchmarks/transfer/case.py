@@ -27,11 +27,9 @@ CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a method came to.
+    """What a method came to: (N,) scores of the judging tasks' programs, and its parameters.
 
     Attributes:
-        scores: (N,) of the judging tasks' programs.
-        parameters: of its model; 0: it has none.
         known: (N,) bool, the programs that it had measured where it chose them itself; None: the case's.
     """
 
@@ -53,11 +51,9 @@ class Case:
     """One question to a method.
 
     Attributes:
-        scene: target, sources and judging tasks.
         protocol: one of `PROTOCOLS`; labels: programs of each judging task that are measured.
         seed: draws the programs that are measured, first weights and batches.
-        models: where trained models are kept.
-        arch: of all models.
+        models: where trained models are kept; arch: of them all.
         order: of the sources, some of them or all; empty: all, as in the scene.
         drawn: indices of the programs of the training tasks that are measured; None: a tenth at random.
         chosen: (N,) bool, programs of the judging tasks that are measured; None: `labels` of each at random.
