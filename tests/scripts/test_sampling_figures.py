@@ -31,22 +31,19 @@ def curve(sampler: str, values: tuple[float, ...], seed: int = 0, **where: Any) 
 # Where a curve reaches a score
 
 
-def test_between_two_shares_a_score_grows_with_the_logarithm_of_the_budget() -> None:
-    found = figures.first_share({0.05: 0.6, 0.2: 0.8}, 0.7)
-    assert found.share == pytest.approx(math.sqrt(0.05 * 0.2))
-    assert not found.bound
-
-
-def test_a_lucky_early_point_does_not_reach_a_score() -> None:
-    """0.8 and 0.6 come to 0.7 at both places: 0.75 is reached half way from there to the next."""
-    found = figures.first_share({0.02: 0.8, 0.05: 0.6, 0.1: 0.8}, 0.75)
-    assert found.share == pytest.approx(math.sqrt(0.05 * 0.1))
-
-
-def test_a_score_that_the_curve_has_at_its_ends_alone_or_never_is_a_bound() -> None:
-    assert figures.first_share({0.02: 0.8, 0.1: 0.9}, 0.7) == (0.02, "at most")
-    assert figures.first_share({0.02: 0.8, 0.1: 0.9}, 0.95) == (0.1, "at least")
-    assert figures.first_share({0.1: 0.9}, 0.95) == (0.1, "at least")
+@pytest.mark.parametrize(
+    ("curve", "wanted", "share", "bound"),
+    [
+        ({0.05: 0.6, 0.2: 0.8}, 0.7, math.sqrt(0.05 * 0.2), ""),  # a score grows with the logarithm of the budget
+        # A lucky early point: 0.8 and 0.6 come to 0.7 at both shares, and 0.75 is half way from there to the next.
+        ({0.02: 0.8, 0.05: 0.6, 0.1: 0.8}, 0.75, math.sqrt(0.05 * 0.1), ""),
+        ({0.02: 0.8, 0.1: 0.9}, 0.7, 0.02, "at most"),
+        ({0.02: 0.8, 0.1: 0.9}, 0.95, 0.1, "at least"),
+        ({0.1: 0.9}, 0.95, 0.1, "at least"),
+    ],
+)
+def test_where_a_curve_reaches_a_score(curve: dict[float, float], wanted: float, share: float, bound: str) -> None:
+    assert figures.first_share(curve, wanted) == (pytest.approx(share), bound)
 
 
 @given(st.lists(st.floats(0, 1), min_size=4, max_size=4), st.floats(0, 1), st.floats(0, 1))

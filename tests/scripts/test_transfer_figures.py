@@ -74,35 +74,35 @@ def test_no_source_that_knows_a_judging_task_leaves_nothing_to_judge() -> None:
 # Labels needed
 
 
-def test_labels_needed_lie_on_the_line_between_two_points() -> None:
-    points = [(0, 0.5), (4, 0.6), (8, 0.8)]
-    assert figures.labels_needed(points, 0.7) == pytest.approx(6.0)
-    assert figures.labels_needed(points, 0.5) == 0
-    assert figures.labels_needed(points, 0.81) is None
-
-
-def test_a_need_is_where_the_level_is_reached_first() -> None:
-    assert figures.labels_needed([(0, 0.5), (4, 0.9), (8, 0.6)], 0.9) == pytest.approx(4.0)
+@pytest.mark.parametrize(
+    ("points", "level", "labels"),
+    [
+        ([(0, 0.5), (4, 0.6), (8, 0.8)], 0.7, 6),
+        ([(0, 0.5), (4, 0.6), (8, 0.8)], 0.5, 0),
+        ([(0, 0.5), (4, 0.6), (8, 0.8)], 0.81, None),
+        ([(0, 0.5), (4, 0.9), (8, 0.6)], 0.9, 4),  # where the level is reached first
+    ],
+)
+def test_labels_needed_lie_on_the_line_between_two_points(points: Any, level: float, labels: float | None) -> None:
+    assert figures.labels_needed(points, level) == (labels if labels is None else pytest.approx(labels))
 
 
 SCRATCH = [(0, 0.5), (4, 0.6), (16, 0.7), (32, 0.8)]
 
 
-def test_a_ratio_of_eight_when_four_labels_do_what_scratch_does_with_thirty_two() -> None:
-    assert figures.label_ratio(SCRATCH, [(0, 0.7), (4, 0.8), (16, 0.82), (32, 0.85)]) == pytest.approx(8.0)
-
-
-def test_ours_without_a_label_is_counted_as_one() -> None:
-    assert figures.label_ratio(SCRATCH, [(0, 0.9), (32, 0.95)]) == pytest.approx(32.0)
-
-
-def test_a_method_that_never_gets_there_has_a_ratio_below_one() -> None:
-    assert figures.label_ratio(SCRATCH, [(0, 0.6), (32, 0.7)]) == pytest.approx(16 / 32)
-
-
-def test_curves_that_end_elsewhere_are_not_compared() -> None:
-    assert figures.label_ratio(SCRATCH, [(0, 0.6), (8, 0.9)]) is None
-    assert figures.label_ratio([], SCRATCH) is None
+@pytest.mark.parametrize(
+    ("scratch", "ours", "ratio"),
+    [
+        (SCRATCH, [(0, 0.7), (4, 0.8), (16, 0.82), (32, 0.85)], 8),  # four labels do what scratch does with thirty-two
+        (SCRATCH, [(0, 0.9), (32, 0.95)], 32),  # no label counts as one
+        (SCRATCH, [(0, 0.6), (32, 0.7)], 16 / 32),  # it never gets there
+        ([(0, 0.5), (32, 0.8)], [(0, 0.5), (4, 0.8), (8, 0.6), (16, 0.7), (32, 0.8)], 1),  # a lucky point is none
+        (SCRATCH, [(0, 0.6), (8, 0.9)], None),  # curves that end elsewhere are not compared
+        ([], SCRATCH, None),
+    ],
+)
+def test_a_ratio_is_of_the_labels_that_both_need(scratch: Any, ours: Any, ratio: float | None) -> None:
+    assert figures.label_ratio(scratch, ours) == (ratio if ratio is None else pytest.approx(ratio))
 
 
 @given(st.lists(st.floats(0.5, 1.0), min_size=4, max_size=4))
@@ -120,10 +120,7 @@ def test_seeds_are_one_row_with_their_deviation() -> None:
     assert row["pairwise"]["mean"] == pytest.approx(0.85)
     assert row["pairwise"]["stdev"] == pytest.approx(0.0707, abs=1e-4)
     assert row["pairwise"]["seeds"] == 2
-
-
-def test_one_seed_has_no_deviation() -> None:
-    assert figures.spread([0.8])["stdev"] is None
+    assert figures.spread([0.8])["stdev"] is None, "one seed has no deviation"
 
 
 def test_a_difference_is_a_mean_over_the_targets_that_have_both() -> None:
@@ -208,11 +205,6 @@ def test_the_most_that_could_be_hoped_for_has_a_ratio_of_its_own() -> None:
     found = figures.summary(figures.mean_rows([*reached, answer("scratch", 0.8, labels=32, **more)]), {})
     assert found["label_ratio_vs_scratch"] == pytest.approx(1.0)
     assert found["label_ratio_informed_vs_scratch"] == pytest.approx(4.0)
-
-
-def test_a_lucky_point_of_a_noisy_curve_does_not_reach_a_level() -> None:
-    ours = [(0, 0.5), (4, 0.8), (8, 0.6), (16, 0.7), (32, 0.8)]
-    assert figures.label_ratio([(0, 0.5), (32, 0.8)], ours) == pytest.approx(1.0)
 
 
 def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured() -> None:

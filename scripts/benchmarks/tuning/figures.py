@@ -49,11 +49,6 @@ def reach(points: Sequence[Point], latency: float) -> Point | None:
     return next((point for point in points if point.latency <= latency), None)
 
 
-def at_trials(points: Sequence[Point], trials: int) -> float:
-    """Latency after so many trials, or at the end of a shorter run."""
-    return points[min(trials, len(points) - 1)].latency
-
-
 def at_seconds(points: Sequence[Point], seconds: float) -> float:
     """Latency when so many seconds have passed, or at the end of a shorter run."""
     return [point for point in points if point.seconds <= seconds][-1].latency
@@ -90,7 +85,7 @@ def versus(row: Mapping[str, Any], stock: Mapping[str, Any], judged: Judged) -> 
         "time_ratio": ratio(goal.seconds, spent.seconds),
         "trials_ratio": ratio(goal.trials, spent.trials),
         "wall_ratio": ratio(wall, spent.seconds),
-        "latency_ratio_equal_trials": ratio(at_trials(theirs, trials), at_trials(mine, trials)),
+        "latency_ratio_equal_trials": ratio(theirs[trials].latency, mine[trials].latency),
         "latency_ratio_at_stock_wall": ratio(final, at_seconds(mine, wall)),
     }
 
@@ -100,13 +95,7 @@ def ratio(numerator: float, denominator: float) -> float:
     return max(numerator, 1e-9) / denominator if denominator > 0 else max(numerator, 1.0)
 
 
-RATIOS = (
-    "time_ratio",
-    "trials_ratio",
-    "wall_ratio",
-    "latency_ratio_equal_trials",
-    "latency_ratio_at_stock_wall",
-)
+RATIOS = ("time_ratio", "trials_ratio", "wall_ratio", "latency_ratio_equal_trials", "latency_ratio_at_stock_wall")
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
