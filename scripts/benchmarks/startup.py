@@ -1,6 +1,6 @@
 """Seconds until a command that needs no model has answered, beside Python itself and the Hub's own command line.
 
-    python -m scripts.benchmarks startup [--repeats 21] [--json]
+    python -m scripts.benchmarks startup --json
 
 The commands run in turn, so that a busy moment of the machine hits all of them alike; the first round, which fills the
 caches of the disk, is not counted. What they import is counted in a run of its own.
@@ -17,8 +17,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import click
-
 from scripts.benchmarks.common import Document, benchmark
 
 BIN = Path(sys.executable).parent
@@ -31,6 +29,7 @@ COMMANDS: dict[str, list[str]] = {
     "tchub pull --dry-run --device epyc": [str(BIN / "tchub"), "pull", "--dry-run", "--device", "epyc"],
     "hf --help": [str(BIN / "hf"), "--help"],
 }
+REPEATS = 21
 HEAVY = ("torch", "tvm", "transformers", "matplotlib", "pyarrow", "numpy")
 
 
@@ -62,12 +61,12 @@ def row_of(command: list[str], seconds: list[float], base: float) -> dict[str, A
     }
 
 
-@benchmark("startup", click.option("--repeats", default=21, show_default=True))
-def main(repeats: int) -> Document:
+@benchmark("startup")
+def main() -> Document:
     """Measure and write docs/benchmarks/startup.json."""
     with tempfile.TemporaryDirectory() as empty:
         os.environ |= {"TCHUB_CACHE": f"{empty}/cache", "TCHUB_HOME": f"{empty}/home", "HF_HUB_OFFLINE": "1"}
-        rounds = [{name: seconds_of(command) for name, command in COMMANDS.items()} for _ in range(repeats + 1)][1:]
+        rounds = [{name: seconds_of(command) for name, command in COMMANDS.items()} for _ in range(REPEATS + 1)][1:]
         seconds = {name: [one[name] for one in rounds] for name in COMMANDS}
         base = statistics.median(seconds["python -c pass"])
         rows = {name: row_of(command, seconds[name], base) for name, command in COMMANDS.items()}
@@ -80,4 +79,4 @@ def main(repeats: int) -> Document:
         "help_beside_hf": round(ms["hf --help"] / ms["tchub --help"], 2),
         "torch_or_tvm_imported": sum(bool({"torch", "tvm"} & set(row["heavy_modules"])) for row in rows.values()),
     }
-    return summary, {"repeats": repeats, "commands": rows}, []
+    return summary, {"repeats": REPEATS, "commands": rows}, []

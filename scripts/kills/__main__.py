@@ -109,10 +109,10 @@ class Victim:
             if self.failed():
                 raise click.ClickException(f"{self.folder}: the run does not resume: {self.errors[-1]}")
 
-    def suffer(self, kills: int, kill: Callable[[Victim], bool]) -> None:
+    def suffer(self, kill: Callable[[Victim], bool]) -> None:
         """Let something be killed again and again; the command is given again only if it stopped."""
-        while self.kills < kills:
-            wanted = self.finished() + (self.kind != "tuner") + self.draw.randrange(TRIALS // (kills + 1))
+        while self.kills < KILLS_PER_RUN:
+            wanted = self.finished() + (self.kind != "tuner") + self.draw.randrange(TRIALS // (KILLS_PER_RUN + 1))
             alive = self.wait_for(wanted)
             time.sleep(self.draw.uniform(0, _LATEST_SECONDS))
             if alive:
@@ -143,7 +143,7 @@ def _kill_one(victim: Victim, processes: list[psutil.Process]) -> bool:
     return bool(processes)
 
 
-def run_servers(folder: Path, seed: int, kills: int) -> Victim:
+def run_servers(folder: Path, seed: int) -> Victim:
     """Kill one of three RPC servers, start another in its place, and so on."""
     from tchub.hub.device.rpc_farm import Farm
 
@@ -156,19 +156,19 @@ def run_servers(folder: Path, seed: int, kills: int) -> Victim:
             return True
 
         victim = Victim(folder, "server", seed, str(farm.address))
-        victim.suffer(kills, kill)
+        victim.suffer(kill)
     return victim
 
 
-def run_disk(folder: Path, seed: int, kills: int) -> Victim:
+def run_disk(folder: Path, seed: int) -> Victim:
     """Let the disk fill up, give it room for some more, and so on, at last enough."""
     room = _TIGHT + random.Random(seed).randrange(0, 64, 4)
     with small_disk(folder, room) as resize:
         victim = Victim(folder / "run", "disk", seed)
-        while victim.kills < kills and victim.failed():
+        while victim.kills < KILLS_PER_RUN and victim.failed():
             victim.kills += 1
             room += victim.draw.randrange(8, 32, 4)
-            resize(room if victim.kills < kills else _ROOMY)
+            resize(room if victim.kills < KILLS_PER_RUN else _ROOMY)
             victim.start()
         resize(_ROOMY)
         victim.to_the_end()
@@ -202,15 +202,15 @@ KILLERS: dict[str, Callable[[Victim], bool]] = {
 }
 
 
-def one_run(kind: str, seed: int, kills: int, work: Path) -> dict[str, Any]:
+def one_run(kind: str, seed: int, work: Path) -> dict[str, Any]:
     """One run with its kills; returns what happened and whether all is there."""
     folder = work / f"{kind}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     if kind in KILLERS:
         victim = Victim(folder, kind, seed)
-        victim.suffer(kills, KILLERS[kind])
+        victim.suffer(KILLERS[kind])
     else:
-        victim = (run_disk if kind == "disk" else run_servers)(folder, seed, kills)
+        victim = (run_disk if kind == "disk" else run_servers)(folder, seed)
     verdict = check(folder)
     row: dict[str, Any] = {name: getattr(victim, name) for name in ("kills", "restarts", "errors", "orphans")}
     row |= asdict(verdict) | {"complete": verdict.ok and verdict.trials == TRIALS}
@@ -233,19 +233,16 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
 @benchmark(
     "kills",
     click.option("--kind", "kinds", multiple=True, type=click.Choice(list(KINDS)), default=list(KINDS)),
-    click.option("--kills", type=click.IntRange(1), help="Of each kind at most; 55 in all without it."),
     work_option("kills"),
 )
-def main(kinds: tuple[str, ...], kills: int | None, work: Path) -> Document:
+def main(kinds: tuple[str, ...], work: Path) -> Document:
     """Kill, resume, compare, and write docs/benchmarks/kills.json."""
     work = work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     journal, rows = Journal(work / "journal.jsonl"), []
     for kind in kinds:
-        most = kills or KINDS[kind]
-        for seed, start in enumerate(range(0, most, KILLS_PER_RUN)):
-            own = min(KILLS_PER_RUN, most - start)
-            rows.append(journal.get(lambda k=kind, s=seed, n=own: one_run(k, s, n, work), kind=kind, seed=seed))
+        for seed in range(KINDS[kind] // KILLS_PER_RUN):
+            rows.append(journal.get(lambda k=kind, s=seed: one_run(k, s, work), kind=kind, seed=seed))
     seeds = sorted({row["seed"] for row in rows})
     return summarise(rows), {"trials_per_run": TRIALS, "runs": rows}, seeds
 

@@ -236,14 +236,10 @@ def made_again(metrics: dict[str, Any], measured: dict[str, Any]) -> dict[str, A
     results = {name: grown | row for name, row in metrics["results"].items()}
     results["model"] = metrics["results"]["model"] | measured["again"][metrics["corpus"]]
     if grown:
-        results["random"] = metrics["results"]["random"] | _at_random(curves["top_k"])
+        top_k = {row["k"]: row for row in curves["top_k"] if row["k"] in (1, 5)}
+        chance = {f"{of}top{k}": row[f"{of}random"] for of in ("", "mean_") for k, row in top_k.items()}
+        results["random"] = metrics["results"]["random"] | chance
     return {"results": results, "tasks": curves["tasks"], "programs": curves["programs"]}
-
-
-def _at_random(top_k: list[dict[str, Any]]) -> dict[str, float]:
-    """Random choice's scores, of the rows of a top-k curve."""
-    rows = {row["k"]: row for row in top_k}
-    return {f"{of}top{k}": rows[k][f"{of}random"] for of in ("", "mean_") for k in (1, 5)}
 
 
 @click.command()

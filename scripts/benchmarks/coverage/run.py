@@ -2,7 +2,7 @@
 
     python -m scripts.benchmarks coverage --json
     python -m scripts.benchmarks coverage --only gpt2 --only unet.onnx
-    python -m scripts.benchmarks coverage --sample --check-only
+    python -m scripts.benchmarks coverage --check-only
 
 Each network (`networks.py`) is tuned by `hub.tune` in a process of its own (`one.py`): exported,
 imported, compiled and compared with the original untuned, searched, compiled again, compared again, and timed beside
@@ -100,26 +100,23 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 @benchmark(
     "coverage",
     click.option("--only", "chosen", multiple=True, metavar="NAME", help="These networks alone."),
-    click.option("--sample", is_flag=True, help="The sample of the test suite alone."),
     click.option("--done", is_flag=True, help="Run nothing: write what the journal holds, and name what was not run."),
     click.option("--check-only", is_flag=True, help="Compile and compare with the original, without tuning."),
     click.option("--trials", default=8, show_default=True, type=click.IntRange(1)),
     work_option("coverage"),
 )
-def main(
-    chosen: tuple[str, ...], sample: bool, done: bool, check_only: bool, trials: int, work: Path
-) -> Document | None:
+def main(chosen: tuple[str, ...], done: bool, check_only: bool, trials: int, work: Path) -> Document | None:
     """Tune every network and write docs/benchmarks/coverage.json."""
-    from scripts.benchmarks.coverage.networks import SAMPLE, networks
+    from scripts.benchmarks.coverage.networks import networks
 
     known = networks()
-    names = chosen or (SAMPLE if sample else tuple(known))
+    names = chosen or tuple(known)
     if done:
         tried = {row["name"] for row in journal_of(work, trials, check_only).rows()}
         names = tuple(name for name in names if name in tried)
     rows = list(all_rows(names, work.resolve(), trials, check_only))
     summary = summarise(rows) | {"not_run": [name for name in known if name not in names]}
-    if chosen or sample or check_only:
+    if chosen or check_only:
         click.echo(json.dumps(summary, indent=2))
         return None
     return summary, {"trials": trials, "networks": rows}, [0]

@@ -67,11 +67,7 @@ class Scene:
 
 @dataclass
 class Library:
-    """Corpora as matrices; each is read once, which takes up to 15 s, and kept as a file.
-
-    Attributes:
-        folder: of the files; cap: programs of any task at most, 0 for all; source_cap: of a source's task, likewise.
-    """
+    """Corpora as matrices, each read once and kept as a file; caps are of any task and of a source's, 0 for all."""
 
     folder: Path
     cap: int = 0

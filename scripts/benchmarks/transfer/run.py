@@ -48,12 +48,7 @@ ALL = METHODS | PAPER_METHODS | ABLATION
 
 @dataclass(frozen=True)
 class Question:
-    """One result.
-
-    Attributes:
-        target, seen, protocol, labels, method, seed: see `Case` and `Scene`.
-        sources: of the scene, in order; taught: those that teach, where the order is the question.
-    """
+    """One result, see `Case` and `Scene`; `taught` are the sources that teach, where the order is the question."""
 
     target: str
     seen: bool
