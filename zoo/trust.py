@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 # What the lower bound of an accuracy must exceed, a little more than chance; the one-sided normal quantile of that
 # bound (95%); and what is known before any task is judged: accuracies spread so much, as if so many tasks had shown it.
-LEAST_TRUSTED = 0.52
+LEAST_TRUSTED = 0.54
 _QUANTILE, _SPREAD, _SPREAD_TASKS = 1.64, 0.15, 4
-# Where fewer tasks judge, those that were learnt do too; having been learnt is worth so much accuracy.
+# Where fewer tasks judge, those that were learnt do too; having been learnt is worth so much accuracy, and so is having
+# been judged on the programs of the same framework.
 _FEW, _LEARNT_WORTH = 3, 0.1
 
 
@@ -35,6 +37,11 @@ class ClassTrust:
         """Return whether programs of the class are ranked better than by chance."""
         return self.least is not None and self.least > LEAST_TRUSTED
 
+    @property
+    def extends(self) -> bool:
+        """Return whether programs are ranked so well that those of a class never judged in their framework may be."""
+        return self.least is not None and self.least > LEAST_TRUSTED + _LEARNT_WORTH
+
     @classmethod
     def of(cls, judged: Sequence[float], learnt: Sequence[float] = (), programs: int = 0) -> ClassTrust:
         """Return the trust that pairwise accuracies of tasks allow: those that judge, and of few those learnt too."""
@@ -47,3 +54,19 @@ class ClassTrust:
             error = (squares / (count - 1 + _SPREAD_TASKS) / count) ** 0.5
             least = round(level - _QUANTILE * error, 4)
         return cls(len(learnt), programs, len(judged), mean, least)
+
+
+def class_trust(tasks: Iterable[tuple[str, str, float, int]]) -> dict[str, ClassTrust]:
+    """Return the trust of each `framework/class`, with `*` for any of either.
+
+    Args:
+        tasks: framework, operator class, pairwise accuracy, and programs learnt of each task; 0 of one that judges.
+    """
+    groups: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for framework, operator, accuracy, programs in tasks:
+        for key in (f"{framework}/{operator}", f"*/{operator}", f"{framework}/*"):
+            groups[key].append((accuracy, programs))
+    return {
+        key: ClassTrust.of([a for a, n in own if not n], [a for a, n in own if n], sum(n for _, n in own))
+        for key, own in sorted(groups.items())
+    }

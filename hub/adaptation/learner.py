@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from ...zoo.adapt.method import TrainingSet, model_digest
 from ...zoo.adapt.sampling import MeasuringCost, PoolPredictions
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from ...zoo.training.metrics import task_scores
-from ...zoo.trust import ClassTrust
+from ...zoo.trust import ClassTrust, class_trust
 from .sources import AdaptationSources, choose_start, corpus_name, first_start, learnt_by, read_sources, withheld
 
 if TYPE_CHECKING:
@@ -163,14 +163,18 @@ class Learner:
             return {}
         known, data = self.dataset(learn), self.dataset(held)
         scores = self._as_here(adapted.model, held, learn).scores(data, known)
-        accuracies: dict[str, list[float]] = defaultdict(list)
-        for task, row in task_scores(scores, data.latency, data.group).items():
-            if "pairwise" in row:
-                accuracies[f"{self.pool.framework}/{self.pool.tasks[task].op}"].append(row["pairwise"])
-        learnt = Counter(f"{self.pool.framework}/{self.pool.tasks[task].op}" for task in known.group)
-        rows = {key: ClassTrust.of(values) for key, values in accuracies.items()}
-        counts = {key: {"tasks": len(values), "programs": learnt[key]} for key, values in accuracies.items()}
-        return base | {key: replace(row, **counts[key]) for key, row in rows.items() if row.trusted}
+        framework, operators = self.pool.framework, [task.op for task in self.pool.tasks]
+        rows = class_trust(
+            (framework, operators[task], row["pairwise"], 0)
+            for task, row in task_scores(scores, data.latency, data.group).items()
+            if "pairwise" in row
+        )
+        learnt = Counter(f"{framework}/{operators[task]}" for task in known.group)
+        return base | {
+            key: replace(row, tasks=row.judged, programs=learnt[key])
+            for key, row in rows.items()
+            if row.trusted and "*" not in key
+        }
 
     def _as_here(self, model: CostModel, held: Sequence[int], learn: Sequence[int]) -> ModelFeatures:
         return ModelFeatures(model, self._features[self._valid(held)], self._features[self._valid(learn)])

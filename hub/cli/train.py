@@ -114,6 +114,7 @@ def _show_fit(fitted: FitResult, folder: Path, output: Output) -> None:
         "epochs": epochs,
         "resumed_from": fitted.result.resumed_from,
         "best_epoch": best,
+        "untrusted": sorted(key for key, row in config.trust.items() if not row.trusted and "*" not in key),
         **fitted.metrics,
     }
     kept = f"epoch {best + 1} of {epochs}" if best >= 0 else "the start, which no epoch outranks on validation tasks,"
@@ -123,6 +124,11 @@ def _show_fit(fitted: FitResult, folder: Path, output: Output) -> None:
         f"{config.name}@{config.version}: {parameters:,} parameters, {kept} kept; "
         f"on {fitted.metrics['split']}: {shown}\nwritten to {folder}",
     )
+    if result["untrusted"]:
+        output.note(
+            f"warning: validation does not show that it ranks {', '.join(result['untrusted'])} better than chance: its "
+            "scores count for nothing there; to change that, measure more tasks of the class"
+        )
     warn_without_licence(config.lineage, output)
 
 

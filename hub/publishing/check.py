@@ -173,13 +173,14 @@ def check_scores(subject: CheckSubject) -> str:
     cache = cache_root().parent / "statements"
     config = EvaluationConfig(run.split or "test", threads=subject.threads, cache=cache)
     now = evaluate(subject.checkpoint, corpus, config)
-    scores = now["results"].get("weights") or now["results"]["model"]  # the published ones are of the weights alone
+    # Published are scores of the weights alone, or `tchub evaluate`'s, which has both.
+    before, scores = (results.get("weights") or results.get("model") for results in (run.results, now["results"]))
     problems, largest = [], 0.0
     for unit, published, share in (("tasks", run.tasks, 0.0), ("programs", run.programs, _SAME_DATA)):
         if published is not None and abs(now[unit] - published) > share * published:
             problems.append(f"{name}: {published} {unit} published, {now[unit]} now")
     for key in SCORES:
-        published, score = run.model.value(key) if run.model else None, scores[key]
+        published, score = before.value(key) if before else None, scores[key]
         if published is None:
             continue
         largest = max(largest, abs(score - published))

@@ -270,7 +270,9 @@ class ContributionSteps:
 
         plain = evaluation.EvaluationConfig(seed=self.config.seed, cache=cache_root().parent / "statements")
         full, judging = replace(plain, baselines=evaluation.CARD_BASELINES, curves=True), Corpus.open(corpus)
-        scores = evaluation.evaluate(Checkpoint.load(trained), judging, full, self.note)
+        checkpoint = Checkpoint.load(trained)
+        alone = replace(checkpoint, config=replace(checkpoint.config, trust={}))  # as a card has its scores
+        scores = evaluation.evaluate(alone, judging, full, self.note)
         if self.config.checkpoint:
             self.note("baseline: base")
             start = evaluation.evaluate(load_base(self.config.checkpoint), judging, plain)

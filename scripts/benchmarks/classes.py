@@ -6,12 +6,16 @@
 Judged are the test tasks of every corpus of its kind of device, and those that no part of a split has, without the
 computations that it learnt or that its trust was measured on (`scripts.zoo.classes`). `raw` is the pairwise accuracy of
 the weights; `pairwise` that of the scores as they are used, where classes that are not trusted count one half.
+
+`far` asks whether trust should end at the sizes that were learnt: the accuracy on tasks of more than `FAR` times as
+many operations as any learnt one of their class, or `FAR` times fewer, less that on the tasks between, of the same
+checkpoint, class and corpus; none of them is a test task.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import mean
 from typing import Any
 
@@ -19,10 +23,13 @@ import torch
 from tchub.zoo.models import CheckpointConfig
 
 from scripts.benchmarks.common import Document, benchmark
-from scripts.zoo.classes import JUDGE, task_accuracies
+from scripts.zoo.classes import EVIDENCE, JUDGE, LEARNT, task_accuracies
 from scripts.zoo.measure_cards import published
+from scripts.zoo.plan import open_corpus
 
 CHANCE = 0.5
+FAR = 4
+MANY = 3  # tasks of a class in a corpus; the accuracy of one alone spreads by 0.15
 
 
 def judged(config: CheckpointConfig, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -44,6 +51,31 @@ def judged(config: CheckpointConfig, rows: Iterable[Mapping[str, Any]]) -> list[
     ]
 
 
+def far_differences(rows: Iterable[Mapping[str, Any]], flops: Callable[[str, str], float]) -> dict[str, list[float]]:
+    """Return for the `larger` and `smaller` tasks far outside the learnt sizes their accuracy less that of the others.
+
+    Args:
+        rows: of one checkpoint; flops: of a corpus's task, NaN where it is not known.
+    """
+    learnt, groups = defaultdict[str, list[float]](list), defaultdict[tuple[str, str], list[tuple[float, float]]](list)
+    for row in rows:
+        size = flops(row["corpus"], row["task"])
+        if row["side"] == LEARNT and size > 0:
+            learnt[row["operator"]].append(size)
+        elif row["side"] == EVIDENCE and size > 0:
+            groups[row["operator"], row["corpus"]].append((size, row["pairwise"]))
+    differences: dict[str, list[float]] = {"larger": [], "smaller": []}
+    for (operator, _), tasks in groups.items():
+        if sizes := learnt[operator]:
+            within = [accuracy for size, accuracy in tasks if min(sizes) <= size <= max(sizes)]
+            for size, accuracy in tasks if within else ():
+                if size > FAR * max(sizes):
+                    differences["larger"].append(accuracy - mean(within))
+                elif size * FAR < min(sizes):
+                    differences["smaller"].append(accuracy - mean(within))
+    return differences
+
+
 def by_class(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the accuracy of each checkpoint on each operator class: the mean over the tasks of all corpora."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -60,7 +92,7 @@ def by_class(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the worst class of any checkpoint, and how many are below chance, as used and by the weights alone.
 
-    Both over all corpora, and corpus by corpus, where a class has few tasks.
+    Both over all corpora, and corpus by corpus, where a class has few tasks; of `MANY` tasks also by itself.
     """
     summary: dict[str, Any] = {"checkpoints": len({row["checkpoint"] for row in rows})}
     for end, table in (("", by_class(rows)), ("_by_corpus", rows)):
@@ -68,6 +100,8 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
         for key, name in (("pairwise", ""), ("raw", "_raw")):
             summary[f"worst{end}{name}"] = min(row[key] for row in table)
             summary[f"below_half{end}{name}"] = sum(row[key] < CHANCE for row in table)
+    many = [row for row in rows if row["tasks"] >= MANY]
+    summary["below_half_of_many_tasks"] = sum(row["pairwise"] < CHANCE for row in many)
     tasks = sum(row["tasks"] for row in rows)
     for key, name in (("pairwise", "mean"), ("raw", "mean_raw")):
         summary[name] = sum(row[key] * row["tasks"] for row in rows) / tasks
@@ -92,5 +126,15 @@ _SCORES = (("raw", "_raw"), ("pairwise", ""))
 def main() -> Document:
     """Judge what is in the wheel by operator class."""
     torch.set_num_threads(1)
-    rows = [row for one in published() for row in judged(CheckpointConfig.read(one.folder), task_accuracies(one))]
-    return summarise(rows), {"worst": worst_classes(by_class(rows)), "classes": by_class(rows), "by_corpus": rows}, [0]
+    rows: list[dict[str, Any]] = []
+    far: dict[str, list[float]] = defaultdict(list)
+    for one in published():
+        tasks = task_accuracies(one)
+        rows += judged(CheckpointConfig.read(one.folder), tasks)
+        for side, differences in far_differences(
+            tasks, lambda corpus, task: open_corpus(corpus).tasks[task].flops
+        ).items():
+            far[side] += differences
+    summary = {f"far_{side}": {"tasks": len(own), "difference": mean(own)} for side, own in far.items()}
+    details = {"worst": worst_classes(by_class(rows)), "classes": by_class(rows), "by_corpus": rows}
+    return summarise(rows) | summary, details, [0]

@@ -11,7 +11,6 @@ writes `trust` into the config.json of what is in the wheel, see `ClassTrust`; w
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -26,7 +25,7 @@ from tchub.zoo.models.config import CONFIG_FILE
 from tchub.zoo.training import predict
 from tchub.zoo.training.evaluation import RankedPrograms, task_rows
 from tchub.zoo.training.programs import corpus_device
-from tchub.zoo.trust import ClassTrust
+from tchub.zoo.trust import ClassTrust, class_trust
 
 from scripts.benchmarks.common import note
 from scripts.zoo.measure_cards import OWN, Published, corpora_of, learnt_computations, published, read
@@ -88,20 +87,17 @@ def _measure(source: Published) -> list[dict[str, Any]]:
 
 def trust_of(checkpoint: Published) -> dict[str, ClassTrust]:
     """Return how far the scores of each class hold, by framework and for any, as evidence and learnt tasks say."""
-    accuracies: dict[tuple[str, str], list[float]] = defaultdict(list)
-    programs: Counter[str] = Counter()
     cap = checkpoint.config["training"].get("programs_per_task") or 0
     corpora = set(checkpoint.learnt)
-    for row in task_accuracies(checkpoint):
-        if row["side"] == JUDGE:
-            continue
-        if row["side"] == LEARNT and row["corpus"] not in corpora:
-            continue  # another device's programs of the same computation
-        for key in (f"{row['framework']}/{row['operator']}", f"*/{row['operator']}", f"{row['framework']}/*"):
-            accuracies[key, row["side"]].append(row["pairwise"])
-            programs[key] += min(row["all"], cap or row["all"]) if row["side"] == LEARNT else 0
-    keys = sorted({key for key, _ in accuracies})
-    return {key: ClassTrust.of(accuracies[key, EVIDENCE], accuracies[key, LEARNT], programs[key]) for key in keys}
+    return class_trust(
+        (
+            *(row["framework"], row["operator"], row["pairwise"]),
+            min(row["all"], cap or row["all"]) if row["side"] == LEARNT else 0,
+        )
+        for row in task_accuracies(checkpoint)
+        # A task that was learnt counts on the devices whose programs were learnt.
+        if row["side"] == EVIDENCE or (row["side"] == LEARNT and row["corpus"] in corpora)
+    )
 
 
 @click.command()

@@ -34,7 +34,7 @@ class CheckpointConfig:
         training: recipe, seed and metrics of the training.
         tvm: version of the TVM whose programs it learnt from.
         trust: `framework/class` -> how far scores hold, with `*` for any framework and any class; the scores of a
-            class that is not trusted count for nothing. Without an entry all are trusted.
+            class that is not trusted count for nothing. Where it is empty all are trusted.
         device: the device itself where no data file of tchub lists it (as `Device.to_dict`), else None.
         format: of this file.
     """
@@ -56,14 +56,13 @@ class CheckpointConfig:
     def trusts(self, framework: str, operator: str) -> bool:
         """Return whether scores hold for an operator class of a framework's programs.
 
-        Where no such task is known, the class of any framework must hold, and the framework be learnt or hold.
+        Where no such task is known, the class of any framework must hold, and any class of the framework, both by more.
         """
         if not self.trust:
             return True
         if exact := self.trust.get(f"{framework}/{operator}"):
             return exact.trusted
-        alike, programs = (self.trust.get(key, ClassTrust()) for key in (f"*/{operator}", f"{framework}/*"))
-        return alike.trusted and (programs.trusted or programs.tasks > 0)
+        return all(self.trust.get(key, ClassTrust()).extends for key in (f"*/{operator}", f"{framework}/*"))
 
     def to_json(self) -> bytes:
         """Return the file's contents."""

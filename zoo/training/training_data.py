@@ -25,6 +25,7 @@ class TrainingData:
         val: what chooses an epoch: the target's validation tasks, or without any program of it the sources'.
         test: the target's test tasks.
         corpora: for each corpus its facts and counts, the target first; share: how much was taken.
+        kinds: framework and operator class of each task, by its id.
     """
 
     schema: FeatureSchema
@@ -35,6 +36,7 @@ class TrainingData:
     test: RankingDataset | None
     corpora: list[dict[str, Any]] = field(default_factory=list)
     share: Share = field(default_factory=Share)
+    kinds: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @cached_property
     def train(self) -> RankingDataset:
@@ -90,7 +92,8 @@ def load_training_data(
         )
     val = _join(read_programs(c, split.without(tests, c, ("val",)), schema, store)[0] for c in judges)
     test = load_part(target, "test", schema, store=store)
-    return TrainingData(schema, device, trained[0], _join(trained[1:]), val, test, facts, share)
+    kinds = {k: (c.meta.get("framework", "metaschedule"), task.op) for c in corpora for k, task in c.tasks.items()}
+    return TrainingData(schema, device, trained[0], _join(trained[1:]), val, test, facts, share, kinds)
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def test_own_labels_of_a_class_restore_the_trust_in_it(tmp_path: Path, base: Che
     unknown, known = ClassTrust.of([0.2] * 4), ClassTrust.of([0.9] * 4)
     trust = {"metaschedule/conv2d": unknown, "metaschedule/pool": unknown, "ansor/conv2d": known}
     checkpoint = replace(base.checkpoint, config=replace(base.checkpoint.config, trust=trust))
-    result = run(replace(base, checkpoint=checkpoint), Lab(), tmp_path, rounds=3)
+    result = run(replace(base, checkpoint=checkpoint), Lab(), tmp_path, rounds=3, budget=60)
     stored = Checkpoint.load(result.path).config
     assert stored.trusts("metaschedule", "conv2d")
     assert stored.trust["metaschedule/conv2d"].programs > 0

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from device_corpora import make_corpus
+from tchub.cards.render import render_card
 from tchub.zoo.models import Checkpoint
 
 RECIPE = """
@@ -54,7 +55,15 @@ def test_the_target_judges_and_the_other_corpus_is_learnt_from_too(train, tmp_pa
     assert all(c["programs"] == 4 * c["tasks"] > 0 for c in done["trained_on"])
     training = Checkpoint.load(out).config.training
     assert "--corpus on-epyc --corpus on-xeon --per-task 4" in training["command"]
-    assert json.loads((out / "metrics.json").read_text())["results"] == done["results"]
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["results"] == done["results"]
+    assert done["untrusted"] == ["metaschedule/matmul"], "its latencies have nothing to do with the schedules"
+    line = next(
+        x
+        for x in render_card(json.loads((out / "config.json").read_text()), metrics).splitlines()
+        if "| metaschedule | matmul |" in x
+    )
+    assert line.endswith("**no** |")
 
 
 def test_a_metric_of_no_comparable_pair_is_null(train, tmp_path, recipe):

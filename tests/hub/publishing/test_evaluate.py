@@ -93,8 +93,10 @@ def test_train_then_evaluate(capsys, tmp_path, corpus, recipe, monkeypatch):
 
     baselines = "random,xgboost,ten_percent,statements"
     judged = run(capsys, "evaluate", out, "--corpus", corpus.path, "--baselines", baselines)
-    assert list(judged["results"]) == ["model", *baselines.split(",")]
-    assert judged["results"]["model"] == trained["results"]["model"]
+    assert list(judged["results"]) == ["model", "weights", *baselines.split(",")]
+    assert trained["untrusted"] == ["metaschedule/matmul"], "three tasks with latencies at random"
+    assert judged["results"]["weights"].items() >= trained["results"]["model"].items()
+    assert judged["results"]["model"] == judged["results"]["random"]
     assert judged["results"]["random"]["pairwise"] == 0.5
     for scores in judged["results"].values():
         assert all(0 <= scores[key] <= 1 for key in ("top1", "top5", "mean_top1", "mean_top5", "pairwise"))
@@ -112,7 +114,9 @@ def two(capsys, tmp_path, corpus, recipe) -> list[str]:
 def test_several_checkpoints_in_one_table(capsys, corpus, two):
     judged = run(capsys, "evaluate", ",".join(two), "--corpus", corpus.path)["evaluations"]
     assert [result["checkpoint"] for result in judged] == ["tcl-0@0.1.0", "tcl-1@0.1.0"]
-    assert list(judged[0]["results"]) == ["model", "random", "xgboost"], "what reads no statements is the default"
+    assert list(judged[0]["results"]) == ["model", "weights", "random", "xgboost"], (
+        "what reads no statements is the default"
+    )
     assert judged[0]["results"]["xgboost"] == judged[1]["results"]["xgboost"]
     assert judged[0]["results"]["xgboost"]["label"] == "XGBoost on primitives"
     assert [row["operator"] for row in judged[0]["classes"]] == ["matmul"]
@@ -125,7 +129,7 @@ def test_several_checkpoints_in_one_table(capsys, corpus, two):
 def test_any_tasks_may_judge(capsys, tmp_path, corpus, two):
     everything = run(capsys, "evaluate", two[0], "--corpus", corpus.path, "--split", "all")
     assert (everything["split"], everything["tasks"], everything["programs"]) == ("all", 4, 40)
-    assert list(everything["results"]) == ["model", "random"], "nothing is left to learn from"
+    assert list(everything["results"]) == ["model", "weights", "random"], "nothing is left to learn from"
     first, second, *_ = corpus.tasks.values()
     (tmp_path / "plain.json").write_text(json.dumps([first.task_id, second.name]))
     (tmp_path / "parts.json").write_text(json.dumps({"train": [], "test": [first.task_id, second.task_id]}))
@@ -224,7 +228,7 @@ def test_every_kind_of_model_is_trained_saved_and_judged(capsys, tmp_path, corpu
     (tmp_path / "tiny.toml").write_text(f'arch = "{arch}"\n{TINY[arch]}')
     trained = run(capsys, "train", tmp_path / "tiny.toml", "--corpus", corpus.path, "--out", tmp_path / "run")
     judged = run(capsys, "evaluate", tmp_path / "run", "--corpus", corpus.path)
-    assert judged["results"]["model"] == trained["results"]["model"]
+    assert judged["results"]["weights"].items() >= trained["results"]["model"].items()
     assert judged["programs"] == 10
     if "statements" in TINY[arch]:
         assert (tmp_path / "cache" / "statements").is_dir()
@@ -267,7 +271,8 @@ def test_only_the_baseline_of_statements_replays_programs(capsys, tmp_path, corp
 
 def test_a_class_that_is_not_trusted_is_chance_and_said(corpus, capsys, tmp_path, recipe):
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
-    plain, notes = Checkpoint.load(tmp_path / "run"), []
+    trained, notes = Checkpoint.load(tmp_path / "run"), []
+    plain = replace(trained, config=replace(trained.config, trust={}))
     for row, untrusted in ((ClassTrust.of([0.9] * 5), []), (ClassTrust.of([0.3] * 5), ["matmul"])):
         checkpoint = replace(plain, config=replace(plain.config, trust={"metaschedule/matmul": row}))
         checkpoint.save(tmp_path / "judged")

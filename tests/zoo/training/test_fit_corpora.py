@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tchub.zoo.corpus import Corpus, CorpusError, Program, Task, write_corpus
+from tchub.zoo.corpus import Corpus, CorpusError, Program, Task, split_tasks, write_corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
-from tchub.zoo.models import create
+from tchub.zoo.models import Checkpoint, create
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 from tchub.zoo.training import RankingDataset, TrainConfig, TrainingError, evaluate_model
 from tchub.zoo.training.fit import evaluate_trees, fit_trees
@@ -30,14 +30,17 @@ def sequence(rng) -> PrimitiveSequence:
 
 
 def make_corpus(path, device, computations, test=(), programs=12, framework="ansor") -> Corpus:
-    """One task a computation; those of `test` belong to a held-out network."""
+    """One task a computation; those of `test` are a held-out network's. Only convolutions can be learnt."""
     rng, tasks, measured = np.random.default_rng(len(path.name)), [], []
     for computation in computations:
         task_id = hashlib.sha256(f"{path.name}{computation}".encode()).hexdigest()[:16]
         networks = (("bert-tiny", 1),) if computation in test else ()
-        tasks.append(Task(task_id, computation, "matmul", 1.0, computation + path.name, computation, networks))
+        op = "conv2d" if computation.startswith("conv2d") else "matmul"
+        tasks.append(Task(task_id, computation, op, 1.0, computation + path.name, computation, networks))
         for i in range(programs):
             said, seconds = sequence(rng), float(np.exp(rng.standard_normal()) * 1e-3)
+            if op == "conv2d":
+                seconds = 1e-3 * int(said.primitives[0].numbers[3])
             measured.append(
                 Program(
                     *(task_id, f"{i:04d}", "[]", "random", (seconds,), seconds, device, "llvm"),
@@ -124,6 +127,21 @@ def test_the_facts_name_every_corpus(target, source):
     training = fitted.checkpoint.config.training
     assert (training["corpus"]["name"], training["sources"][0]["name"]) == ("target", "sources")
     assert fitted.metrics["split"] == "test"
+
+
+def test_training_measures_which_classes_its_scores_hold_for_and_never_on_a_test_task(tmp_path):
+    names = [f"{op}-{i}" for op in ("conv2d", "matmul") for i in range(30)]
+    corpus = make_corpus(tmp_path / "two", "epyc-turin", names, test=("matmul-0", "conv2d-0"))
+    fitted = fit(corpus, replace(RECIPE, epochs=12))
+    fitted.checkpoint.save(tmp_path / "saved")
+    config = Checkpoint.load(tmp_path / "saved").config
+    assert set(config.trust) == {"metaschedule/conv2d", "*/conv2d", "metaschedule/matmul", "*/matmul", "metaschedule/*"}
+    assert (config.trusts("metaschedule", "conv2d"), config.trusts("metaschedule", "matmul")) == (True, False), (
+        "latencies at random"
+    )
+    split, whole = split_tasks(corpus), config.trust["metaschedule/*"]
+    assert (whole.judged, whole.tasks) == (len(split.val), len(split.train))
+    assert whole.programs == 12 * len(split.train)
 
 
 def test_two_stages_end_with_the_target(target, source, tmp_path):
