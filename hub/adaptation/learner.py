@@ -170,11 +170,8 @@ class Learner:
             if "pairwise" in row
         )
         learnt = Counter(f"{framework}/{operators[task]}" for task in known.group)
-        return base | {
-            key: replace(row, tasks=row.judged, programs=learnt[key])
-            for key, row in rows.items()
-            if row.trusted and "*" not in key
-        }
+        own = {key: replace(row, tasks=row.judged, programs=learnt[key]) for key, row in rows.items() if "*" not in key}
+        return base | {key: row for key, row in own.items() if row.trusted}
 
     def _as_here(self, model: CostModel, held: Sequence[int], learn: Sequence[int]) -> ModelFeatures:
         return ModelFeatures(model, self._features[self._valid(held)], self._features[self._valid(learn)])

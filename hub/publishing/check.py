@@ -174,7 +174,8 @@ def check_scores(subject: CheckSubject) -> str:
     config = EvaluationConfig(run.split or "test", threads=subject.threads, cache=cache)
     now = evaluate(subject.checkpoint, corpus, config)
     # Published are scores of the weights alone, or `tchub evaluate`'s, which has both.
-    before, scores = (results.get("weights") or results.get("model") for results in (run.results, now["results"]))
+    before = run.results.get("weights") or run.model
+    scores = now["results"].get("weights") or now["results"]["model"]
     problems, largest = [], 0.0
     for unit, published, share in (("tasks", run.tasks, 0.0), ("programs", run.programs, _SAME_DATA)):
         if published is not None and abs(now[unit] - published) > share * published:
