@@ -10,10 +10,12 @@ element. They are right to the accuracy of float32 (tests/hub/test_graph.py hold
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from .errors import NetworkLoadError
 from .simplify import channels_first_only, elementwise_first, legal_types, simplify
+from .winograd import ConvShape, winograd
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -40,13 +42,31 @@ def prepare(mod: IRModule, layout: str = "channels-last") -> IRModule:
     Raises:
         NetworkLoadError: no such layout.
     """
+    return lower(for_inference(mod, layout))
+
+
+def for_inference(mod: IRModule, layout: str = "channels-last") -> IRModule:
+    """Return an imported Relax module with its operators as they are run; see `prepare`."""
+    steps = _inference_passes() if check_layout(layout) == "channels-last" else []
+    return _run([legal_types(), *steps], mod)
+
+
+def lower(graph: IRModule, by_winograd: Collection[ConvShape] = ()) -> IRModule:
+    """Lower what `for_inference` gives to fused TIR functions.
+
+    Args:
+        by_winograd: convolutions to compute by Winograd's algorithm.
+    """
+    return _run([winograd(by_winograd), *_tensor_functions()], graph)
+
+
+def _run(passes: list[Any], mod: IRModule) -> IRModule:
     from tvm.ir.transform import Sequential
     from tvm.target import Target
 
-    steps = _inference_passes() if check_layout(layout) == "channels-last" else []
     # Dispatch passes ask for a target; those of CPUs lower alike for all of them.
     with Target.current(allow_none=True) or Target("llvm"):
-        return Sequential([legal_types(), *steps, *_tensor_functions()])(mod)
+        return Sequential(passes)(mod)
 
 
 def _tensor_functions() -> list[Any]:

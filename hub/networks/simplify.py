@@ -64,13 +64,13 @@ def simplify() -> Any:
 
         def _add(self, call: Any) -> Any:
             """Attention without a mask adds one of zeros."""
-            values = _constant(call.args[1])
+            values = constant_values(call.args[1])
             return call if values is None or values.any() else call.args[0]
 
         def _power(self, call: Any) -> Any:
             """A small whole power as products: libm's, called element by element, takes fifty times as long."""
             x, exponent = call.args
-            values = _constant(exponent)
+            values = constant_values(exponent)
             count = float(values) if values is not None and not values.ndim else 0.0
             if count not in range(2, 5) or not str(x.ty.dtype).startswith("float"):
                 return call
@@ -152,7 +152,7 @@ def elementwise_first() -> Any:
             return call
         args = []
         for arg, own in zip(call.args, sources, strict=True):
-            constant = _constant(arg)
+            constant = constant_values(arg)
             if own is not None and _shape(own) == _shape(source):
                 args.append(own)
             elif constant is not None and not constant.ndim:
@@ -166,7 +166,7 @@ def elementwise_first() -> Any:
                 return call
         return relax.op.reshape(builder.emit(relax.Call(call.op, args, call.attrs)), call.ty.shape)
 
-    return _call_pass("TchubElementwiseFirst", rewrite)
+    return call_pass("TchubElementwiseFirst", rewrite)
 
 
 def _reshaped(builder: Any, value: Any) -> Any:
@@ -255,7 +255,7 @@ def legal_types() -> Any:
             return scan(relax.op.astype(call.args[0], dtype), axis, dtype, exclusive)
         return call
 
-    return _call_pass("TchubLegalTypes", rewrite)
+    return call_pass("TchubLegalTypes", rewrite)
 
 
 @cache
@@ -270,10 +270,10 @@ def channels_first_only() -> Any:
             return call.op.get_attr("FLegalize")(builder, call)
         return call
 
-    return _call_pass("TchubChannelsFirstOnly", rewrite)
+    return call_pass("TchubChannelsFirstOnly", rewrite)
 
 
-def _constant(value: Any) -> np.ndarray | None:
+def constant_values(value: Any) -> np.ndarray | None:
     """Return the values of a constant; None for what is computed."""
     from tvm.ir.expr import GenericConst
 
@@ -285,7 +285,7 @@ def _dtype(value: Any) -> str:
     return str(getattr(value.ty, "dtype", ""))
 
 
-def _call_pass(name: str, rewrite: Any) -> Any:
+def call_pass(name: str, rewrite: Any) -> Any:
     """Return a module pass that replaces every call of a Relax function by `rewrite(builder, call)`."""
     from tvm import relax
     from tvm.ir.transform import module_pass

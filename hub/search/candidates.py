@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
 from .errors import NoCandidateError
+from .winograd_rules import register_rules
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
@@ -28,6 +29,7 @@ def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, thread
     from tvm.s_tir import meta_schedule as ms
 
     import_tensor_intrinsics()
+    register_rules()
     return ms.TuneContext(
         mod=task.mod,
         target=target,

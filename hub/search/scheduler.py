@@ -117,6 +117,7 @@ class TaskProgress:
         trials: programs measured.
         history: best latency in seconds after each round, infinite while none is valid.
         exhausted: True where the search has nothing new.
+        dropped: True where the network does better without the task, see `AlternativeChoice`.
         scored: the last rounds of which the model's scores are known, oldest first.
         known: latency in seconds of the fastest program that an earlier run measured.
         cheap_search: True where a search costs next to nothing beside a measurement, so that rounds may start small.
@@ -129,6 +130,7 @@ class TaskProgress:
     trials: int = 0
     history: list[float] = field(default_factory=list)
     exhausted: bool = False
+    dropped: bool = False
     scored: deque[ScoredRound] = field(default_factory=lambda: deque(maxlen=ROUNDS))
     known: float = inf
     cheap_search: bool = False
@@ -154,7 +156,7 @@ class TaskProgress:
 
     def open(self) -> bool:
         """Return True where more trials may help."""
-        return not self.exhausted and not (self.fixed and self.trials)
+        return not self.exhausted and not self.dropped and not (self.fixed and self.trials)
 
 
 def batch_size(trials: int, tasks: Sequence[TaskProgress], asked: int | None = None) -> int:
@@ -183,6 +185,15 @@ def gain(task: TaskProgress) -> float:
     return task.weight * (ALPHA * backward + (1 - ALPHA) * task.best / task.rounds)
 
 
+def _room(task: TaskProgress) -> float:
+    return max(task.best - task.bound, LEAST_ROOM * task.best)
+
+
+def unsearched_room(task: TaskProgress) -> float:
+    """Return the seconds between a task's best latency and the roofline, less the more was searched."""
+    return _room(task) / (1 + task.trials / HALF_SEARCHED)
+
+
 def priority(task: TaskProgress) -> float:
     """Return what the network can still gain in seconds from this task, by which tasks take turns.
 
@@ -190,8 +201,7 @@ def priority(task: TaskProgress) -> float:
     """
     if not task.rounds or not isfinite(task.best):
         return inf  # nothing valid yet: the network cannot be compiled well without it
-    room = max(task.best - task.bound, LEAST_ROOM * task.best)
-    unsearched = room / (1 + task.trials / HALF_SEARCHED)
+    room, unsearched = _room(task), unsearched_room(task)
     promise = expected_gain(list(task.scored), task.best) or ModelPromise(0.0, 0.0)
     return task.weight * (promise.trust * min(promise.seconds, room) + (1 - promise.trust) * unsearched)
 
@@ -202,7 +212,7 @@ def settled(tasks: Sequence[TaskProgress], share: float) -> bool:
     The network's latency is the sum over tasks of weight * best. Tasks that were not measured, or have no valid
     program yet, promise everything; those that `next_round` prefers no longer promise nothing.
     """
-    alive = [task for task in tasks if not task.hopeless()]
+    alive = [task for task in tasks if not task.hopeless() and not task.dropped]
     total = sum(task.weight * task.best for task in alive)
     if not isfinite(total) or not alive:
         return not tasks

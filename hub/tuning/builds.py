@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..networks.alternatives import Alternative, find_alternatives
 from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
 from ..networks.latency import Comparison, compare
 from ..networks.library import build_library
 from ..networks.network import refused
 from ..networks.output_check import require
-from ..networks.prepare import LAYOUTS, prepare
+from ..networks.prepare import LAYOUTS, for_inference, lower
+from ..networks.winograd import ConvShape, convolutions
 
 if TYPE_CHECKING:
     from ..device.device_choice import ChosenDevice
     from ..networks.network import Network
     from ..networks.signature import Signature
+    from ..networks.tasks import TuningTask
 
 Compare = Callable[["Network", Mapping[str, Path]], Comparison]
 """Runs libraries beside the original, e.g. on an RPC server."""
@@ -31,12 +34,14 @@ class FirstBuild:
 
     Attributes:
         mod: fused Relax, whose functions are the tasks.
+        graph: what it was lowered from, which can be lowered otherwise too.
         layout: of its convolutions, see `prepare.LAYOUTS`.
         comparison: of the untuned library with the original.
         notes: sentences for the user.
     """
 
     mod: Any
+    graph: Any
     layout: str
     comparison: Comparison
     notes: tuple[str, ...] = ()
@@ -97,23 +102,48 @@ def first_build(network: Network, target: Any, layout: str, compare: Compare, li
     first: NetworkImportError | OutputMismatchError | None = None
     for one in layouts:
         try:
-            mod, comparison = _build(network, imported, target, one, compare, linker)
+            with refused(network.name, "lower", network.where):
+                graph = for_inference(imported, one)
+            mod, comparison = _compared(network, graph, (), target, compare, linker)
         except (NetworkImportError, OutputMismatchError) as error:
             first = first or error
             continue
         notes = () if first is None else (f"convolutions keep the layout of the original: {first.message}",)
-        return FirstBuild(mod, one, comparison, notes + _unchecked(comparison))
+        return FirstBuild(mod, graph, one, comparison, notes + _unchecked(comparison))
     assert first is not None
     raise first
 
 
-def _build(
-    network: Network, imported: Any, target: Any, layout: str, compare: Compare, linker: str | None
+def try_alternatives(
+    network: Network, first: FirstBuild, tasks: Sequence[TuningTask], target: Any, compare: Compare, linker: str | None
+) -> tuple[list[TuningTask], list[Alternative], tuple[str, ...]]:
+    """Return tasks and alternatives as `find_alternatives` does, once a network of them alone was right.
+
+    Where it is not, there are none, and a sentence for the user says why.
+    """
+    shapes = convolutions(first.graph)
+    if not shapes:
+        return [], [], ()
+    try:
+        _compared(network, first.graph, shapes, target, compare, linker)
+    except (NetworkImportError, OutputMismatchError) as error:
+        return [], [], (f"convolutions are computed directly, not by Winograd's algorithm: {error.message}",)
+    return *find_alternatives(first.graph, tasks, target, network.name), ()
+
+
+def _compared(
+    network: Network,
+    graph: Any,
+    by_winograd: Collection[ConvShape],
+    target: Any,
+    compare: Compare,
+    linker: str | None,
 ) -> tuple[Any, Comparison]:
+    """Return a network's tensor functions, and their comparison with the original, which is right."""
     with tempfile.TemporaryDirectory(prefix="tchub-untuned-") as folder:
         path = Path(folder, "untuned.so")
         with refused(network.name, "compile", network.where):
-            mod = prepare(imported, layout)
+            mod = lower(graph, by_winograd)
             build_library(mod, target, None, path, linker)
         comparison = compare(network, {"untuned": path})
     for check in comparison.checks.values():

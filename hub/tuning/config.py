@@ -47,6 +47,8 @@ class TuneConfig:
         target: TVM target as a dictionary; None for this machine's, or for that of the RPC servers.
         threads: threads of a program, and of PyTorch in the comparison; None for one a physical core that may be used.
         layout: of the network's convolutions: `channels-last`, or `as-imported`, which leaves the graph as it is.
+        winograd: compute convolutions by Winograd's algorithm where that is measured to be faster, at a slightly larger
+            error.
         trials_per_iter: programs of a task in one round at most; None: so many that half of the trials give every task
             a floor.
         early_stop: end when one more round of any task is expected to gain less than this share of the network's
@@ -80,6 +82,7 @@ class TuneConfig:
     target: dict[str, Any] | None = None
     threads: int | None = None
     layout: str = field(default=LAYOUTS[0], metadata={"choices": LAYOUTS})
+    winograd: bool = True
     trials_per_iter: int | None = None
     early_stop: float = 0.0
     update: str = field(default="auto", metadata={"choices": ("auto", "none", "context", "few-shot")})

@@ -77,7 +77,7 @@ class SessionView:
     def latency(self) -> float:
         """Return the sum over tasks of weight * fastest program known, the untuned one included, in seconds."""
         pairs = zip(self.tasks, self.progress, strict=True)
-        return sum(t.weight * min(p.best, self.untuned.get(t.task_id, inf)) for t, p in pairs)
+        return sum(t.weight * min(p.best, self.untuned.get(t.task_id, inf)) for t, p in pairs if t.weight)
 
     def better_untuned(self) -> set[str]:
         """Return the ids of the tasks whose untuned program is the fastest."""

@@ -6,7 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..device.detect import LocalDevice
     from ..networks.tasks import TuningTask
     from ..records.store import MeasuredProgram
+    from ..search.choice import AlternativeChoice
     from ..search.models import ModelChoice
     from ..search.scheduler import TaskProgress
     from .progress import SessionView
@@ -42,6 +43,7 @@ class SessionOutcome:
         view: tasks, progress and programs.
         database: MetaSchedule's, with its programs.
         folder: of its store.
+        choice: between the ways to compute its operators.
         seconds: wall time of this process.
     """
 
@@ -50,6 +52,7 @@ class SessionOutcome:
     view: SessionView
     database: Any
     folder: Path
+    choice: AlternativeChoice
     seconds: float = 0.0
 
 
@@ -88,7 +91,7 @@ def make_report(
 def _run(outcome: SessionOutcome) -> dict[str, Any]:
     view = outcome.view
     tuned = view.tuned
-    weights = {task.task_id: float(task.weight) for task in view.tasks}
+    weights = {task.task_id: float(task.weight) for task in view.tasks if task.weight}
     untuned = sum(weight * view.untuned.get(task, float("nan")) for task, weight in weights.items())
     return {
         "model": outcome.model.name,
@@ -101,6 +104,8 @@ def _run(outcome: SessionOutcome) -> dict[str, Any]:
         # Programs that earlier runs had measured, where the session looks for them.
         "reused": view.reused,
         "batch": view.batch,
+        # Convolutions by Winograd's algorithm, by their shapes.
+        "winograd": [asdict(shape) for shape in sorted(outcome.choice.chosen())],
         "tuning_seconds": view.clock,
         "wall_seconds": outcome.seconds,
         "phases": dict(view.phases),

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from ..device.measurement import Measurement
 from ..records.database import FAILED_SECONDS, RunDatabase
 from ..records.store import RunStateError, RunStore
 from ..search.candidates import untuned_candidate
+from ..search.choice import AlternativeChoice
 from ..search.cost_model import SessionCostModel
 from ..search.engines import SearchSettings, open_engine
 from ..search.errors import InterruptedRunError, TuningError
@@ -27,6 +28,7 @@ from .config import TuneConfig
 from .progress import SessionView
 
 if TYPE_CHECKING:
+    from ..networks.alternatives import Alternative
     from ..networks.tasks import TuningTask
     from ..records.store import MeasuredProgram
 
@@ -63,6 +65,7 @@ class TuningSession:
         on_change: called whenever the view changed.
         untuned: latencies in seconds, by task id, of untuned programs that were measured already.
         roofline: of the device, which bounds what a task can gain; None: not known.
+        alternatives: ways to compute operators, whose tasks are among `tasks`.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class TuningSession:
         on_change: Callable[[SessionView], None] = lambda view: None,
         untuned: Mapping[str, float] | None = None,
         roofline: Roofline | None = None,
+        alternatives: Sequence[Alternative] = (),
     ) -> None:
         self.config, self.target, self.stop, self.store = config, target, stop, store
         self._measure_batch, self._on_change = measure, on_change
@@ -96,6 +100,7 @@ class TuningSession:
         ]
         self.view = SessionView(tasks, progress, config.trials, programs, untuned=dict(untuned or {}))
         self.view.phases |= store.noted("phases", dict[str, float]) or {}
+        self.choice = AlternativeChoice(tasks, progress, alternatives)
         self.view.batch = batch_size(config.trials, progress, config.trials_per_iter)
         self._elapsed_before, self._started = self.view.clock, time.monotonic()
 
@@ -116,6 +121,7 @@ class TuningSession:
             self._measure_untuned()
         self.view.phases.update(before)  # the tuning's clock starts here: what came before is no part of it
         self._started = time.monotonic()
+        self._choose()
         while self.view.done < self.config.trials:
             chosen = next_round(self.view.progress, self.view.batch, getattr(self._measure_batch, "room", ROOM))
             if not chosen or settled(self.view.progress, self.config.early_stop):
@@ -228,6 +234,7 @@ class TuningSession:
             self._measure(batches)
         for batch in batches:
             self._learn(batch)
+        self._choose()
         self.view.unread = self.model.unread
 
     def _scores(self, index: int, candidates: list[Any]) -> list[float]:
@@ -279,6 +286,12 @@ class TuningSession:
         engine.search.notify(batch.candidates, results)
         with self._phase("model", batch.index):
             self.model.update(engine.context, batch.candidates, results)
+
+    def _choose(self) -> None:
+        """Let the view's tasks count as often as the network calls them, with the ways that are the fastest now."""
+        self.choice.update()
+        weights = self.choice.weights()
+        self.view.tasks = [replace(task, weight=weights[task.task_id]) for task in self.view.tasks]
 
     # Bookkeeping -------------------------------------------------------------------------------------
 

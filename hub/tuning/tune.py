@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.files import locked_folder
 from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoint
 from ..device.measurement import MeasureConfig
+from ..networks.alternatives import Alternative, lower_known
 from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, compare
 from ..networks.library import BuiltLibrary, build_library
@@ -31,7 +32,7 @@ from ..search.interrupt import StopFlag
 from ..search.measuring import Measure, RunnerMeasure, WorkerMeasure
 from ..search.models import ModelChoice, choose_model
 from ..search.roofline import Roofline, measure_roofline
-from .builds import NetworkVariant, first_build, first_compare
+from .builds import NetworkVariant, first_build, first_compare, try_alternatives
 from .config import TuneConfig
 from .progress import TuneProgress
 from .report import SessionOutcome, make_report, write_report
@@ -170,12 +171,13 @@ class _Run:
 
     Attributes:
         variants: the network at each of the sizes that were asked for; one where its shapes are fixed.
-        tasks: of all variants.
+        tasks: of all variants, and of their alternatives.
     """
 
     network: Network
     variants: list[NetworkVariant]
     tasks: list[TuningTask]
+    alternatives: list[Alternative]
     device: ChosenDevice
     target: Any
     config: TuneConfig
@@ -220,11 +222,19 @@ class _Run:
             _check_early(stop)
             raise
         _check_early(stop)
-        tasks = merged_variants(
-            from_extracted(relax_integration.extract_tasks(variant.first.mod, target), variant.network.name)
-            for variant in variants
+        groups, alternatives = [], []
+        for number, variant in enumerate(variants):
+            name, first = variant.network.name, variant.first
+            groups.append(from_extracted(relax_integration.extract_tasks(first.mod, target), name))
+            if config.winograd:
+                added, ways, notes = try_alternatives(variant.network, first, groups[-1], target, check, device.linker)
+                groups[-1] += added
+                alternatives += ways
+                variants[number] = replace(variant, first=replace(first, notes=first.notes + notes))
+        tasks = merged_variants(groups)
+        return cls(
+            network, variants, tasks, alternatives, device, target, config, measure, stop, progress, folder, stack
         )
-        return cls(network, variants, tasks, device, target, config, measure, stop, progress, folder, stack)
 
     def tune(self, models: list[ModelChoice]) -> TuneResult:
         """Tune with each model, compile, compare and report."""
@@ -269,9 +279,9 @@ class _Run:
         on_change = partial(self.progress.session, label)
         session = TuningSession(
             self.tasks, self.target, model.make(), self.measure, store, self.config, self.stop, on_change, untuned,
-            self.roofline,
+            self.roofline, self.alternatives,
         )  # fmt: skip
-        outcome = SessionOutcome(label, model, session.view, session.database, folder)
+        outcome = SessionOutcome(label, model, session.view, session.database, folder, session.choice)
         self.outcomes.append(outcome)
         start = time.monotonic()
         try:
@@ -291,7 +301,9 @@ class _Run:
             self._check_stop()
             best = best_programs(outcome.database, self.tasks, outcome.view.better_untuned())
             path = outcome.folder / variant.library_name
-            libraries[outcome.label] = build_library(variant.first.mod, self.target, best, path, self.device.linker)
+            chosen, known = outcome.choice.chosen(), {task.task_id for task in self.tasks}
+            mod = lower_known(variant.first.graph, chosen, known, self.target, variant.network.name)
+            libraries[outcome.label] = build_library(mod, self.target, best, path, self.device.linker)
         self._check_stop()
         self.progress.stage("check the output and measure the latency")
         return _VariantResult(variant, libraries, *self._compare(variant.network, libraries))

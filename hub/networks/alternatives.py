@@ -1,0 +1,75 @@
+"""Two ways to compute a network's convolutions, directly and by Winograd's algorithm, as tasks that compete."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .prepare import lower
+from .tasks import TuningTask, from_extracted, merge
+from .winograd import ConvShape, convolutions
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The convolutions of one shape, each way.
+
+    Attributes:
+        direct: calls, by task id, that the network makes only where they are computed directly.
+        winograd: those that it makes only where they are computed by Winograd's algorithm.
+    """
+
+    shape: ConvShape
+    direct: Mapping[str, int]
+    winograd: Mapping[str, int]
+
+
+def find_alternatives(
+    graph: IRModule, direct: Sequence[TuningTask], target: Any, network: str
+) -> tuple[list[TuningTask], list[Alternative]]:
+    """Return the tasks that Winograd's algorithm adds to a network, of weight 0, and what they stand for.
+
+    Args:
+        graph: as `prepare.for_inference` gives it.
+        direct: the network's own tasks.
+        target: a `tvm.target.Target`.
+        network: its name.
+    """
+    own = Counter({task.task_id: task.weight for task in direct})
+    added: list[TuningTask] = []
+    alternatives = []
+    for shape in sorted(convolutions(graph)):
+        tasks = _tasks(lower(graph, {shape}), target, network)
+        calls = Counter({task.task_id: task.weight for task in tasks})
+        alternatives.append(Alternative(shape, own - calls, calls - own))
+        added += [replace(task, weight=0, networks={network: 0}) for task in tasks if task.task_id not in own]
+    return merge(added), alternatives
+
+
+def lower_known(
+    graph: IRModule, by_winograd: Collection[ConvShape], known: Collection[str], target: Any, network: str
+) -> IRModule:
+    """Lower a graph with the convolutions of some shapes by Winograd's algorithm, as far as its tasks are known.
+
+    What follows two convolutions becomes part of one of them, so that two shapes together may bring a task that
+    neither brings alone; it was not tuned, and the second of them is then computed directly.
+    """
+    shapes: set[ConvShape] = set()
+    for some in (set(by_winograd), *({shape} for shape in sorted(by_winograd))):
+        mod = lower(graph, shapes | some)
+        if all(task.task_id in known for task in _tasks(mod, target, network)):
+            shapes |= some
+        if shapes == set(by_winograd):
+            return mod
+    return lower(graph, shapes)
+
+
+def _tasks(mod: IRModule, target: Any, network: str) -> list[TuningTask]:
+    from tvm.s_tir.meta_schedule import relax_integration
+
+    return from_extracted(relax_integration.extract_tasks(mod, target), network)

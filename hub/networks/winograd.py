@@ -1,0 +1,216 @@
+"""Winograd's convolution: 3x3 kernels by 2.25 or 4 times fewer multiplications, as two transforms around a product.
+
+A tile of m x m pixels comes from (m + 2) x (m + 2) products instead of 9 m m (Lavin and Gray, "Fast Algorithms for
+Convolutional Neural Networks", 2015). The weights are transformed when the network is compiled. What it costs in
+accuracy is small beside the output check's tolerance; tests/hub/networks/test_winograd.py states it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from .simplify import call_pass, constant_values
+
+# Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
+_POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
+_KERNEL = 3
+# TVM's operator patterns, by which it fuses: an opaque one stays alone, an injective one takes what follows.
+_INJECTIVE, _OPAQUE = 2, 8
+
+
+@dataclass(frozen=True, order=True)
+class ConvShape:
+    """A convolution that Winograd's algorithm can compute: 3 x 3, of stride 1, on channels-last images.
+
+    Attributes:
+        batch, height, width, inputs: of the image.
+        outputs: channels of the result.
+        padding: rows or columns at the top, left, bottom and right.
+    """
+
+    batch: int
+    height: int
+    width: int
+    inputs: int
+    outputs: int
+    padding: tuple[int, int, int, int]
+
+    @classmethod
+    def of_call(cls, call: Any) -> ConvShape | None:
+        """Return the shape of a call of Relax's conv2d; None for one of another kind."""
+        from tvm.tirx import IntImm
+
+        attrs, types = call.attrs, [arg.ty for arg in call.args[:2]]
+        image, weight = (list(one.shape or ()) for one in types)
+        plain = (
+            (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) == ("NHWC", "HWIO", "NHWC")
+            and [int(x) for x in (*attrs.strides, *attrs.dilation, attrs.groups)] == [1] * 5
+            and all(str(one.dtype) == "float32" for one in (*types, call.ty))
+            and all(isinstance(extent, IntImm) for extent in (*image, *weight))
+            and [int(extent) for extent in weight[:2]] == [_KERNEL, _KERNEL]
+            and constant_values(call.args[1]) is not None
+        )
+        if not plain:
+            return None
+        sides = tuple(int(x) for x in attrs.padding)
+        return cls(*map(int, image), int(weight[3]), sides)  # type: ignore[arg-type]
+
+    @property
+    def tile(self) -> int | None:
+        """Return the pixels of a tile's side; None where no size divides the output."""
+        top, left, bottom, right = self.padding
+        extents = (self.height + top + bottom - 2, self.width + left + right - 2)
+        return next((m for m in sorted(_POINTS, reverse=True) if not any(extent % m for extent in extents)), None)
+
+
+def winograd(shapes: Collection[ConvShape]) -> Any:
+    """Return a pass that computes the convolutions of these shapes by Winograd's algorithm.
+
+    What follows a convolution, a bias or an activation say, becomes part of the last transform's kernel.
+    """
+    from tvm import relax
+    from tvm.ir import Op
+
+    conv2d = Op.get("relax.nn.conv2d")
+    op: Any = relax.op
+
+    def rewrite(builder: Any, call: Any) -> Any:
+        shape = ConvShape.of_call(call) if call.op == conv2d else None
+        if shape is None or shape not in shapes or shape.tile is None:
+            return call
+        weight = constant_values(call.args[1])
+        assert weight is not None
+        tiles = builder.emit_te(
+            partial(_input_transform, shape),
+            call.args[0],
+            primfunc_name_hint="winograd_input",
+            primfunc_attrs={"op_pattern": _OPAQUE},
+        )
+        product = builder.emit(op.matmul(tiles, relax.const(transformed(weight, shape.tile))))
+        return builder.call_te(
+            partial(_output_transform, shape),
+            product,
+            primfunc_name_hint="winograd_output",
+            primfunc_attrs={"op_pattern": _INJECTIVE},
+        )
+
+    return call_pass("TchubWinograd", rewrite)
+
+
+def convolutions(mod: Any) -> set[ConvShape]:
+    """Return the convolutions of a Relax module that `winograd` can compute."""
+    from tvm import relax
+    from tvm.ir import Op
+
+    conv2d, shapes = Op.get("relax.nn.conv2d"), set()
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, relax.Call) and expr.op == conv2d:
+            shapes.add(ConvShape.of_call(expr))
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
+    return {shape for shape in shapes if shape is not None and shape.tile is not None}
+
+
+@cache
+def matrices(m: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the transforms of the output (m, m + 2), the weights (m + 2, 3) and the input (m + 2, m + 2)."""
+    points = np.array(_POINTS[m])
+    size = m + _KERNEL - 1
+    output, weights, image = np.zeros((m, size)), np.zeros((size, _KERNEL)), np.zeros((size, size))
+    for k, point in enumerate(points):
+        others = np.delete(points, k)
+        output[:, k] = point ** np.arange(m)
+        weights[k] = point ** np.arange(_KERNEL) / np.prod(point - others)
+        image[k, : size - 1] = np.poly(others)[::-1]
+    output[-1, -1] = weights[-1, -1] = 1.0
+    image[-1] = np.poly(points)[::-1]
+    return output, weights, image
+
+
+def transformed(weight: np.ndarray[Any, Any], m: int) -> np.ndarray[Any, Any]:
+    """Return weights (3, 3, inputs, outputs) as the product takes them: ((m + 2) ** 2, inputs, outputs)."""
+    _, matrix, _ = matrices(m)
+    both = np.einsum("ix,jy,xyco->ijco", matrix, matrix, weight.astype(np.float64))
+    return both.reshape(-1, *weight.shape[2:]).astype(np.float32)
+
+
+def _extents(*extents: int) -> list[Any]:
+    """Return extents of the type that Relax has them of."""
+    from tvm.tirx import IntImm
+
+    return [IntImm("int64", extent) for extent in extents]
+
+
+def _input_transform(shape: ConvShape, data: Any) -> Any:
+    """Return tiles of an image, transformed: (products, tiles, channels)."""
+    from tvm import te
+
+    m, (top, left, bottom, right) = shape.tile or 0, shape.padding
+    size = m + 2
+    rows, columns = (shape.height + top + bottom - 2) // m, (shape.width + left + right - 2) // m
+    matrix = matrices(m)[2]
+
+    def pixel(n: Any, h: Any, w: Any, x: Any, y: Any, c: Any) -> Any:
+        row, column = h * m + x - top, w * m + y - left
+        inside = te.all(row >= 0, row < shape.height, column >= 0, column < shape.width)
+        return te.if_then_else(inside, data[n, row, column, c], 0.0)
+
+    def first(n: Any, h: Any, w: Any, i: Any, y: Any, c: Any) -> Any:
+        return _rows(matrix, i, lambda x: tile[n, h, w, x, y, c])
+
+    def second(product: Any, p: Any, c: Any) -> Any:
+        i, j = product // size, product % size
+        n, h, w = p // (rows * columns), p // columns % rows, p % columns
+        return _rows(matrix, j, lambda y: half[n, h, w, i, y, c])
+
+    extents = _extents(shape.batch, rows, columns, size, size, shape.inputs)
+    tile: Any = te.compute(extents, pixel, name="winograd_tile", attrs={"schedule_rule": "None"})
+    half: Any = te.compute(extents, first, name="winograd_rows", attrs={"schedule_rule": "None"})
+    out = _extents(size * size, shape.batch * rows * columns, shape.inputs)
+    return te.compute(out, second, name="winograd_input", attrs={"schedule_rule": "tchub.winograd_input"})
+
+
+def _output_transform(shape: ConvShape, data: Any) -> Any:
+    """Return the image of transformed tiles."""
+    from tvm import te
+
+    m, (top, left, bottom, right) = shape.tile or 0, shape.padding
+    size = m + 2
+    height, width = shape.height + top + bottom - 2, shape.width + left + right - 2
+    rows, columns = height // m, width // m
+    matrix = matrices(m)[0]
+
+    def first(n: Any, h: Any, w: Any, x: Any, j: Any, c: Any) -> Any:
+        p = (n * rows + h) * columns + w
+        return _rows(matrix, x, lambda i: data[i * size + j, p, c])
+
+    def second(n: Any, h: Any, w: Any, c: Any) -> Any:
+        return _rows(matrix, w % m, lambda j: half[n, h // m, w // m, h % m, j, c])
+
+    extents = _extents(shape.batch, rows, columns, m, size, shape.outputs)
+    half: Any = te.compute(extents, first, name="winograd_rows", attrs={"schedule_rule": "None"})
+    out = _extents(shape.batch, height, width, shape.outputs)
+    return te.compute(out, second, name="winograd_output", attrs={"schedule_rule": "tchub.winograd_output"})
+
+
+def _rows(matrix: np.ndarray[Any, Any], index: Any, term: Callable[[int], Any]) -> Any:
+    """Return the product of one row of a constant matrix with terms; once loops are unrolled, the row is known."""
+    from tvm.tirx import Select, const
+
+    result: Any = None
+    for number, row in reversed(list(enumerate(matrix))):
+        total: Any = None
+        for k, factor in enumerate(row):
+            if factor:
+                scaled = term(k) if factor == 1.0 else term(k) * const(float(factor), "float32")
+                total = scaled if total is None else total + scaled
+        result = total if result is None else Select(index == number, total, result)
+    return result

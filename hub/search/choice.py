@@ -1,0 +1,76 @@
+"""The choice between ways to compute an operator, by what a run measures of their tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import TYPE_CHECKING
+
+from .scheduler import TaskProgress, unsearched_room
+
+if TYPE_CHECKING:
+    from ..networks.alternatives import Alternative
+    from ..networks.tasks import TuningTask
+    from ..networks.winograd import ConvShape
+
+
+class AlternativeChoice:
+    """Which of two ways is the faster, for each of a network's alternatives; tasks of one that cannot win are dropped.
+
+    Both ways share the budget until the slower one's tasks, at what they can still gain, take longer than the other's.
+
+    Args:
+        tasks: of the network as it is, and those of the alternatives, of weight 0.
+        progress: of the tasks; `weight` and `dropped` are set.
+        alternatives: none where there is nothing to choose.
+    """
+
+    def __init__(
+        self, tasks: Sequence[TuningTask], progress: Sequence[TaskProgress], alternatives: Sequence[Alternative]
+    ) -> None:
+        self._ids = [task.task_id for task in tasks]
+        self._progress = dict(zip(self._ids, progress, strict=True))
+        self._own = Counter({task.task_id: task.weight for task in tasks})
+        self._alternatives = alternatives
+        for task_id, one in self._progress.items():
+            one.weight = max([self._own[task_id], *(a.winograd.get(task_id, 0) for a in alternatives)])
+
+    def update(self) -> None:
+        """Drop the tasks that serve no way which can still be the fastest."""
+        for alternative in self._alternatives:
+            ways = sorted((alternative.direct, alternative.winograd), key=self._latency)
+            if self._latency(ways[1], optimistic=True) > self._latency(ways[0]):
+                for task_id in ways[1]:
+                    self._progress[task_id].dropped = True
+        for task_id in self._needed():
+            self._progress[task_id].dropped = False
+
+    def chosen(self) -> frozenset[ConvShape]:
+        """Return the shapes of the convolutions that are faster by Winograd's algorithm."""
+        return frozenset(a.shape for a in self._alternatives if self._latency(a.winograd) < self._latency(a.direct))
+
+    def weights(self) -> dict[str, int]:
+        """Return the calls of each task in the network with the ways that are the fastest now."""
+        calls, chosen = Counter(self._own), self.chosen()
+        for alternative in self._alternatives:
+            if alternative.shape in chosen:
+                calls.update(alternative.winograd)
+                calls.subtract(alternative.direct)
+        return {task_id: calls[task_id] for task_id in self._ids}
+
+    def _needed(self) -> set[str]:
+        """Return the tasks of the network as it is chosen now."""
+        return {task_id for task_id, weight in self.weights().items() if weight > 0}
+
+    def _latency(self, calls: Mapping[str, int], optimistic: bool = False) -> float:
+        """Return the seconds of some calls, measured or as far as more trials may lower them; inf if one is unknown."""
+        tasks = [(self._progress[task_id], count) for task_id, count in calls.items()]
+        return sum(count * (_reachable(task) if optimistic else task.best) for task, count in tasks)
+
+
+def _reachable(task: TaskProgress) -> float:
+    """Return the latency in seconds that more trials of a task may lead to; inf where all of its programs fail."""
+    if task.best < inf:
+        return task.best - unsearched_room(task)
+    return inf if task.hopeless() else task.bound
