@@ -19,10 +19,11 @@ class AlternativeChoice:
     """Which of two ways is the faster, for each of a network's alternatives; tasks of one that cannot win are dropped.
 
     Both ways share the budget until the slower one's tasks, at what they can still gain, take longer than the other's.
+    Until it is measured, a way's tasks wait for their turn with what the network gains if they reach the roofline.
 
     Args:
         tasks: of the network as it is, and those of the alternatives, of weight 0.
-        progress: of the tasks; `weight` and `dropped` are set.
+        progress: of the tasks; `weight`, `dropped` and `offer` are set.
         alternatives: none where there is nothing to choose.
     """
 
@@ -35,10 +36,16 @@ class AlternativeChoice:
         self._alternatives = alternatives
         for task_id, one in self._progress.items():
             one.weight = max([self._own[task_id], *(a.winograd.get(task_id, 0) for a in alternatives)])
+            one.offer = None if self._own[task_id] else 0.0
 
     def update(self) -> None:
-        """Drop the tasks that serve no way which can still be the fastest."""
+        """Drop the tasks that serve no way which can still be the fastest, and price those that were never measured."""
         for alternative in self._alternatives:
+            direct, reachable = self._latency(alternative.direct), self._latency(alternative.winograd, optimistic=True)
+            waiting = [self._progress[task_id] for task_id in alternative.winograd]
+            waiting = [one for one in waiting if one.offer is not None and one.best == inf]
+            for one in waiting:
+                one.offer = max(0.0, direct - reachable) / len(waiting) if direct < inf else 0.0
             ways = sorted((alternative.direct, alternative.winograd), key=self._latency)
             if self._latency(ways[1], optimistic=True) > self._latency(ways[0]):
                 for task_id in ways[1]:

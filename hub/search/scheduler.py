@@ -118,6 +118,7 @@ class TaskProgress:
         history: best latency in seconds after each round, infinite while none is valid.
         exhausted: True where the search has nothing new.
         dropped: True where the network does better without the task, see `AlternativeChoice`.
+        offer: seconds that the network may gain from the first program of a task which it can do without.
         scored: the last rounds of which the model's scores are known, oldest first.
         known: latency in seconds of the fastest program that an earlier run measured.
         cheap_search: True where a search costs next to nothing beside a measurement, so that rounds may start small.
@@ -131,6 +132,7 @@ class TaskProgress:
     history: list[float] = field(default_factory=list)
     exhausted: bool = False
     dropped: bool = False
+    offer: float | None = None
     scored: deque[ScoredRound] = field(default_factory=lambda: deque(maxlen=ROUNDS))
     known: float = inf
     cheap_search: bool = False
@@ -173,9 +175,12 @@ def batch_size(trials: int, tasks: Sequence[TaskProgress], asked: int | None = N
 
 
 def gain(task: TaskProgress) -> float:
-    """Return the expected improvement of the network in seconds from one more round of this task."""
+    """Return the expected improvement of the network in seconds from one more round of this task.
+
+    It is infinite where nothing valid is known yet: the network cannot be compiled well without the task.
+    """
     if not task.rounds or not isfinite(task.best):
-        return inf  # nothing valid yet: the network cannot be compiled well without it
+        return inf if task.offer is None else task.offer
     promised = expected_gain(list(task.scored), task.best)
     if promised is not None:
         return task.weight * promised.seconds
@@ -198,9 +203,10 @@ def priority(task: TaskProgress) -> float:
     """Return what the network can still gain in seconds from this task, by which tasks take turns.
 
     The room down to the roofline, less the more was searched; and the model's promise, as far as it is trusted here.
+    As `gain`, it is infinite where nothing valid is known yet.
     """
     if not task.rounds or not isfinite(task.best):
-        return inf  # nothing valid yet: the network cannot be compiled well without it
+        return inf if task.offer is None else task.offer
     room, unsearched = _room(task), unsearched_room(task)
     promise = expected_gain(list(task.scored), task.best) or ModelPromise(0.0, 0.0)
     return task.weight * (promise.trust * min(promise.seconds, room) + (1 - promise.trust) * unsearched)
@@ -213,7 +219,7 @@ def settled(tasks: Sequence[TaskProgress], share: float) -> bool:
     program yet, promise everything; those that `next_round` prefers no longer promise nothing.
     """
     alive = [task for task in tasks if not task.hopeless() and not task.dropped]
-    total = sum(task.weight * task.best for task in alive)
+    total = sum(task.weight * task.best for task in alive if task.offer is None)
     if not isfinite(total) or not alive:
         return not tasks
     return all(gain(task) < share * total for task in alive if task.open())
@@ -234,7 +240,7 @@ def next_round(
     """Return what to measure together next: indices of tasks, best first, and the programs of each; none at the end.
 
     Builds of different tasks overlap, so that small rounds do not leave cores idle. Tasks that were never measured
-    come before all others.
+    come before all others, but for those that the network can do without.
 
     Args:
         tasks: all tasks.
@@ -243,7 +249,7 @@ def next_round(
         failing_rounds: rounds after which a task without one valid program is no longer preferred.
     """
     open_tasks = [i for i, task in enumerate(tasks) if task.open()]
-    fresh = [i for i in open_tasks if not tasks[i].rounds]
+    fresh = [i for i in open_tasks if not tasks[i].rounds and tasks[i].offer is None]
     hopeful = [i for i in open_tasks if not tasks[i].hopeless(failing_rounds)]
     if fresh:
         order = sorted(fresh, key=lambda i: -tasks[i].weight * tasks[i].cost)

@@ -1,0 +1,216 @@
+"""Winograd's convolution computes what PyTorch's does, each way as tasks, and a run chooses by what it measures."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tchub.hub.networks.alternatives import Alternative, find_alternatives, lower_known
+from tchub.hub.networks.prepare import for_inference, lower
+from tchub.hub.networks.tasks import TuningTask, from_extracted
+from tchub.hub.networks.winograd import ConvShape, convolutions, matrices, transformed
+from tchub.hub.search.candidates import tune_context
+from tchub.hub.search.choice import AlternativeChoice
+from tchub.hub.search.scheduler import TaskProgress, next_round
+from torch.nn.functional import conv2d
+from tvm import relax
+from tvm.relax.frontend.torch import from_exported_program
+from tvm.s_tir import meta_schedule as ms
+
+TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 1})
+
+
+class Residual(torch.nn.Module):
+    """Convolutions with a batch norm, activations and a residual addition; 8 rows are 2 tiles of 4, 6 are 3 of 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(16, 32, 3, padding=1, bias=False)
+        self.norm = torch.nn.BatchNorm2d(32)
+        self.second = torch.nn.Conv2d(32, 16, 3, padding=1)
+        self.narrow = torch.nn.Conv2d(16, 16, 3)
+        self.skipped = torch.nn.ModuleList(
+            [torch.nn.Conv2d(16, 16, 3, stride=2), torch.nn.Conv2d(16, 16, 3, padding=1, groups=2)]
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.norm(self.first(x)))
+        x = torch.relu(self.second(y) + x)
+        x = self.narrow(x)
+        return self.skipped[0](self.skipped[1](x))
+
+
+@pytest.fixture(scope="module")
+def network() -> tuple[torch.nn.Module, torch.Tensor, Any]:
+    torch.manual_seed(0)
+    module, x = Residual().eval(), torch.randn(1, 16, 8, 8)
+    imported = from_exported_program(torch.export.export(module, (x,)), keep_params_as_input=False)
+    return module, x, for_inference(imported)
+
+
+def run(mod: Any, x: torch.Tensor) -> np.ndarray:
+    with TARGET:
+        built = relax.build(mod, TARGET, relax_pipeline=relax.get_pipeline("default_build"))
+    result = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x.numpy()))
+    return (result if hasattr(result, "numpy") else result[0]).numpy()
+
+
+def tasks_of(mod: Any) -> list[TuningTask]:
+    return from_extracted(ms.relax_integration.extract_tasks(mod, TARGET), "net")
+
+
+def ids(mod: Any) -> set[str]:
+    return {task.task_id for task in tasks_of(mod)}
+
+
+@pytest.mark.parametrize(("m", "error"), [(2, 2e-6), (4, 2e-5)])
+def test_transforms_compute_a_convolution(m: int, error: float) -> None:
+    """In float32, of 256 channels: the largest error is in units of the results' spread, more for larger tiles."""
+    rng = np.random.default_rng(0)
+    output, _, image = (matrix.astype(np.float32) for matrix in matrices(m))
+    tile = rng.standard_normal((m + 2, m + 2, 256)).astype(np.float32)
+    weight = (rng.standard_normal((3, 3, 256, 64)) / 48).astype(np.float32)
+    products = np.einsum("pc,pco->po", np.einsum("ix,jy,xyc->ijc", image, image, tile).reshape(-1, 256),
+                         transformed(weight, m)).reshape(m + 2, m + 2, 64)  # fmt: skip
+    ours = np.einsum("xi,yj,ijo->xyo", output, output, products)
+    theirs = conv2d(*(torch.tensor(a).double() for a in (tile.transpose(2, 0, 1)[None], weight.transpose(3, 2, 0, 1))))
+    difference = np.abs(ours - theirs[0].permute(1, 2, 0).numpy()).max()
+    assert 0 < difference < error * float(theirs.std())
+
+
+def test_it_finds_what_it_can_compute(network: tuple[Any, Any, Any]) -> None:
+    """Of stride 1 and one group, at sizes that tiles divide."""
+    shapes = sorted((s.height, s.inputs, s.outputs, s.padding, s.tile) for s in convolutions(network[2]))
+    around, nothing = (1, 1, 1, 1), (0, 0, 0, 0)
+    assert shapes == [(8, 16, 16, nothing, 2), (8, 16, 32, around, 4), (8, 32, 16, around, 4)]
+    assert ConvShape(1, 7, 7, 16, 16, around).tile is None
+
+
+def test_a_network_with_it_computes_the_same_and_fuses_what_follows(network: tuple[Any, Any, Any]) -> None:
+    module, x, graph = network
+    mod = lower(graph, convolutions(graph))
+    expected = module(x).detach().numpy()
+    assert np.abs(run(mod, x) - expected).max() < 1e-5 * np.abs(expected).max()
+    names = {var.name_hint for var in mod.functions}
+    assert sum("winograd_input" in name for name in names) == sum("winograd_output" in name for name in names) == 3
+    assert any(name.startswith("fused_winograd_output") and "relu" in name for name in names)
+    assert not any("relu" in name and "winograd" not in name for name in names)
+
+
+def test_every_task_of_it_has_a_program_that_is_right(network: tuple[Any, Any, Any]) -> None:
+    _, _, graph = network
+    direct = tasks_of(lower(graph))
+    added, _ = find_alternatives(graph, direct, TARGET, "net")
+    transforms = [task for task in added if "winograd" in task.name]
+    assert len(transforms) == 6
+    for task in transforms:
+        context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
+        (schedule,) = context.generate_design_space()
+        text = schedule.mod.script()
+        assert all(word in text for word in ("T.parallel", "T.vectorized", "T.unroll"))
+        assert "T.Select" in text  # which row of the matrix it is, is known only when the loops are unrolled
+        shapes = [[int(x) for x in info.shape] for info in ms.arg_info.ArgInfo.from_entry_func(task.mod)]
+        results = []
+        for mod in (task.mod, schedule.mod):
+            arrays = [np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)]
+            tensors = [tvm.runtime.tensor(array) for array in arrays]
+            tvm.tirx.build(mod, target=TARGET)["main"](*tensors)
+            results.append(tensors[-1].numpy())
+        np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-4)
+
+
+def test_alternatives_say_which_calls_differ(network: tuple[Any, Any, Any]) -> None:
+    _, _, graph = network
+    direct = tasks_of(lower(graph))
+    added, alternatives = find_alternatives(graph, direct, TARGET, "net")
+    known = {task.task_id for task in [*direct, *added]}
+    assert all(task.weight == 0 for task in added)
+    assert len(alternatives) == 3
+    for one in alternatives:
+        assert set(one.direct) <= {task.task_id for task in direct}
+        assert set(one.winograd) <= known
+        assert sum(one.winograd.values()) > sum(one.direct.values())
+
+
+def test_a_task_that_nobody_tuned_is_left_out(network: tuple[Any, Any, Any]) -> None:
+    _, _, graph = network
+    shapes = convolutions(graph)
+    one = min(shapes)
+    tasks = {
+        wanted: {
+            t.task_id for t in from_extracted(ms.relax_integration.extract_tasks(lower(graph, wanted), TARGET), "")
+        }
+        for wanted in (frozenset(), frozenset({one}))
+    }
+    known = set.union(*tasks.values())
+    mod = lower_known(graph, shapes, known, TARGET, "net")
+    extracted = from_extracted(ms.relax_integration.extract_tasks(mod, TARGET), "")
+    assert {task.task_id for task in extracted} == tasks[frozenset({one})]
+
+
+# The choice ------------------------------------------------------------------------------------------
+
+SHAPE = ConvShape(1, 8, 8, 16, 16, (1, 1, 1, 1))
+
+
+def task(name: str, weight: int) -> TuningTask:
+    return TuningTask(name, name, "conv2d", weight, None, 0.0)  # type: ignore[arg-type]
+
+
+def choice(*best: float, bound: float = 0.0, trials: int = 64) -> tuple[AlternativeChoice, list[TaskProgress]]:
+    """A network of a convolution, called twice, and another task; the convolution's two ways."""
+    progress = [TaskProgress(1.0, bound=bound, trials=trials, history=[one]) for one in best]
+    tasks = [task("direct", 2), task("other", 1), task("transform", 0), task("product", 0)]
+    ways = Alternative(SHAPE, {"direct": 2}, {"transform": 2, "product": 2})
+    return AlternativeChoice(tasks, progress, [ways]), progress
+
+
+def test_the_faster_way_is_chosen_and_counts() -> None:
+    one, progress = choice(5.0, 1.0, 1.0, 3.0)
+    assert one.chosen() == {SHAPE}
+    assert one.weights() == {"direct": 0, "other": 1, "transform": 2, "product": 2}
+    assert [p.weight for p in progress] == [2, 1, 2, 2]
+    one, _ = choice(3.0, 1.0, 1.0, 3.0)
+    assert one.chosen() == frozenset()
+    assert one.weights() == {"direct": 2, "other": 1, "transform": 0, "product": 0}
+
+
+def test_tasks_of_a_way_that_cannot_win_are_dropped() -> None:
+    one, progress = choice(5.0, 1.0, 0.1, 0.2, bound=4.0)
+    one.update()
+    assert [p.open() for p in progress] == [False, True, True, True]
+
+
+def test_a_way_that_may_still_win_goes_on() -> None:
+    """Few trials, or none: what it may come to is not known."""
+    one, progress = choice(5.0, 1.0, 1.0, 3.9, trials=8)
+    one.update()
+    assert all(p.open() for p in progress)
+    one, progress = choice(inf, inf, inf, inf, trials=0)
+    one.update()
+    assert all(p.open() for p in progress)
+    assert [p.offer for p in progress] == [None, None, 0.0, 0.0]
+
+
+def test_a_way_that_was_not_measured_waits_for_its_turn() -> None:
+    """Its tasks offer what the network gains where they reach the roofline; the network's own come first."""
+    one, progress = choice(5.0, 1.0, inf, inf, bound=1.0, trials=4)
+    for waiting in progress[2:]:
+        waiting.history, waiting.trials = [], 0
+    one.update()
+    assert [p.offer for p in progress] == [None, None, 3.0, 3.0]  # (2 * 5 - 2 * (1 + 1)) / 2 tasks
+    assert [index for index, _ in next_round(progress, batch=8, room=32)][1:3] == [2, 3]
+    progress[1].history, progress[1].trials = [], 0
+    assert next_round(progress, batch=8, room=1)[0][0] == 1
+
+
+def test_a_way_without_a_program_does_not_win() -> None:
+    one, progress = choice(5.0, 1.0, 1.0, inf)
+    progress[3].history = [inf] * 3
+    one.update()
+    assert one.chosen() == frozenset()
+    assert [p.open() for p in progress] == [True, True, False, False]
