@@ -218,12 +218,11 @@ def _replayed(result: dict[str, Any]) -> Iterator[Part]:
 
 @opt.command("check", corpus_command)
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=opt.FOLDER)
-@opt.seed_option("Seed of the splits that are checked.")
 @click.option(
     "--protocol-allows", "allowed", metavar="DIR", multiple=True, type=opt.FOLDER,
     help="A corpus that a protocol lets train on what the others test on. Repeatable.",
 )  # fmt: skip
-def corpus_check_command(folders: tuple[Path, ...], seed: int, allowed: tuple[Path, ...], output: Output) -> None:
+def corpus_check_command(folders: tuple[Path, ...], allowed: tuple[Path, ...], output: Output) -> None:
     """Count what corpora hold, and check hashes, counts, splits, duplicates, failures and devices.
 
     Of several corpora, whatever their frameworks and devices, none may train on a computation that another one tests
@@ -238,9 +237,9 @@ def corpus_check_command(folders: tuple[Path, ...], seed: int, allowed: tuple[Pa
     from ...zoo.corpus import Corpus, CorpusError, check_corpus, check_leaks
 
     corpora = [Corpus.open(folder) for folder in folders]
-    checked = [check_corpus(corpus, seed) for corpus in corpora]
+    checked = [check_corpus(corpus) for corpus in corpora]
     findings = [{"path": stats["path"], **asdict(f)} for stats, answers in checked for f in answers]
-    leaks = list(map(asdict, check_leaks(corpora, seed, allowed)))
+    leaks = list(map(asdict, check_leaks(corpora, allowed)))
     wrong = sorted({finding["name"] for finding in findings if not finding["ok"]})
     wrong += ["no leak across corpora"] * bool(leaks)
     result = {"ok": not wrong, "findings": findings, "leaks": leaks, "corpora": [stats for stats, _ in checked]}

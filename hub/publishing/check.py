@@ -243,15 +243,14 @@ def _trainings(subject: CheckSubject) -> Iterator[tuple[str, list[CorpusFacts] |
 
 def _too_many(subject: CheckSubject, start: str, learnt: list[CorpusFacts], judge: Corpus) -> list[str]:
     """Return the corpora of which more was learnt than they have without tasks that compute what any of them tests."""
-    from ...zoo.corpus import exclude_computations, held_out_computations, split_tasks, usable_programs
+    from ...zoo.corpus import free_tasks, held_out_computations, usable_programs
 
     corpora = [subject.corpora[str(facts.name)] for facts in learnt]
     held = held_out_computations([*corpora, judge])
     who = f" by its start {start}" if start else ""
     problems = []
     for facts, corpus in zip(learnt, corpora, strict=True):
-        split = exclude_computations(corpus, split_tasks(corpus), held)
-        usable = usable_programs(corpus, (*split.train, *split.val))
+        usable = usable_programs(corpus, free_tasks(corpus, held, "train", "val"))
         programs = sum(map(len, usable.values()))
         for unit, number, most in (("tasks", facts.tasks, len(usable)), ("programs", facts.programs, programs)):
             if number is not None and number > most:

@@ -233,7 +233,7 @@ def read_rows(data: bytes) -> str | None:
     except (pa.ArrowException, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return "no rows of Parquet"
     corpus = Corpus.open(folder)
-    split_tasks(corpus, 0)
+    split_tasks(corpus)
     for program in corpus.iter_programs():
         with suppress(TraceFormatError):  # which is a finding of `check_corpus`
             sequence_of(program)

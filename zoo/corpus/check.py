@@ -86,7 +86,7 @@ class _Counts:
             self.broken.append(f"{program.key} of task {program.task_id}: {error}"[:200])
 
 
-def check_corpus(corpus: Corpus, seed: int = 0) -> tuple[dict[str, Any], list[CorpusFinding]]:
+def check_corpus(corpus: Corpus) -> tuple[dict[str, Any], list[CorpusFinding]]:
     """Return statistics of a corpus (JSON-serialisable), and a finding of each check, good or bad.
 
     Files, splits, duplicates, failures and devices are checked, and every program is read. Of the statistics,
@@ -95,7 +95,7 @@ def check_corpus(corpus: Corpus, seed: int = 0) -> tuple[dict[str, Any], list[Co
     Raises:
         CorpusError: a row holds a value that no program can have.
     """
-    counts, split = _Counts(), split_tasks(corpus, seed)
+    counts, split = _Counts(), split_tasks(corpus)
     for task_id in corpus.tasks:
         programs = corpus.programs(task_id)
         counts.programs[task_id] = len(programs)

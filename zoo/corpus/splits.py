@@ -17,8 +17,8 @@ from .workloads import HELD_OUT_NETWORKS
 # The test networks of the papers (TLP 6.1, TCL 7.1.1).
 HELD_OUT: tuple[str, ...] = tuple(spec.name for spec in HELD_OUT_NETWORKS)
 PARTS = ("train", "val", "test")
-# Of a corpus without a protocol and without a held-out network.
-TEST_SHARE = 0.2
+# Test tasks of a corpus without a protocol and without a held-out network; validation tasks where none are named.
+TEST_SHARE, VAL_SHARE = 0.2, 0.1
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ def metric_weight(task: Task) -> int:
     return task.weight(HELD_OUT) or max(1, task.weight())
 
 
-def split_tasks(corpus: Corpus, seed: int = 0, val_share: float = 0.1) -> Split:
+def split_tasks(corpus: Corpus) -> Split:
     """Split the tasks of a corpus by the first of three rules that applies.
 
     1. A protocol: `split` in `corpus.json`, `{"train": [...], "val": [...], "test": [...]}` of task ids. Tasks
-       in none of its parts take no part; without `val`, `val_share` of its training tasks are validation.
+       in none of its parts take no part; without `val`, a tenth of its training tasks are validation.
     2. Test are all tasks of the held-out networks, also those that another network has too; of the rest,
-       `val_share` is validation.
-    3. Test is a fifth of the tasks, validation is `val_share`.
+       a tenth is validation.
+    3. Test is a fifth of the tasks, validation a tenth.
 
-    Shares are taken of every operator type (largest remainders) in the order of a seeded hash, so a growing
+    Shares are taken of every operator type (largest remainders) in the order of a hash, so a growing
     corpus moves few tasks. Under 1 and 3, tasks of one computation stay together.
 
     Raises:
@@ -65,19 +65,19 @@ def split_tasks(corpus: Corpus, seed: int = 0, val_share: float = 0.1) -> Split:
     """
     protocol = corpus.meta.get("split")
     if protocol:
-        return _by_protocol(corpus, protocol, seed, val_share)
+        return _by_protocol(corpus, protocol)
     test = [task for task in corpus.tasks.values() if is_held_out(task)]
     by_network = bool(test)
     if not by_network:
-        test = pick(corpus.tasks.values(), seed, TEST_SHARE)
+        test = pick(corpus.tasks.values(), TEST_SHARE)
     rest = _without(corpus.tasks.values(), test)
-    share = val_share if by_network else val_share / (1 - TEST_SHARE)
-    val = pick(rest, seed, share, together=not by_network)
+    share = VAL_SHARE if by_network else VAL_SHARE / (1 - TEST_SHARE)
+    val = pick(rest, share, together=not by_network)
     return Split(_ids(_without(rest, val)), _ids(val), _ids(test))
 
 
-def pick(tasks: Iterable[Task], seed: int, share: float, together: bool = True) -> list[Task]:
-    """Return a share of the tasks of every operator type, by a seeded hash.
+def pick(tasks: Iterable[Task], share: float, together: bool = True) -> list[Task]:
+    """Return a share of the tasks of every operator type, by a hash.
 
     Args:
         together: tasks of one computation are taken together or not at all; a task file may name them of several
@@ -89,7 +89,7 @@ def pick(tasks: Iterable[Task], seed: int, share: float, together: bool = True) 
     by_op: dict[str, list[tuple[str, list[Task]]]] = {}
     for group in groups.values():
         name = (together and group[0].computation) or group[0].task_id
-        order = hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()
+        order = hashlib.sha256(f"0:{name}".encode()).hexdigest()
         by_op.setdefault(group[0].op, []).append((order, group))
     if not by_op:
         return []
@@ -101,7 +101,7 @@ def pick(tasks: Iterable[Task], seed: int, share: float, together: bool = True) 
     return [task for _, group in chosen for task in group]
 
 
-def _by_protocol(corpus: Corpus, protocol: Mapping[str, list[str]], seed: int, val_share: float) -> Split:
+def _by_protocol(corpus: Corpus, protocol: Mapping[str, list[str]]) -> Split:
     named = [task_id for part in PARTS for task_id in protocol.get(part) or ()]
     wrong = sorted(set(named) - corpus.tasks.keys() | {task_id for task_id in named if named.count(task_id) > 1})
     if wrong:
@@ -111,7 +111,7 @@ def _by_protocol(corpus: Corpus, protocol: Mapping[str, list[str]], seed: int, v
             tasks=wrong,
         )
     train = [corpus.tasks[task_id] for task_id in protocol.get("train") or ()]
-    val = [corpus.tasks[task_id] for task_id in protocol.get("val") or ()] or pick(train, seed, val_share)
+    val = [corpus.tasks[task_id] for task_id in protocol.get("val") or ()] or pick(train, VAL_SHARE)
     return Split(_ids(_without(train, val)), _ids(val), tuple(sorted(protocol.get("test") or ())))
 
 
@@ -150,13 +150,24 @@ def computations(corpus: Corpus) -> dict[str, str]:
     return {t: normal(task.computation or f"task-{t}") for t, task in corpus.tasks.items()}
 
 
-def held_out_computations(corpora: Iterable[Corpus], seed: int = 0) -> set[str]:
+def computed(corpus: Corpus, part: str) -> dict[str, list[str]]:
+    """Return what the tasks in one part of a corpus's split compute, and which tasks compute it."""
+    known, tasks = computations(corpus), dict[str, list[str]]()
+    for task_id in split_tasks(corpus).part(part):
+        tasks.setdefault(known[task_id], []).append(task_id)
+    return tasks
+
+
+def held_out_computations(corpora: Iterable[Corpus]) -> set[str]:
     """Return every computation that is a test task of any of the corpora."""
-    result: set[str] = set()
-    for corpus in corpora:
-        known = computations(corpus)
-        result |= {known[task_id] for task_id in split_tasks(corpus, seed).test}
-    return result
+    return {name for corpus in corpora for name in computed(corpus, "test")}
+
+
+def free_tasks(corpus: Corpus, held: Collection[str], *parts: str) -> list[str]:
+    """Return the ids, sorted, of the tasks in some parts of a corpus that compute nothing of what is held out."""
+    return sorted(
+        t for part in parts for name, tasks in computed(corpus, part).items() if name not in held for t in tasks
+    )
 
 
 def exclude_computations(corpus: Corpus, split: Split, held_out: Collection[str]) -> Split:
@@ -166,24 +177,16 @@ def exclude_computations(corpus: Corpus, split: Split, held_out: Collection[str]
     return Split(train, val, split.test)
 
 
-def check_leaks(corpora: Sequence[Corpus], seed: int = 0, allowed: Collection[Path | str] = ()) -> list[Leak]:
+def check_leaks(corpora: Sequence[Corpus], allowed: Collection[Path | str] = ()) -> list[Leak]:
     """Find test computations of a corpus in the training or validation set of another.
 
     Args:
         corpora: of any frameworks and devices.
-        seed: of the splits.
         allowed: folders of corpora that a protocol lets train on the others' test computations, e.g. a source
             device whose programs of the test tasks may be known when another device is predicted.
     """
     exempt = {Path(folder).resolve() for folder in allowed}
-    parts: list[dict[str, dict[str, list[str]]]] = []  # by corpus, part and computation: the tasks
-    for corpus in corpora:
-        known, split = computations(corpus), split_tasks(corpus, seed)
-        tasks: dict[str, dict[str, list[str]]] = {part: {} for part in PARTS}
-        for part, of_part in tasks.items():
-            for task_id in split.part(part):
-                of_part.setdefault(known[task_id], []).append(task_id)
-        parts.append(tasks)
+    parts = [{part: computed(corpus, part) for part in PARTS} for corpus in corpora]
     return [
         Leak(name, str(tester.path), str(trainer.path), part, trained[part][name])
         for trainer, trained in zip(corpora, parts, strict=True)

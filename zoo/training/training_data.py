@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..corpus import HELD_OUT, MIN_PROGRAMS, Corpus, CorpusError, computations, split_tasks
-from ..corpus.computation import normal
+from ..corpus import (
+    HELD_OUT,
+    MIN_PROGRAMS,
+    Corpus,
+    CorpusError,
+    computed,
+    free_tasks,
+    held_out_computations,
+    split_tasks,
+)
 from ..devices import Device
 from ..features import FeatureSchema
 from .dataset import RankingDataset
@@ -69,16 +77,15 @@ def load_training_data(
     device = corpus_device(target)
     schema = resolve_schema(feature_schema, device.kind)
     corpora = (target, *sources)
-    split = _Splits(corpora)
     judges = (target,) if share.programs > 0 or not sources else tuple(sources)
-    tests = split.computed("test", corpora)
-    held = tests | split.computed("val", judges)
+    tests = held_out_computations(corpora)
+    held = tests.union(*(computed(corpus, "val") for corpus in judges))
     whole = Share(per_task=share.per_task, seed=share.seed)
     trained: list[RankingDataset | None] = []
     facts: list[dict[str, Any]] = []
     for head, corpus in enumerate(corpora):
         part = share if corpus is target else whole
-        free = split.without(held, corpus, ("train", "val"))
+        free = free_tasks(corpus, held, "train", "val")
         data, failed = read_programs(corpus, free, schema, store, part, head) if part.programs > 0 else (None, 0)
         trained.append(data)
         tasks, programs = (0, 0) if data is None else (len(set(data.group.tolist())), len(data))
@@ -90,7 +97,7 @@ def load_training_data(
             f"no training task of {names} has {MIN_PROGRAMS} valid programs",
             remedy="measure more programs of each task (`tchub collect --programs N`), or add a --corpus",
         )
-    val = _join(read_programs(c, split.without(tests, c, ("val",)), schema, store)[0] for c in judges)
+    val = _join(read_programs(c, free_tasks(c, tests, "val"), schema, store)[0] for c in judges)
     test = load_part(target, "test", schema, store=store)
     kinds = {k: (c.meta.get("framework", "metaschedule"), task.op) for c in corpora for k, task in c.tasks.items()}
     return TrainingData(schema, device, trained[0], _join(trained[1:]), val, test, facts, share, kinds)
@@ -118,28 +125,6 @@ def load_part(
 ) -> RankingDataset | None:
     """Return all programs of one part of a corpus's split; None where no task of it has enough of them."""
     return read_programs(corpus, split_tasks(corpus).part(part), schema, store, device=device)[0]
-
-
-class _Splits:
-    """The splits of some corpora (of a seed of its own: all runs are judged on the same tasks), by computation."""
-
-    def __init__(self, corpora: Sequence[Corpus]) -> None:
-        self._parts = {id(corpus): split_tasks(corpus) for corpus in corpora}
-        # A task's id is enough within one corpus; to read what it computes from a module takes TVM and seconds.
-        alone = len(corpora) == 1
-        self._names = {
-            id(c): {k: normal(t.computation) or k for k, t in c.tasks.items()} if alone else computations(c)
-            for c in corpora
-        }
-
-    def computed(self, part: str, corpora: Iterable[Corpus]) -> set[str]:
-        """Return the computations of the tasks in one part of these corpora."""
-        return {self._names[id(c)][task_id] for c in corpora for task_id in self._parts[id(c)].part(part)}
-
-    def without(self, held: set[str], corpus: Corpus, parts: Iterable[str]) -> list[str]:
-        """Return the ids, sorted, of the tasks in some parts of a corpus whose computation is not held."""
-        names, split = self._names[id(corpus)], self._parts[id(corpus)]
-        return sorted(task_id for part in parts for task_id in split.part(part) if names[task_id] not in held)
 
 
 def _join(parts: Iterable[RankingDataset | None]) -> RankingDataset | None:
