@@ -36,7 +36,6 @@ __all__ = [
     "refresh_index",
     "resolve",
     "verify",
-    "verify_all",
 ]
 
 
@@ -211,27 +210,25 @@ def choose_checkpoint(name: str | None = None) -> CheckpointChoice:
     return CheckpointChoice(Checkpoint.load(pulled.path), pulled.entry, reasons, name)
 
 
-def verify(name: str, *, lock: str | Path | None = None) -> tuple[Entry, Verification, str]:
-    """Check a checkpoint's files on this machine, without fetching or raising for what is wrong with them.
+def verify(names: Sequence[str] = (), *, lock: str | Path | None = None) -> list[tuple[Entry, Verification, str]]:
+    """Check checkpoints' files on this machine, without fetching or raising for what is wrong with them.
 
     Args:
-        name: a checkpoint.
+        names: checkpoints; empty for all that are on this machine, or, here or not, all that the lock file pins.
         lock: a lock file: check them against what it pins.
 
     Returns:
         The entry, the outcome, and which copy was checked: `store` or `bundled`.
     """
     registry = Registry.default()
-    entry = (registry.pinned(name, Path(lock)) if lock is not None else _resolve(registry, name)).entry
-    return entry, *registry.verify(entry)
-
-
-def verify_all(*, lock: str | Path | None = None) -> list[tuple[Entry, Verification, str]]:
-    """Check everything that is on this machine, or, here or not, everything that a lock file pins; as `verify`."""
-    registry = Registry.default()
     if lock is not None:
-        return [verify(name, lock=lock) for name in sorted(LockFile.read(Path(lock)).pins)]
-    return [(entry, *registry.verify(entry)) for entry in list_checkpoints() if registry.folder(entry)]
+        wanted = names or sorted(LockFile.read(Path(lock)).pins)
+        entries = [registry.pinned(name, Path(lock)).entry for name in wanted]
+    elif names:
+        entries = [_resolve(registry, name).entry for name in names]
+    else:
+        entries = [entry for entry in list_checkpoints() if registry.folder(entry)]
+    return [(entry, *registry.verify(entry)) for entry in entries]
 
 
 @dataclass(frozen=True)

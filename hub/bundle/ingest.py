@@ -76,32 +76,21 @@ def ingest(results: Path, bundle: Bundle, device: str, folder: Path) -> IngestRe
         BundleError: results of another bundle or device, or lines that are none; nothing is written then.
         CorpusError: the corpus is of another device, CPU or target.
     """
-    judged = judged_programs(results, bundle, device)
-    corpus = merge_corpus(folder, judged.meta, judged.tasks, judged.programs)
-    return IngestResult(
-        str(folder),
-        judged.results,
-        sum(not program.valid for program in judged.programs),
-        judged.wrong,
-        len(bundle.manifest["programs"]) - len(judged.programs),
-        len(corpus.tasks),
-        corpus.meta["programs"],
-    )
+    meta, tasks, programs, measured, wrong = judged_programs(results, bundle, device)
+    corpus = merge_corpus(folder, meta, tasks, programs)
+    failed = sum(not program.valid for program in programs)
+    unmeasured = len(bundle.manifest["programs"]) - len(programs)
+    counts = len(corpus.tasks), corpus.meta["programs"]
+    return IngestResult(str(folder), measured, failed, wrong, unmeasured, *counts)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """Results before they reach a corpus: facts, tasks, programs, and the counts of `IngestResult`."""
+def judged_programs(
+    results: Path, bundle: Bundle, device: str
+) -> tuple[dict[str, Any], list[Task], list[Program], int, int]:
+    """Return facts, tasks and programs of results before they reach a corpus, and how many ran and were wrong.
 
-    meta: dict[str, Any]
-    tasks: list[Task]
-    programs: list[Program]
-    results: int
-    wrong: int
-
-
-def judged_programs(results: Path, bundle: Bundle, device: str) -> Judged:
-    """The programs of a file of results, those that computed something else marked as failed; see `ingest`."""
+    Programs that computed something else are marked as failed; see `ingest`.
+    """
     machine, lines = read_results(results, bundle)
     sheet = get_device(device)
     _check_device(sheet, bundle.manifest, machine)
@@ -112,7 +101,7 @@ def judged_programs(results: Path, bundle: Bundle, device: str) -> Judged:
     measured += [_program(program, None, False, meta) for program in programs.values() if program["error"]]
     used = {program.task_id for program in measured}
     tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
-    return Judged(meta, tasks, measured, len(lines), len(wrong))
+    return meta, tasks, measured, len(lines), len(wrong)
 
 
 def _check_device(device: Device, manifest: BundleManifest, machine: dict[str, Any]) -> None:

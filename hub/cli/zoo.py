@@ -343,9 +343,9 @@ def _choice(resolution: Resolution) -> Iterator[Part]:
 
 def _verify(names: tuple[str, ...], lock: Path | None, output: Output) -> None:
     """Check size and sha256 of files on this machine; exit code 1 unless every outcome is ok."""
-    from ..api import verify, verify_all
+    from ..api import verify
 
-    checked = [verify(name, lock=lock) for name in names] or verify_all(lock=lock)
+    checked = verify(names, lock=lock)
     results = [
         {
             "name": entry.name,

@@ -12,9 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import ModelCard
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
-from yaml import YAMLError
 
 from ...cards import MISSING, CardData, CardError, check_card, missing, plots_of
 from ...zoo.devices import Device, UnknownDeviceError, get_device
@@ -36,7 +34,6 @@ _DISGUISES = {b"\x80": "a pickle", b"PK": "a zip archive", b"\x1f\x8b": "a gzip 
 # Files of the store or of the Hub's client beside a checkpoint are never published.
 _BESIDE = (RECORD, ".cache")
 _SHOWN = 4
-_HEAD = ("license", "library_name", "pipeline_tag", "tags", "eval_results")
 _RENDER = "write README.md again from config.json and metrics.json: tchub contribute does"
 
 
@@ -238,18 +235,6 @@ def check_text(subject: CheckSubject) -> str:
     if differing := check_card(subject.text, subject.config, subject.metrics):
         raise failed(f"{len(differing)} lines differ from the files, first: {differing[0]}", _RENDER)
     return "README.md agrees with config.json and metrics.json"
-
-
-def check_metadata(subject: CheckSubject) -> str:
-    """The head of the card is one that the Hub reads: licence, library, task, and scores as a model-index."""
-    try:
-        data = ModelCard(subject.text).data
-    except (ValueError, TypeError, KeyError, YAMLError) as error:
-        raise failed(f"the Hub cannot read the card's head: {' '.join(str(error).split())}", _RENDER) from error
-    head = {key: getattr(data, key, None) for key in _HEAD}
-    if lacking := [key for key, value in head.items() if not value]:
-        raise failed(f"the card's head lacks {', '.join(lacking)}", _RENDER)
-    return f"the Hub reads the card's head, with {len(head['eval_results'] or ())} scores"
 
 
 def check_licences(subject: CheckSubject) -> str:

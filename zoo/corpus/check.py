@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ..files import file_sha256
 from ..primitives import TraceFormatError
 from .computation import normal
 from .corpus import Corpus, sequence_of
@@ -146,11 +146,7 @@ def _stats(corpus: Corpus, counts: _Counts, split: Split) -> dict[str, Any]:
 
 def _check_hashes(corpus: Corpus) -> CorpusFinding:
     known = corpus.meta.get("files", {})
-    wrong = []
-    for name, facts in known.items():
-        with (corpus.path / name).open("rb") as stream:
-            if hashlib.file_digest(stream, "sha256").hexdigest() != facts["sha256"]:
-                wrong.append(name)
+    wrong = [name for name, facts in known.items() if file_sha256(corpus.path / name) != facts["sha256"]]
     message = f"sha256 differs: {', '.join(wrong)}" if wrong else f"sha256 of {len(known)} files holds"
     return CorpusFinding("files", not wrong, message)
 

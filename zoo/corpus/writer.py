@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import sqlite3
@@ -18,7 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..files import storing
+from ..files import file_sha256, storing
 from .corpus import Corpus, FileFacts, settle, waiting
 from .schema import (
     DICTIONARY_COLUMNS,
@@ -171,7 +170,8 @@ class CorpusWriter:
                 file.write_table(table, row_group_size=len(table))
         rows = [self.tasks[task_id].as_row() for task_id in sorted(self.tasks)]
         pq.write_table(pa.Table.from_pylist(rows, schema=TASKS_SCHEMA), self._temporary(TASKS_FILE), **_PARQUET)
-        files = {name: _facts_of(self._temporary(name)) for name in (TASKS_FILE, PROGRAMS_FILE)}
+        written = {name: self._temporary(name) for name in (TASKS_FILE, PROGRAMS_FILE)}
+        files = {name: FileFacts(file.stat().st_size, file_sha256(file)) for name, file in written.items()}
         document = {
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             **self.meta,
@@ -217,8 +217,3 @@ def write_corpus(
 def _remove_if_empty(folder: Path) -> None:
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
-
-
-def _facts_of(file: Path) -> FileFacts:
-    with file.open("rb") as stream:
-        return FileFacts(file.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())

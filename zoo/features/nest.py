@@ -43,13 +43,6 @@ def shape_of(primitive: Primitive | Draft) -> tuple[Shape, tuple[Any, ...]]:
 
 
 @dataclass(slots=True)
-class NestLoop:
-    """One loop while primitives are applied: the split factors it consists of."""
-
-    parts: list[Part] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class Part:
     """One factor of a split axis: where its value stands and what its loop became."""
 
@@ -116,7 +109,7 @@ def outline(shapes: tuple[Shape, ...]) -> Outline:
 class _Follower:
     def __init__(self) -> None:
         self.out = Outline()
-        self.nests: dict[int, list[NestLoop]] = {}
+        self.nests: dict[int, list[list[Part]]] = {}  # of each block its loops, each the factors that it consists of
         self.axes: list[Axis] = []
         self.copies: set[int] = set()  # blocks that copy into shared memory
         self.written: list[tuple[int, int]] = []  # (block, the copy of its output)
@@ -147,9 +140,9 @@ class _Follower:
         mentioned = at if kind in _LOCATED else (*at[:1], *at[2:]) if kind in _CACHES else at[:1]
         self.blocks = max(self.blocks, 1 + max(mentioned, default=-1))
 
-    def _loops(self, block: int, upto: int) -> list[NestLoop]:
+    def _loops(self, block: int, upto: int) -> list[list[Part]]:
         nest = self.nests.setdefault(block, [])
-        nest.extend(NestLoop() for _ in range(upto + 1 - len(nest)))
+        nest.extend([] for _ in range(upto + 1 - len(nest)))
         return nest
 
     def _split(self, block: int, loop: int, value: int, factors: int) -> None:
@@ -157,8 +150,8 @@ class _Follower:
             return
         nest = self._loops(block, loop)
         parts = [Part(value + 1 + i) for i in range(factors)]
-        self.axes.append(Axis(block, value, parts, nested=bool(nest[loop].parts)))
-        nest[loop : loop + 1] = [NestLoop([part]) for part in parts]
+        self.axes.append(Axis(block, value, parts, nested=bool(nest[loop])))
+        nest[loop : loop + 1] = [[part] for part in parts]
 
     def _reorder(self, block: int, order: tuple[int, ...]) -> None:
         if not order or min(order) < 0:
@@ -172,7 +165,7 @@ class _Follower:
         if not positions or min(positions) < 0:
             return
         nest = self._loops(block, max(positions))
-        fused = NestLoop([part for i in positions for part in nest[i].parts])
+        fused = [part for i in positions for part in nest[i]]
         for i in sorted(positions, reverse=True):
             del nest[i]
         nest.insert(min(positions), fused)
@@ -183,7 +176,7 @@ class _Follower:
             return
         self.out.bound = True
         self.out.binds.append((level, value))
-        for part in self._loops(block, loop)[loop].parts:
+        for part in self._loops(block, loop)[loop]:
             part.level = level
 
     def _cache(self, kind: str, block: int, names: tuple[str, ...]) -> None:
@@ -210,7 +203,7 @@ class _Follower:
         """A limit for the whole program, or one loop, whose innermost factor is then the vector's length."""
         if at[1] < 0:
             self.out.limits.append(value)
-        elif parts := self._loops(at[0], at[1])[at[1]].parts:
+        elif parts := self._loops(at[0], at[1])[at[1]]:
             (self.out.fetches if at[0] in self.copies else self.out.vectors).append(parts[-1].value)
 
     def finish(self) -> Outline:

@@ -163,7 +163,7 @@ def test_a_full_disk_leaves_the_old_corpus(corpus: Corpus, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, "No space left on device")
 
     before = sorted(corpus.path.iterdir())
-    monkeypatch.setattr(writer, "_facts_of", full)
+    monkeypatch.setattr(writer, "file_sha256", full)
     with pytest.raises(StorageError, match="No space left"):
         merge_corpus(corpus.path, META, [], [make_program("k9")])
     assert sorted(corpus.path.iterdir()) == before, "no temporary file is left"

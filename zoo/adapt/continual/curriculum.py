@@ -13,6 +13,7 @@ import msgspec
 from ...corpus import MIN_PROGRAMS, CorpusError, computations, split_tasks
 from ...corpus.schema import PROGRAMS_FILE
 from ...features import DeviceKindError, FeatureSchema
+from ...files import file_sha256
 from ...models import CheckpointConfig
 from ...models.registry import get_architecture
 from ...training import RankingDataset
@@ -211,7 +212,4 @@ def computation_key(computation: str) -> str:
 def programs_digest(corpus: Corpus) -> str:
     """Return the sha256 of a corpus's programs, hex."""
     known = corpus.meta.get("files", {}).get(PROGRAMS_FILE, {}).get("sha256")
-    if isinstance(known, str):
-        return known
-    with (corpus.path / PROGRAMS_FILE).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return known if isinstance(known, str) else file_sha256(corpus.path / PROGRAMS_FILE)
