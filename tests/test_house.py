@@ -17,29 +17,29 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (3_270, 18),
-    "hub/registry": (3_750, 17),
+    "hub/cli": (3_225, 18),
+    "hub/registry": (3_705, 17),
     "hub/device": (3_640, 20),
-    "hub/networks": (4_910, 26),
-    "hub/search": (2_640, 16),
+    "hub/networks": (5_290, 28),
+    "hub/search": (2_745, 17),
     "hub/records": (590, 4),
-    "hub/tuning": (2_110, 11),
+    "hub/tuning": (2_170, 11),
     "hub/adaptation": (2_105, 10),
-    "hub/publishing": (2_150, 9),
-    "hub/bundle": (2_190, 12),
+    "hub/publishing": (2_095, 9),
+    "hub/bundle": (2_180, 12),
     "hub/site": (360, 3),
     "zoo/primitives": (2_370, 12),
     "zoo/devices": (490, 4),
-    "zoo/features": (1_290, 8),
+    "zoo/features": (1_280, 8),
     "zoo/corpus": (4_520, 24),
-    "zoo/models": (2_522, 19),
-    "zoo/training": (2_047, 14),
+    "zoo/models": (2_515, 19),
+    "zoo/training": (1_990, 13),
     "zoo/adapt": (3_770, 23),
     "cards": (1_386, 7),
-    "scripts": (11_320, 67),
-    "tests": (29_520, 222),
+    "scripts": (10_560, 63),
+    "tests": (29_610, 221),
 }
-PRODUCT = (46_980, 270)
+PRODUCT = (47_330, 272)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

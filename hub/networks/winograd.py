@@ -2,7 +2,8 @@
 
 A tile of m x m pixels comes from (m + 2) x (m + 2) products instead of 9 m m (Lavin and Gray, "Fast Algorithms for
 Convolutional Neural Networks", 2015). The weights are transformed when the network is compiled. What it costs in
-accuracy is small beside the output check's tolerance; tests/hub/networks/test_winograd.py states it.
+accuracy is small beside the output check's tolerance; tests/hub/networks/test_winograd.py states it. The transforms'
+design spaces are found by MetaSchedule by the annotation `schedule_rule` of their blocks.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .simplify import call_pass, constant_values
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
 _KERNEL = 3
+_LANES = 64  # floats of a tile's innermost loop, at most
 # TVM's operator patterns, by which it fuses: an opaque one stays alone, an injective one takes what follows.
 _INJECTIVE, _OPAQUE = 2, 8
 
@@ -122,6 +125,8 @@ def convolutions(mod: Any) -> set[ConvShape]:
 @cache
 def matrices(m: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the transforms of the output (m, m + 2), the weights (m + 2, 3) and the input (m + 2, m + 2)."""
+    import numpy as np
+
     points = np.array(_POINTS[m])
     size = m + _KERNEL - 1
     output, weights, image = np.zeros((m, size)), np.zeros((size, _KERNEL)), np.zeros((size, size))
@@ -137,6 +142,8 @@ def matrices(m: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.nda
 
 def transformed(weight: np.ndarray[Any, Any], m: int) -> np.ndarray[Any, Any]:
     """Return weights (3, 3, inputs, outputs) as the product takes them: ((m + 2) ** 2, inputs, outputs)."""
+    import numpy as np
+
     _, matrix, _ = matrices(m)
     both = np.einsum("ix,jy,xyco->ijco", matrix, matrix, weight.astype(np.float64))
     return both.reshape(-1, *weight.shape[2:]).astype(np.float32)
@@ -214,3 +221,62 @@ def _rows(matrix: np.ndarray[Any, Any], index: Any, term: Callable[[int], Any]) 
                 total = scaled if total is None else total + scaled
         result = total if result is None else Select(index == number, total, result)
     return result
+
+
+# Design spaces -----------------------------------------------------------------------------------------
+
+
+def register_rules() -> None:
+    """Make the rules known to MetaSchedule, on CPUs; needed wherever design spaces are generated."""
+    import tvm
+
+    for rule in (winograd_input, winograd_output):
+        tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
+
+
+def winograd_input(schedule: Any, block: Any) -> list[Any]:
+    """Return the space of the input's transform: a tile of some channels is read, transformed and written."""
+    half = _producer(schedule, block)
+    tile = _producer(schedule, half)
+    product, p, channels = schedule.get_loops(block)
+    outer, inner = _split(schedule, channels)
+    schedule.reorder(p, outer, product, inner)
+    for one in (half, tile):
+        schedule.compute_at(one, outer, preserve_unit_loops=True)
+    _finish(schedule, p, [(block, 1), (half, 2), (tile, 2)])
+    return [schedule]
+
+
+def winograd_output(schedule: Any, block: Any) -> list[Any]:
+    """Return the space of the output's transform and the elementwise operators that follow it, tile by tile."""
+    half = _producer(schedule, block)
+    m, last = int(schedule.get(schedule.get_loops(half)[3]).extent), block
+    while consumers := list(schedule.get_consumers(last)):
+        schedule.compute_inline(last)
+        last = consumers[0]
+    n, h, w, channels = schedule.get_loops(last)
+    (rows, x), (columns, y) = (schedule.split(loop, [None, m]) for loop in (h, w))
+    outer, inner = _split(schedule, channels)
+    schedule.reorder(n, rows, columns, outer, x, y, inner)
+    schedule.compute_at(half, outer, preserve_unit_loops=True)
+    _finish(schedule, schedule.fuse(n, rows, columns), [(last, 2), (half, 2)])
+    return [schedule]
+
+
+def _split(schedule: Any, loop: Any) -> list[Any]:
+    return schedule.split(loop, schedule.sample_perfect_tile(loop, n=2, max_innermost_factor=_LANES))
+
+
+def _producer(schedule: Any, block: Any) -> Any:
+    return schedule.get_producers(block)[0]
+
+
+def _finish(schedule: Any, outermost: Any, blocks: list[tuple[Any, int]]) -> None:
+    """Unroll the loops over a tile, so that the rows of the matrices are constants, and vectorise the channels."""
+    schedule.parallel(outermost)
+    for block, count in blocks:
+        *_, inner = loops = schedule.get_loops(block)
+        for loop in loops[-1 - count : -1]:
+            schedule.unroll(loop)
+        schedule.vectorize(inner)
+    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")

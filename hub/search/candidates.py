@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
+from ..networks.winograd import register_rules
 from .errors import NoCandidateError
-from .winograd_rules import register_rules
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
