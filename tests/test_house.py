@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (3_225, 18),
     "hub/registry": (3_705, 17),
     "hub/device": (3_640, 20),
-    "hub/networks": (5_290, 28),
+    "hub/networks": (5_295, 28),
     "hub/search": (2_745, 17),
     "hub/records": (590, 4),
     "hub/tuning": (2_170, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_770, 23),
     "cards": (1_386, 7),
     "scripts": (10_560, 63),
-    "tests": (29_610, 221),
+    "tests": (29_620, 221),
 }
-PRODUCT = (47_330, 272)
+PRODUCT = (47_340, 272)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

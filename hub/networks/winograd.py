@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
 _KERNEL = 3
 _LANES = 64  # floats of a tile's innermost loop, at most
-# TVM's operator patterns, by which it fuses: an opaque one stays alone, an injective one takes what follows.
-_INJECTIVE, _OPAQUE = 2, 8
+# TVM's patterns, by which it fuses: opaque operators stay alone, those like convolutions take what is elementwise.
+_CONVOLUTION, _OPAQUE = 4, 8
 
 
 @dataclass(frozen=True, order=True)
@@ -99,7 +99,7 @@ def winograd(shapes: Collection[ConvShape]) -> Any:
             partial(_output_transform, shape),
             product,
             primfunc_name_hint="winograd_output",
-            primfunc_attrs={"op_pattern": _INJECTIVE},
+            primfunc_attrs={"op_pattern": _CONVOLUTION},
         )
 
     return call_pass("TchubWinograd", rewrite)
@@ -248,12 +248,19 @@ def winograd_input(schedule: Any, block: Any) -> list[Any]:
 
 
 def winograd_output(schedule: Any, block: Any) -> list[Any]:
-    """Return the space of the output's transform and the elementwise operators that follow it, tile by tile."""
+    """Return the space of the output's transform and the elementwise operators that follow it, tile by tile.
+
+    What follows with other axes is left as it is, unscheduled.
+    """
     half = _producer(schedule, block)
-    m, last = int(schedule.get(schedule.get_loops(half)[3]).extent), block
-    while consumers := list(schedule.get_consumers(last)):
-        schedule.compute_inline(last)
-        last = consumers[0]
+    m, chain = int(schedule.get(schedule.get_loops(half)[3]).extent), [block]
+    while consumers := list(schedule.get_consumers(chain[-1])):
+        chain.append(consumers[0])
+    *inlined, last = chain
+    if any(len(schedule.get_loops(one)) != 4 for one in chain):
+        return [schedule]
+    for one in inlined:
+        schedule.compute_inline(one)
     n, h, w, channels = schedule.get_loops(last)
     (rows, x), (columns, y) = (schedule.split(loop, [None, m]) for loop in (h, w))
     outer, inner = _split(schedule, channels)

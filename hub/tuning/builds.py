@@ -102,7 +102,7 @@ def first_build(network: Network, target: Any, layout: str, compare: Compare, li
     first: NetworkImportError | OutputMismatchError | None = None
     for one in layouts:
         try:
-            with refused(network.name, "lower", network.where):
+            with refused(network.name, "compile", network.where):
                 graph = for_inference(imported, one)
             mod, comparison = _compared(network, graph, (), target, compare, linker)
         except (NetworkImportError, OutputMismatchError) as error:

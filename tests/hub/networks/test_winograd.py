@@ -123,6 +123,20 @@ def test_every_task_of_it_has_a_program_that_is_right(network: tuple[Any, Any, A
         np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-4)
 
 
+def test_what_is_no_elementwise_operator_stays_a_task_of_its_own() -> None:
+    """A mean over the image that follows the convolution is a reduction, which the transform's tiles do not hold."""
+    module = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1),
+                                 torch.nn.Flatten(), torch.nn.Linear(16, 4))  # fmt: skip
+    exported = torch.export.export(module.eval(), (torch.randn(1, 8, 8, 8),))
+    graph = for_inference(from_exported_program(exported, keep_params_as_input=False))
+    tasks = tasks_of(lower(graph, convolutions(graph)))
+    assert sum("winograd" in task.name for task in tasks) == 2
+    for task in tasks:
+        assert not ("winograd" in task.name and any(word in task.name for word in ("pool", "mean", "reshape")))
+        context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
+        assert context.generate_design_space()
+
+
 def test_alternatives_say_which_calls_differ(network: tuple[Any, Any, Any]) -> None:
     _, _, graph = network
     direct = tasks_of(lower(graph))

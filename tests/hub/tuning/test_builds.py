@@ -46,14 +46,14 @@ def test_a_network_that_compiles_and_is_right_keeps_the_layout_asked_for(network
 def test_where_channels_last_does_not_compile_the_original_layout_is_taken_with_a_word(
     network: Network, target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = module.prepare
+    plain = module.for_inference
 
     def no_channels_last(mod: Any, layout: str) -> Any:
         if layout == "channels-last":
             raise RuntimeError("CodeGenVM cannot emit this operator\nR.nn.conv2d_odd(lv, lv1)")
         return plain(mod, layout)
 
-    monkeypatch.setattr(module, "prepare", no_channels_last)
+    monkeypatch.setattr(module, "for_inference", no_channels_last)
     first = first_build(network, target, "channels-last", compared(), None)
     assert first.layout == "as-imported"
     assert first.notes == ("convolutions keep the layout of the original: TVM cannot compile net: R.nn.conv2d_odd",)
