@@ -19,27 +19,27 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (3_225, 18),
     "hub/registry": (3_705, 17),
-    "hub/device": (3_640, 20),
-    "hub/networks": (5_295, 28),
-    "hub/search": (2_745, 17),
-    "hub/records": (590, 4),
-    "hub/tuning": (2_170, 11),
-    "hub/adaptation": (2_105, 10),
+    "hub/device": (5_790, 32),
+    "hub/networks": (5_818, 31),
+    "hub/search": (2_795, 17),
+    "hub/records": (592, 4),
+    "hub/tuning": (2_255, 11),
+    "hub/adaptation": (2_110, 10),
     "hub/publishing": (2_095, 9),
-    "hub/bundle": (2_180, 12),
+    "hub/bundle": (975, 5),
     "hub/site": (360, 3),
     "zoo/primitives": (2_370, 12),
     "zoo/devices": (490, 4),
     "zoo/features": (1_280, 8),
-    "zoo/corpus": (4_520, 24),
+    "zoo/corpus": (4_527, 24),
     "zoo/models": (2_515, 19),
     "zoo/training": (1_990, 13),
     "zoo/adapt": (3_770, 23),
     "cards": (1_386, 7),
     "scripts": (10_560, 63),
-    "tests": (29_620, 221),
+    "tests": (30_573, 230),
 }
-PRODUCT = (47_340, 272)
+PRODUCT = (48_915, 280)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

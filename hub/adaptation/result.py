@@ -15,6 +15,8 @@ DRAWN = "measured hold-out"
 
 def target_text(target: Mapping[str, Any], threads: int) -> str:
     """Return what programs are compiled for, in a few words."""
+    if target.get("kind") == "cuda":
+        return f"cuda {target['arch']}"
     cpu = str(target.get("mcpu", target.get("kind", "")))
     return f"{cpu}, {threads} thread{'s' if threads > 1 else ''}"
 

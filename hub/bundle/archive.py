@@ -15,14 +15,15 @@ import msgspec
 
 from ...zoo.files import storing, write_atomically
 from ...zoo.untrusted import check_zip
-from .onsite.files import FORMAT, MANIFEST, OnsiteError, Package
+from ..device import onsite
+from ..device.onsite.files import FORMAT, MANIFEST, OnsiteError, Package
 from .target import BundleError
 
 ORIGIN = "origin.json"
 _SUFFIXES = {"library": "so", "cubin": "cubin", "ptx": "ptx"}
 _ENTRY_BYTES = 64 << 20  # of one file of an archive at most
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
-_ONSITE = Path(__file__).with_name("onsite")
+_ONSITE = Path(onsite.__file__).parent
 _RUN = '''"""Measure this bundle's programs on this machine: see --help. Needs Python 3.10 or later and numpy."""
 
 import os

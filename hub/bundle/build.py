@@ -31,8 +31,7 @@ from ..networks.tasks import TuningTask, tasks_of
 from ..search.candidates import evolved_candidates, has_choice, random_candidates, tune_context
 from ..search.errors import NoCandidateError
 from .archive import BundleProgram, write_parts
-from .compile import compile_program, outcome_file
-from .target import BundleTarget
+from .target import BundleTarget, compile_program, outcome_file
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus

@@ -1,8 +1,9 @@
-"""The target of a bundle: a device of the zoo, this machine, or a target of TVM."""
+"""The target of a bundle (a device of the zoo, this machine, or a target of TVM), and the compiling for it."""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ from typing import Any
 
 from ...zoo.devices import UnknownDeviceError, get_device
 from ...zoo.errors import TchubError
+from ..device.cuda_compile import compile_cuda, find_nvcc, run_tool
 from ..device.detect import detect_local
 from ..device.device_choice import parse_target
 from ..device.errors import DeviceError
 from ..device.local_target import architecture_of
-from .onsite.files import OnsiteError
-from .onsite.tvm_runtime import find_libraries
+from ..device.onsite.files import OnsiteError
+from ..device.onsite.tvm_runtime import find_libraries
 
 
 class BundleError(TchubError):
@@ -54,7 +56,8 @@ def resolve_target(text: str, threads: int | None = None, code: str | None = Non
         code: `cubin` (the default) or `ptx` for a GPU; None for a CPU, whose programs are libraries.
 
     Raises:
-        BundleError: no such target, one that is neither LLVM's nor CUDA's, or its compiler is missing.
+        BundleError: no such target, one that is neither LLVM's nor CUDA's, or its linker is missing.
+        DeviceError: no nvcc.
     """
     target, device = _lookup(text, threads)
     if target.get("kind") == "cuda":
@@ -91,12 +94,7 @@ def _cuda(target: dict[str, Any], device: str | None, code: str) -> BundleTarget
             remedy='for example --target h200, or \'{"kind": "cuda", "arch": "sm_90", ...}\'',
             target=json.dumps(target),
         )
-    if shutil.which("nvcc") is None:
-        raise BundleError(
-            "no nvcc was found, which compiles CUDA programs",
-            remedy="install CUDA's compiler (it needs no GPU) and put nvcc on the PATH",
-            target=json.dumps(target),
-        )
+    find_nvcc()
     return BundleTarget(target, device, "cuda", code, str(arch))
 
 
@@ -138,3 +136,50 @@ def copy_runtime(folder: Path) -> list[Path]:
         raise BundleError(
             f"cannot copy TVM's runtime to {folder}: {error}", remedy="choose another folder", path=str(folder)
         ) from error
+
+
+# Compiling, in a worker process (`tchub.hub.device.worker` runs these jobs) -------------------------------
+
+
+def compile_program(module_json: str, target: BundleTarget, file: str) -> dict[str, Any]:
+    """Compile a scheduled module for a bundle.
+
+    Args:
+        file: where the library, cubin or PTX goes; written atomically, and its outcome beside it.
+
+    Returns:
+        for CUDA `plan`, see `launch_plan`; else nothing.
+    """
+    import tvm
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+    mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(module_json))
+    partial = Path(f"{file}.{os.getpid()}.partial")
+    try:
+        if target.device_kind == "cuda":
+            outcome = {"plan": compile_cuda(mod, target.target, partial, target.code)}
+        else:
+            outcome = _compile_cpu(mod, target, partial)
+        os.replace(partial, file)
+        partial.write_text(json.dumps(outcome))
+        os.replace(partial, outcome_file(Path(file)))  # last: it says that the program is whole
+    finally:
+        for rest in partial.parent.glob(f"{partial.name}*"):
+            rest.unlink(missing_ok=True)
+    return outcome
+
+
+def outcome_file(program: Path) -> Path:
+    """Return the file that says that a program is compiled, with its launch plan."""
+    return program.with_suffix(".json")
+
+
+def _compile_cpu(mod: Any, target: BundleTarget, output: Path) -> dict[str, Any]:
+    import tvm
+
+    objects = Path(f"{output}.o")
+    tvm.tirx.build(mod, target=tvm.target.Target(target.target)).write_to_file(str(objects), "o")
+    # Symbols that nothing outside needs, and the time of the link, would make every archive larger and different.
+    flags = ["-shared", "--build-id=none", "--strip-all"]
+    run_tool([str(find_linker(target.arch)), *flags, "-o", str(output), str(objects)])
+    return {}

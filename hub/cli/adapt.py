@@ -50,6 +50,7 @@ def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, out
       tchub adapt tcl-epyc --device local --budget 10% --workload bert-tiny
       tchub adapt tilenet-epyc --budget auto --worth 120 --workload resnet-50
       tchub adapt tilenet-t4 --corpus corpora/k80 --labels 16
+      tchub adapt tilenet-t4 --device cuda --workload bert-tiny
       tchub adapt --device rpc://tracker.lan:9190/graviton --target graviton2
     """
     from ..adaptation.adapt import adapt, adapt_root

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 )
 @threads_option
 def tune_command(network: str, out: Path, engine: str, compare: str, output: Output, **options: Any) -> None:
-    """Tune a network with TVM's MetaSchedule, on this machine or on others through TVM's RPC.
+    """Tune a network with TVM's MetaSchedule, on this machine, its NVIDIA card, or others through TVM's RPC.
 
     NETWORK is a reference network (bert-tiny, resnet-18, ...), a .pt2 file of torch.export.save, an .onnx file, or
     a transformers config.json. The output folder takes the compiled library, a MetaSchedule database,
@@ -59,6 +59,7 @@ def tune_command(network: str, out: Path, engine: str, compare: str, output: Out
       tchub tune resnet-18 --trials 128 --compare onnxruntime,openvino
       tchub tune model.onnx --shape batch=1,8 --shape seq=128
       tchub tune bert-tiny --device rpc://tracker.lan:9190/turin --trials 512
+      tchub tune bert-tiny --device cuda --checkpoint tilenet-a100
     """
     from ..search.engines import SearchSettings
     from ..tuning.charts import TITLES

@@ -1,4 +1,4 @@
-"""The device to measure on: this machine, or the servers behind an RPC tracker; its target, and what links for it."""
+"""The device to measure on: this machine, a card of it, or servers behind an RPC tracker; its target and linker."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.devices import UnknownDeviceError, get_device, list_devices
+from .cuda_card import CUDA, card_number, describe_card
 from .detect import LocalDevice, detect_local, generic
 from .errors import DeviceError
 from .host_facts import HostFacts, read_host_facts
@@ -35,23 +36,27 @@ class ChosenDevice:
         address: of an RPC device; None for this machine.
         linker: what links its programs; None for this machine's own tools.
         asked: the target that the user gave, if any.
+        card: number of an NVIDIA card of this machine; None for its CPU and for RPC.
     """
 
     facts: LocalDevice
     address: RpcAddress | None = None
     linker: str | None = None
     asked: dict[str, Any] | None = None
+    card: int | None = None
 
     @property
     def options(self) -> list[str]:
         """The options that choose it again, the tracker's address left open."""
-        where = f"rpc://HOST:PORT/{self.address.key}" if self.address else LOCAL
+        where = f"rpc://HOST:PORT/{self.address.key}" if self.address else self.name or LOCAL
         target = ["--target", json.dumps(self.asked)] if self.asked else []
         return ["--device", where, *target]
 
     @property
     def name(self) -> str | None:
-        """Name of its measurements; None for this machine. The tracker's address is no part of it."""
+        """Name of its measurements; None for this machine's CPU. The tracker's address is no part of it."""
+        if self.card is not None:
+            return f"{CUDA}:{self.card}"
         return f"rpc:{self.address.key}" if self.address else None
 
     @property
@@ -61,6 +66,10 @@ class ChosenDevice:
 
     def measurer(self, config: MeasureConfig, note: Callable[[str], None] = lambda _: None) -> Measurer | RpcMeasurer:
         """Start the workers that measure there, a context manager; `note` is called once when this machine is busy."""
+        if self.card is not None:
+            from .cuda_measure import CudaMeasurer
+
+            return CudaMeasurer(self.card, self.facts.target, config, note)
         if self.address is None:
             from .measure import Measurer
 
@@ -76,7 +85,7 @@ def choose_device(
     """Return the device of a `--device`; asks one of its servers what it is.
 
     Args:
-        device: `local`, or `rpc://host:port/key`.
+        device: `local`, `cuda` or `cuda:1` for a card of this machine, or `rpc://host:port/key`.
         threads: threads of a program; None for this machine's physical cores that this process may use, or for the
             threads that the servers use by themselves. `facts.cores` has the number.
         target: TVM target as a dictionary; None for what the device says of itself. This machine's `threads` are
@@ -84,10 +93,15 @@ def choose_device(
         linker: for programs of another architecture.
 
     Raises:
-        DeviceError: neither of the two, more threads than it has, a target that it cannot run, or nothing here
-            compiles for it.
+        DeviceError: none of these, more threads than it has, a target that it cannot run, nothing here compiles for
+            it, or a card with an option that is a CPU's; see `describe_card`.
         NoServerError: no tracker, or no server that answers.
     """
+    if (card := card_number(device)) is not None:
+        given = {"--threads": threads, "--target": target, "--linker": linker}
+        if options := ", ".join(name for name, value in given.items() if value is not None):
+            raise DeviceError(f"{options} is an option of CPUs, and {device} is a card", remedy=f"leave out {options}")
+        return ChosenDevice(describe_card(card), card=card)
     address = parse_device(device)
     if address is None:
         local = detect_local(threads)
@@ -101,8 +115,8 @@ def choose_device(
 
 
 def fitting_checkpoint(device: ChosenDevice) -> str | None:
-    """Return the checkpoint that fits an RPC device best; None for this machine, which the registry detects itself."""
-    if device.address is None:
+    """Return the checkpoint that fits a card or RPC device best; None for this CPU: the registry detects it."""
+    if device.name is None:
         return None
     from ..registry import Registry
 

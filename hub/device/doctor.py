@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Literal
 
 from ..registry.store import cache_root, home_root
+from .cuda_card import card_count, describe_card
 from .detect import LocalDevice, detect_local
+from .errors import DeviceError
 from .host_facts import usable_cpus
 
 PINNED = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}
@@ -76,8 +78,7 @@ def run_checks() -> Iterator[Check]:
     yield check_disk(Path(tempfile.gettempdir()), "temporary files", "TMPDIR")
     yield check_writable("cache", cache_root(), "TCHUB_CACHE")
     yield check_writable("adapted checkpoints", home_root(), "TCHUB_HOME")
-    yield check_gpu(local)
-    yield check_nvcc(bool(local.gpus))
+    yield from check_cards(len(local.gpus))
 
 
 def failed(checks: list[Check]) -> bool:
@@ -244,19 +245,25 @@ def check_writable(name: str, path: Path, variable: str) -> Check:
     return Check(name, "ok", str(path))
 
 
-def check_gpu(local: LocalDevice) -> Check:
-    """GPUs are optional: none is no fault."""
-    if not local.gpus:
-        return Check("gpu", "ok", "none found (none is needed)")
-    named = [f"{g.name} ({g.device or 'no spec sheet'}, {g.memory_gib:.0f} GiB)" for g in local.gpus]
-    return Check("gpu", "ok", ", ".join(named))
+def check_cards(known: int) -> Iterator[Check]:
+    """Each NVIDIA card, and whether programs can be compiled for it and measured on it; none is no fault.
 
-
-def check_nvcc(has_gpu: bool, find: Callable[[str], str | None] = shutil.which) -> Check:
-    """nvcc is needed only to tune for a GPU of this machine."""
-    path = find("nvcc")
-    remedy = "install the CUDA toolkit to tune for this machine's GPU"
-    return _judged("nvcc", path or "not found (needed for GPUs only)", remedy, warn=has_gpu and path is None)
+    Args:
+        known: cards that the system knows, whether or not CUDA's driver shows them.
+    """
+    count = card_count()
+    if not count:
+        value = f"CUDA's driver shows none of {known} cards" if known else "none found (none is needed)"
+        remedy = "see CUDA_VISIBLE_DEVICES and `nvidia-smi`; MIG without an instance hides a card (nvidia-smi -mig 0)"
+        yield _judged("gpu", value, remedy, warn=known > 0)
+    for number in range(count):
+        try:
+            card = describe_card(number)
+        except DeviceError as error:
+            yield Check("gpu", "warn", error.message, error.remedy)
+        else:
+            known_as = card.device.name if card.exact else f"no spec sheet, nearest: {card.family}"
+            yield Check("gpu", "ok", f"{card.cpu_model} ({known_as}), {card.mcpu}: --device cuda:{number}")
 
 
 def _existing(path: Path) -> Path:

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from ...zoo.files import file_sha256
+from .contents import ArgsInfo, Array, random_values, turns_of
 from .errors import DeviceError
-from .timing import DriftWatch, TimingConfig, make_reference_kernel, measure_watched, time_kernel
+from .timing import DriftWatch, TimingConfig, make_reference_kernel, measure_watched, time_in_turn, time_kernel
 
-ArgsInfo = Sequence[tuple[Sequence[int], str]]
-Array = np.ndarray[Any, Any]
 PREPACK = "prepack"
 """Function of a library that permutes weights: takes them as the task has them, then arrays for the permuted ones."""
 _PREPACKED = "meta_schedule.layout_rewrite_preproc"
@@ -36,11 +35,13 @@ class BuildResult:
     Attributes:
         sha256: of the library, by which it is loaded; None for one that its user names.
         prepacked: places of the arguments that it takes permuted, as its `PREPACK` makes them.
+        weights: places of the arguments that are constants of its network.
     """
 
     seconds: float = 0.0
     sha256: str | None = None
     prepacked: tuple[int, ...] = ()
+    weights: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=16)
@@ -76,7 +77,12 @@ def build(module_json: str, target: dict[str, Any], library: str, linker: str | 
         os.replace(unfinished, library)
     finally:
         unfinished.unlink(missing_ok=True)
-    return BuildResult(time.perf_counter() - start, sha256, prepacked)
+    return BuildResult(time.perf_counter() - start, sha256, prepacked, weight_arguments(scheduled))
+
+
+def weight_arguments(mod: Any) -> tuple[int, ...]:
+    """Return the positions of a task's arguments that are constants of its network, as Relax marks them."""
+    return tuple(int(position) for position in (mod["main"].attrs or {}).get("layout_free_buffers", ()))
 
 
 def _prepack(func: Any) -> tuple[Any, tuple[int, ...]]:
@@ -187,36 +193,6 @@ class RunResult:
     disturbed: bool = False
 
 
-def random_values(args_info: ArgsInfo) -> list[Array]:
-    """Random contents, the same for the same shapes: zeros let a processor take short cuts."""
-    generator = np.random.default_rng(0)
-    values = []
-    for shape, dtype in args_info:
-        if dtype.startswith(("int", "uint", "bool")):
-            contents = random_integers(generator, shape, dtype, args_info)
-        else:
-            contents = generator.random(size=tuple(shape), dtype=np.float32) + 0.1
-        values.append(contents.astype(_numpy_dtype(dtype)))
-    return values
-
-
-def random_integers(generator: np.random.Generator, shape: Sequence[int], dtype: str, args_info: ArgsInfo) -> Array:
-    """Both booleans, or integers that may be indices or divisors: 1 and 2, where a dimension has extent 2 only 1."""
-    drawn = generator.integers(0, 2, size=tuple(shape))
-    if dtype.startswith("bool"):
-        return drawn
-    return np.minimum(drawn + 1, 1 if any(2 in extents for extents, _ in args_info) else 2)
-
-
-def _numpy_dtype(dtype: str) -> Any:
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        import ml_dtypes  # bfloat16 and the 8-bit floats, which numpy alone does not know
-
-        return np.dtype(getattr(ml_dtypes, dtype))
-
-
 def _tensors(args_info: ArgsInfo) -> list[Any]:
     import tvm
 
@@ -264,6 +240,9 @@ def run(
         return RunResult([], time.perf_counter() - start, wrong)
     watch, kernel = _watcher()
     measure = partial(time_kernel, module, args, tvm.cpu(), config, best)
+    if config.weights and built.weights:
+        turns = turns_of(args_info, args, built.weights, config.weights)
+        measure = partial(time_in_turn, module["main"], turns, config, best)
     latencies, repeated, disturbed = measure_watched(measure, kernel, watch)
     return RunResult(latencies, time.perf_counter() - start, None, repeated, disturbed)
 

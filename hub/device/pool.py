@@ -191,6 +191,11 @@ class Worker:
             return JobResult(value=answer[1])
         return JobResult(error="exception", message=f"{answer[1]}: {answer[2]}")
 
+    @property
+    def alive(self) -> bool:
+        """Return whether the next job goes to the process of the last one."""
+        return self._connection is not None
+
     def stop(self) -> None:
         """Kill the process; the next job gets a new one."""
         if self._connection is not None:

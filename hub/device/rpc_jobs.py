@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...zoo.errors import last_line
-from .jobs import ArgsInfo, RunResult, random_integers
+from .contents import ArgsInfo, random_integers
+from .jobs import RunResult
 from .timing import TimingConfig, time_kernel
 
 CONNECT, RUN = f"{__name__}:connect", f"{__name__}:run"

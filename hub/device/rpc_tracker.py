@@ -48,7 +48,7 @@ def parse_device(text: str) -> RpcAddress | None:
     except ValueError as error:  # a port that is no number, or brackets that do not close
         raise _malformed(text, str(error)) from error
     if parts.scheme != "rpc" or not host or not port or not key:
-        raise _malformed(text, "it is neither local nor an rpc:// address with host, port and key")
+        raise _malformed(text, "it is neither local, nor cuda or cuda:N, nor an rpc:// address with host, port and key")
     # TVM's servers append a random number to the key after a colon, and options after a space.
     if any(sign in key for sign in " :/") or parts.query or parts.fragment or parts.username:
         raise _malformed(text, "a key has no space, colon or slash, and nothing follows it")

@@ -7,7 +7,7 @@ import os
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -34,6 +34,8 @@ class TimingConfig:
         max_seconds: stop after this much timing, whatever the spread.
         slow_factor: a program this many times slower than the best known of its task gets one repeat only.
         good_factor: a program within this factor of the best gets repeats until half of `spread`.
+        weights: bytes of weights that a network reads between two runs of a program. The program's own are then at
+            another address in each run, and come from the level of memory that they come from in the network.
     """
 
     min_repeat_seconds: float = 0.004
@@ -43,6 +45,17 @@ class TimingConfig:
     max_seconds: float = 0.6
     slow_factor: float = 5.0
     good_factor: float = 1.2
+    weights: int = 0
+
+
+# Weights under this stay in a second-level cache; those over the other are in memory, as far as a core's share of the
+# last level goes.
+_LEAST_WEIGHTS, _MOST_WEIGHTS = 1 << 20, 128 << 20
+
+
+def weights_between(total: int) -> int:
+    """Return `TimingConfig.weights` of a network that reads so many bytes: a power of two, or 0."""
+    return 0 if total < _LEAST_WEIGHTS else min(1 << (total - 1).bit_length(), _MOST_WEIGHTS)
 
 
 def median_error(costs: Sequence[float]) -> float:
@@ -101,6 +114,25 @@ def time_kernel(module: Any, args: Sequence[Any], device: Any, config: TimingCon
     def run(number: int, repeat: int) -> list[float]:
         evaluate = module.time_evaluator("main", device, number=number, repeat=repeat)
         return [float(cost) for cost in evaluate(*args).results]
+
+    return take_repeats(run, config, best)
+
+
+def time_in_turn(
+    program: Callable[..., Any], turns: Iterator[Sequence[Any]], config: TimingConfig, best: float | None
+) -> list[float]:
+    """Time a function of this process that takes other arguments in each run; see `take_repeats`."""
+
+    def once(number: int) -> float:
+        runs = [next(turns) for _ in range(number)]
+        start = time.perf_counter()
+        for args in runs:
+            program(*args)
+        return (time.perf_counter() - start) / number
+
+    def run(number: int, repeat: int) -> list[float]:
+        once(1)
+        return [once(number) for _ in range(repeat)]
 
     return take_repeats(run, config, best)
 

@@ -1,11 +1,15 @@
 """Constant folding of an exported program: positions, masks and rotary tables are computed once, by PyTorch itself.
 
-TVM folds operators of constants too, but neither creation operators (`arange`) nor what follows from them.
+TVM folds operators of constants too, but neither creation operators (`arange`) nor what follows from them; and it
+compiles each operator that it folds, so that NumPy does what it can before (`fold_arrays`).
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from .simplify import call_pass, constant_values, operator_name, static_shape
 
 if TYPE_CHECKING:
     import torch
@@ -105,3 +109,41 @@ def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:
     signature.input_specs.insert(first_user, spec)
     exported.constants[name] = value.detach().contiguous()
     node.replace_all_uses_with(constant)
+
+
+@cache
+def fold_arrays() -> Any:
+    """Return a Relax pass that computes operators of constants by NumPy: batch norms' factors, layouts of weights."""
+    import numpy as np
+    from tvm import relax
+    from tvm.tirx import FloatImm, IntImm
+
+    def shape_of(call: Any) -> list[int]:
+        return [int(extent) for extent in call.ty.shape]
+
+    def value_of(builder: Any, arg: Any) -> Any:
+        if isinstance(arg, IntImm | FloatImm):  # a batch norm's epsilon
+            dtype: Any = arg.ty
+            return np.array(arg.value, str(dtype.dtype))
+        return constant_values(builder.lookup_binding(arg) if isinstance(arg, relax.Var) else arg)
+
+    def permuted(call: Any, x: Any) -> Any:
+        return np.transpose(x, [int(axis) for axis in call.attrs.axes] if call.attrs.axes else None)
+
+    computed: dict[str, Any] = {
+        **{name: getattr(np, name) for name in ("add", "divide", "multiply", "negative", "sqrt", "subtract")},
+        "permute_dims": permuted,
+        **dict.fromkeys(("reshape", "expand_dims", "squeeze"), lambda call, x: x.reshape(shape_of(call))),
+    }
+
+    def rewrite(builder: Any, call: Any) -> Any:
+        compute = computed.get(operator_name(call))
+        if compute is None or not static_shape(call):
+            return call
+        values = [value_of(builder, arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
+        if any(value is None for value in values):
+            return call
+        value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
+        return relax.const(np.ascontiguousarray(value, dtype=str(call.ty.dtype)))
+
+    return call_pass("TchubFoldArrays", rewrite)

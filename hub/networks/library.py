@@ -43,7 +43,7 @@ def build_library(
         mod: as `Network.relax_module` gives it, whose functions are the tuned tasks.
         target: a `tvm.target.Target`.
         database: MetaSchedule's, or None for untuned code.
-        path: of the shared library; written atomically.
+        path: of the shared library, or for a card of its archive (`device.cuda_network`); written atomically.
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
     """
     from contextlib import nullcontext
@@ -51,8 +51,13 @@ def build_library(
     import tvm
     from tvm import relax
 
+    from ..device.cuda_network import build_network
     from ..device.jobs import linked_by
 
+    if target.kind.name == "cuda":
+        start = time.monotonic()
+        functions, tuned = build_network(mod, target, database, path)
+        return BuiltLibrary(str(path), time.monotonic() - start, functions, tuned, path.stat().st_size)
     counts = {"functions": 0, "tuned": 0}
 
     def lower(mod: Any, _context: Any) -> Any:

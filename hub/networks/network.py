@@ -72,11 +72,12 @@ class Network:
         """
         return import_exported(self.export(), self.name)
 
-    def relax_module(self, layout: str = LAYOUTS[0]) -> IRModule:
+    def relax_module(self, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRModule:
         """Return the network in TVM: ready for inference, legalised and fused, weights as constants.
 
         Args:
             layout: of its convolutions, one of `prepare.LAYOUTS`.
+            cpu: for a CPU, see `prepare`.
 
         Raises:
             NetworkImportError: TVM has no translation of an operator of the network.
@@ -84,7 +85,7 @@ class Network:
         """
         mod = self.imported()
         with refused(self.name, "lower", self.where):
-            return prepare(mod, layout)
+            return prepare(mod, layout, cpu=cpu)
 
     @classmethod
     def of_variants(cls, name: str, variants: Sequence[Self]) -> Self:

@@ -13,9 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from .attention import pad_attention
+from .elementwise import elementwise, own_spaces
 from .errors import NetworkLoadError
+from .fold import fold_arrays
 from .simplify import channels_first_only, elementwise_first, legal_types, simplify
-from .winograd import ConvShape, winograd
+from .softmax import by_lanes, softmax
+from .winograd import ConvShape, winograd, winograd_input, winograd_output
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -32,32 +36,44 @@ def check_layout(layout: str) -> str:
     return layout
 
 
-def prepare(mod: IRModule, layout: str = "channels-last") -> IRModule:
+def prepare(mod: IRModule, layout: str = "channels-last", *, cpu: bool = True) -> IRModule:
     """Lower an imported Relax module to fused TIR functions, the tasks.
 
     Args:
         mod: high-level Relax, weights as constants.
         layout: see `LAYOUTS`. Inputs and outputs of the network keep the layout that they had.
+        cpu: use the design spaces that `register_rules` makes known.
 
     Raises:
         NetworkLoadError: no such layout.
     """
-    return lower(for_inference(mod, layout))
+    return lower(for_inference(mod, layout, cpu=cpu), cpu=cpu)
 
 
-def for_inference(mod: IRModule, layout: str = "channels-last") -> IRModule:
+def for_inference(mod: IRModule, layout: str = "channels-last", *, cpu: bool = True) -> IRModule:
     """Return an imported Relax module with its operators as they are run; see `prepare`."""
-    steps = _inference_passes() if check_layout(layout) == "channels-last" else []
+    steps = _inference_passes(cpu) if check_layout(layout) == "channels-last" else []
     return _run([legal_types(), *steps], mod)
 
 
-def lower(graph: IRModule, by_winograd: Collection[ConvShape] = ()) -> IRModule:
-    """Lower what `for_inference` gives to fused TIR functions.
+def lower(graph: IRModule, by_winograd: Collection[ConvShape] = (), *, cpu: bool = True) -> IRModule:
+    """Lower what `for_inference` gives to fused TIR functions; see `prepare`.
 
     Args:
         by_winograd: convolutions to compute by Winograd's algorithm.
     """
-    return _run([winograd(by_winograd), *_tensor_functions()], graph)
+    return _run([winograd(by_winograd), *_tensor_functions(cpu)], graph)
+
+
+def register_rules() -> None:
+    """Make the rules of functions with design spaces of their own known to MetaSchedule, on CPUs.
+
+    They are needed wherever design spaces are generated, and nowhere else.
+    """
+    import tvm
+
+    for rule in (winograd_input, winograd_output, elementwise, softmax):
+        tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
 
 
 def _run(passes: list[Any], mod: IRModule) -> IRModule:
@@ -69,7 +85,7 @@ def _run(passes: list[Any], mod: IRModule) -> IRModule:
         return Sequential(passes)(mod)
 
 
-def _tensor_functions() -> list[Any]:
+def _tensor_functions(cpu: bool) -> list[Any]:
     """Return the passes from Relax operators to fused TIR functions, those that Relax's own pipelines run."""
     from tvm.relax import backend, transform
 
@@ -81,11 +97,12 @@ def _tensor_functions() -> list[Any]:
         transform.FoldConstant(),
         transform.FuseOps(),
         transform.FuseTIR(),
+        *([own_spaces()] if cpu else []),
         transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
     ]
 
 
-def _inference_passes() -> list[Any]:
+def _inference_passes(cpu: bool) -> list[Any]:
     from tvm.relax import transform
 
     return [
@@ -94,11 +111,15 @@ def _inference_passes() -> list[Any]:
         simplify(),
         channels_first_only(),
         transform.CanonicalizeBindings(),
+        fold_arrays(),
         transform.FoldConstant(),
         transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
         transform.CanonicalizeBindings(),
         elementwise_first(),
         transform.DeadCodeElimination(),
+        pad_attention(),
+        *([by_lanes()] if cpu else []),
         transform.FastMathTransform(),
+        fold_arrays(),
         transform.FoldConstant(),
     ]

@@ -24,8 +24,19 @@ def simplify() -> Any:
     from tvm.ir.transform import module_pass
     from tvm.relax.expr_functor import PyExprMutator, mutator
 
-    names = ("nn.pad", "nn.conv2d", "clip", "nn.gelu", "squeeze", "power", "add", "broadcast_to")
-    pad, conv, clip, gelu, squeeze, power, add, broadcast = (Op.get(f"relax.{name}") for name in names)
+    names = (
+        "nn.pad",
+        "nn.conv1d",
+        "nn.conv2d",
+        "clip",
+        "nn.gelu",
+        "squeeze",
+        "power",
+        "broadcast_to",
+        "add",
+        "multiply",
+    )
+    pad, row, conv, clip, gelu, squeeze, power, broadcast, *neutral = (Op.get(f"relax.{name}") for name in names)
 
     @mutator
     class Simplifier(PyExprMutator):
@@ -39,12 +50,14 @@ def simplify() -> Any:
                 return call.args[0]
             if call.op == conv:
                 return self._absorb_padding(call)
+            if call.op == row and (call.attrs.data_layout, call.attrs.kernel_layout) == ("NCW", "OIW"):
+                return self._of_one_row(call)
             if call.op == power:
                 return self._power(call)
             if call.op == broadcast and _same_type(call, call.args[0]):
                 return call.args[0]
-            if call.op == add and _same_type(call, call.args[0]):
-                return self._add(call)
+            if call.op in neutral and _same_type(call, call.args[0]):
+                return self._without_effect(call)
             if call.op == squeeze and call.attrs.axis:
                 rank = call.args[0].ty.ndim
                 return relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
@@ -62,10 +75,24 @@ def simplify() -> Any:
             op = relax.op
             return op.multiply(x, op.add(half, op.multiply(half, op.erf(op.multiply(x, scale)))))
 
-        def _add(self, call: Any) -> Any:
-            """Attention without a mask adds one of zeros."""
+        def _without_effect(self, call: Any) -> Any:
+            """Attention without a mask adds one of zeros, and queries that were scaled before have a factor of 1."""
             values = constant_values(call.args[1])
-            return call if values is None or values.any() else call.args[0]
+            nothing = neutral.index(call.op)
+            return call if values is None or (values != nothing).any() else call.args[0]
+
+        def _of_one_row(self, call: Any) -> Any:
+            """A convolution of an image of one row, which can be made channels-last."""
+            attrs = call.attrs
+            left, right = map(int, attrs.padding)
+            stride, dilation = int(attrs.strides[0]), int(attrs.dilation[0])
+            image, weight = (self.builder_.emit(relax.op.expand_dims(arg, [2])) for arg in call.args)
+            convolve: Any = relax.op.nn.conv2d
+            convolved = convolve(
+                image, weight, [1, stride], [0, left, 0, right], [1, dilation], int(attrs.groups), "NCHW", "OIHW",
+                "NCHW", attrs.out_dtype or None,
+            )  # fmt: skip
+            return relax.op.squeeze(self.builder_.emit(convolved), [2])
 
         def _power(self, call: Any) -> Any:
             """A small whole power as products: libm's, called element by element, takes fifty times as long."""
@@ -120,7 +147,7 @@ _UNARY = (
     *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "negative", "round", "rsqrt", "sigmoid", "sin", "sqrt"),
     *("square", "tanh", "nn.relu", "nn.silu"),
 )
-_SHAPING = ("reshape", "permute_dims")
+_SHAPING = ("reshape", "squeeze", "expand_dims", "permute_dims")
 # Of these that are looked at together, and elements of a tensor that is followed through them.
 _LONGEST_CHAIN, _MOST_ELEMENTS = 6, 1 << 22
 _BINARY = ("add", "divide", "maximum", "minimum", "multiply", "subtract")
@@ -146,21 +173,21 @@ def elementwise_first() -> Any:
         if call.op not in elementwise:
             return call
         # An argument that is broadcast is no reshape of the result.
-        sources = [_reshaped(builder, arg) if _shape(arg) == _shape(call) else None for arg in call.args]
+        sources = [_reshaped(builder, arg) if static_shape(arg) == static_shape(call) else None for arg in call.args]
         source = next((one for one in sources if one is not None), None)
         if source is None:
             return call
         args = []
         for arg, own in zip(call.args, sources, strict=True):
             constant = constant_values(arg)
-            if own is not None and _shape(own) == _shape(source):
+            if own is not None and static_shape(own) == static_shape(source):
                 args.append(own)
             elif constant is not None and not constant.ndim:
                 args.append(arg)
-            elif _shape(arg) == _shape(call):
+            elif static_shape(arg) == static_shape(call):
                 args.append(builder.emit(relax.op.reshape(arg, source.ty.shape)))
-            elif _is_row(arg) and _shape(arg)[-1] == _shape(source)[-1] == _shape(call)[-1]:
-                row: Any = [_shape(arg)[-1]]
+            elif _is_row(arg) and static_shape(arg)[-1] == static_shape(source)[-1] == static_shape(call)[-1]:
+                row: Any = [static_shape(arg)[-1]]
                 args.append(builder.emit(relax.op.reshape(arg, row)))
             else:
                 return call
@@ -179,9 +206,9 @@ def _reshaped(builder: Any, value: Any) -> Any:
     while call is not None and len(chain) < _LONGEST_CHAIN:
         chain.append(call)
         below = call.args[0]
-        if not _shape(below) or prod(_shape(below)) > _MOST_ELEMENTS:
+        if not static_shape(below) or prod(static_shape(below)) > _MOST_ELEMENTS:
             break
-        if _keeps_order(_shape(below), chain[::-1]):
+        if _keeps_order(static_shape(below), chain[::-1]):
             source = below
         call = _bound(builder, below)
     return source
@@ -192,35 +219,35 @@ def _bound(builder: Any, value: Any) -> Any:
     from tvm import relax
 
     call: Any = builder.lookup_binding(value) if isinstance(value, relax.Var) else value
-    return call if isinstance(call, relax.Call) and _name(call) in _SHAPING else None
+    return call if isinstance(call, relax.Call) and operator_name(call) in _SHAPING else None
 
 
 def _keeps_order(shape: tuple[int, ...], chain: Sequence[Any]) -> bool:
     """Return whether reshapes and permutations leave the elements of a tensor in their order."""
     import numpy as np
 
-    if all(_name(call) == "reshape" for call in chain):
+    if all(operator_name(call) != "permute_dims" for call in chain):
         return True
     order = np.arange(prod(shape)).reshape(shape)
     for call in chain:
-        if _name(call) == "reshape":
-            order = order.reshape(_shape(call))
+        if operator_name(call) != "permute_dims":
+            order = order.reshape(static_shape(call))
         else:
             order = order.transpose([int(axis) for axis in call.attrs.axes or reversed(range(order.ndim))])
     return bool((np.diff(order.ravel()) == 1).all())
 
 
-def _name(call: Any) -> str:
+def operator_name(call: Any) -> str:
     """Return the name of a call's operator, empty for a function's."""
     return str(getattr(call.op, "name", "")).removeprefix("relax.")
 
 
 def _is_row(value: Any) -> bool:
     """Return whether a tensor has one axis, or others of extent 1 before it."""
-    return bool(_shape(value)) and prod(_shape(value)) == _shape(value)[-1]
+    return bool(static_shape(value)) and prod(static_shape(value)) == static_shape(value)[-1]
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def static_shape(value: Any) -> tuple[int, ...]:
     """Return a static shape; empty where it is not known, and for a scalar."""
     from tvm.tirx import IntImm
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.canonical import canonical_module
 from ...zoo.corpus.tir import operator_class
 from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES
+from ..device.jobs import weight_arguments
+from .elementwise import is_reshape
 from .errors import NetworkLoadError
 from .network import Network
 from .prepare import LAYOUTS
@@ -72,8 +75,9 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0]) -> list[Tun
     """
     from tvm.s_tir.meta_schedule import relax_integration
 
+    cpu = str(target.kind.name) == "llvm"
     return merged_variants(
-        from_extracted(relax_integration.extract_tasks(variant.relax_module(layout), target), variant.name)
+        from_extracted(relax_integration.extract_tasks(variant.relax_module(layout, cpu=cpu), target), variant.name)
         for variant in network.variants
     )
 
@@ -89,11 +93,29 @@ def _heaviest_first(task: TuningTask) -> tuple[float, str]:
 
 def from_extracted(extracted: Iterable[Any], network: str) -> list[TuningTask]:
     """Describe MetaSchedule's `ExtractedTask`s of one network as tasks, heaviest first."""
-    tasks = [make_task(t.dispatched[0], t.task_name, int(t.weight)) for t in extracted]
+    tasks = [
+        make_task(t.dispatched[0], t.task_name, int(t.weight))
+        for t in extracted
+        if not is_reshape(t.dispatched[0]["main"])
+    ]
     if not tasks:
         raise NetworkLoadError(f"{network} holds nothing to tune", remedy="does it compute anything?", network=network)
     tasks = [replace(t, networks={network: t.weight}) for t in tasks]
     return sorted(tasks, key=_heaviest_first)
+
+
+def weight_bytes(tasks: Iterable[TuningTask]) -> int:
+    """Return the bytes of weights that a network of these tasks reads in a run."""
+    from tvm import DataType
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+    total = 0
+    for task in tasks:
+        infos: Any = ArgInfo.from_entry_func(task.mod, remove_preproc=False)
+        for position in weight_arguments(task.mod):
+            info = infos[position]
+            total += task.weight * prod(map(int, info.shape)) * max(1, int(DataType(str(info.dtype)).bits) // 8)
+    return total
 
 
 def merge(tasks: Iterable[TuningTask]) -> list[TuningTask]:

@@ -18,6 +18,7 @@ from zipfile import BadZipFile
 
 from ...zoo.errors import TchubWarning
 from ...zoo.files import storing, write_atomically
+from ..device.cuda_network import card_for, card_function
 from ..device.errors import DeviceError
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.jobs import open_library
@@ -58,7 +59,9 @@ class TunedNetwork:
         self.target, self.threads = manifest.target, manifest.threads
         self.signatures = tuple(library.signature for library in manifest.libraries)
         self._libraries = manifest.libraries
-        self._modules: list[Any] = [_load(folder / library.file, library.sha256) for library in manifest.libraries]
+        self._on_card = self.target.get("kind") == "cuda"
+        loaded = () if self._on_card else manifest.libraries
+        self._modules: list[Any] = [_load(folder / library.file, library.sha256) for library in loaded]
         self._machines = threading.local()
 
     @property
@@ -137,7 +140,9 @@ class TunedNetwork:
         """The compiled function, in a virtual machine of the calling thread: machines cannot be entered twice."""
         _set_threads(self.threads)
         functions: dict[Any, Any] = vars(self._machines)
-        if number not in functions:
+        if number not in functions and self._on_card:
+            functions[number] = card_function(self.folder / self._libraries[number].file, self.target)
+        elif number not in functions:
             import tvm
             from tvm import relax
 
@@ -155,7 +160,8 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
 
     Raises:
         NetworkLoadError: the folder holds no tuned network, it was changed, or another version of TVM compiled it.
-        DeviceError: this CPU lacks instructions that the network was compiled for.
+        DeviceError: this CPU lacks instructions that the network was compiled for, or it is for a card, and this
+            machine has none of its architecture.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
@@ -167,7 +173,9 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
             remedy=f"install TVM {manifest.tvm}, or tune the network again",
             path=str(folder),
         )
-    if missing := missing_extensions(manifest.target, read_host_facts()):
+    if manifest.target.get("kind") == "cuda":
+        card_for(folder, manifest.target)
+    elif missing := missing_extensions(manifest.target, read_host_facts()):
         raise DeviceError(
             f"{folder} was compiled for a CPU with {', '.join(missing)}, which this CPU lacks",
             remedy="tune the network on this machine, or for a target that both have, e.g. --target x86-64-v3",

@@ -226,14 +226,6 @@ def _rows(matrix: np.ndarray[Any, Any], index: Any, term: Callable[[int], Any]) 
 # Design spaces -----------------------------------------------------------------------------------------
 
 
-def register_rules() -> None:
-    """Make the rules known to MetaSchedule, on CPUs; needed wherever design spaces are generated."""
-    import tvm
-
-    for rule in (winograd_input, winograd_output):
-        tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
-
-
 def winograd_input(schedule: Any, block: Any) -> list[Any]:
     """Return the space of the input's transform: a tile of some channels is read, transformed and written."""
     half = _producer(schedule, block)

@@ -21,6 +21,7 @@ class MeasurementScope:
         target: the TVM target as text, the same for two targets that mean the same.
         threads: of a program.
         tvm_version: of the TVM that compiled the programs.
+        weights: see `TimingConfig`.
     """
 
     device: str
@@ -28,9 +29,10 @@ class MeasurementScope:
     target: str
     threads: int
     tvm_version: str
+    weights: int = 0
 
     @classmethod
-    def of(cls, device: str, cpu_model: str, target: Any, threads: int) -> MeasurementScope:
+    def of(cls, device: str, cpu_model: str, target: Any, threads: int, weights: int = 0) -> MeasurementScope:
         """Return the scope of measurements with the installed TVM.
 
         Args:
@@ -38,16 +40,16 @@ class MeasurementScope:
         """
         import tvm
 
-        return cls(device, cpu_model, str(tvm.target.Target(target)), threads, str(tvm.__version__))
+        return cls(device, cpu_model, str(tvm.target.Target(target)), threads, str(tvm.__version__), weights)
 
     @classmethod
-    def of_device(cls, device: LocalDevice) -> MeasurementScope:
+    def of_device(cls, device: LocalDevice, weights: int = 0) -> MeasurementScope:
         """Return the scope of programs for a device's own target and threads."""
-        return cls.of(device.device.name, device.cpu_model, device.target, device.cores)
+        return cls.of(device.device.name, device.cpu_model, device.target, device.cores, weights)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
+        """Return the JSON form; without weights it is that of the scopes before there were any."""
+        return {name: value for name, value in asdict(self).items() if name != "weights" or value}
 
     @property
     def key(self) -> str:

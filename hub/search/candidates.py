@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
-from ..networks.winograd import register_rules
+from ..device.cuda_network import default_schedules
+from ..networks.prepare import register_rules
 from .errors import NoCandidateError
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, thread
     )
 
 
-def untuned_candidate(task: TuningTask) -> Any:
-    """Return the task as extracted, as a MetaSchedule `MeasureCandidate`."""
+def untuned_candidate(task: TuningTask, target: Any = None) -> Any:
+    """Return the task as extracted, for a card with dlight's schedule, as a MetaSchedule `MeasureCandidate`."""
     from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
 
     args = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
-    return ms.MeasureCandidate(Schedule(task.mod), args)
+    mod = default_schedules(task.mod, target) if target is not None and target.kind.name == "cuda" else task.mod
+    return ms.MeasureCandidate(Schedule(mod), args)
 
 
 def _generate(context: Any, count: int, database: Any) -> Iterator[Any]:

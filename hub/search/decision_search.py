@@ -264,7 +264,8 @@ class DecisionSearch:
         for key in keys:
             if key not in seen and key not in self.latencies and key not in self._tried:
                 seen.add(key)
-                fresh.append(key)
+                if self.spaces[key[0]].fits(key[1]):
+                    fresh.append(key)
         fresh.sort(key=lambda key: key[0])  # features are made space by space
         parts = []
         for number, space in enumerate(self.spaces):

@@ -29,6 +29,9 @@ _END = "EnterPostproc"
 QUIET_REPLAYS, MAX_REPLAYS = 2, 8
 # TVM takes seeds from 1 to this.
 _SEEDS = 2**31 - 1
+# Of random tiles of a small product one in a hundred makes a block of enough threads.
+_MOST_DRAWS = 64
+_LEAST_THREADS, _MOST_THREADS = (f"meta_schedule.thread_extent_{end}_inclusive" for end in ("low", "high"))
 
 
 class DesignSpace:
@@ -57,6 +60,7 @@ class DesignSpace:
         self.template = Template(instructions)
         answers = dict(_answers(decided))
         self._original = tuple(answers[i] for i in self.template.samplers)
+        self._threads = _block_threads(instructions, self.template.samplers)
         self._seed = seed
 
     @cached_property
@@ -75,7 +79,19 @@ class DesignSpace:
         """Return random programs, each decision drawn on its own."""
         if not self.slots:
             return [()] * count
-        return list(zip(*(slot.draw(rng, count) for slot in self.slots), strict=True))
+        drawn: list[Decisions] = []
+        for _ in range(_MOST_DRAWS if self._threads[0] else 1):
+            rows = zip(*(slot.draw(rng, count) for slot in self.slots), strict=True)
+            drawn += [decisions for decisions in rows if self.fits(decisions)]
+            if len(drawn) >= count:
+                break
+        return drawn[:count]
+
+    def fits(self, decisions: Decisions) -> bool:
+        """Return whether a block of the program has as many threads as its schedule allows; on CPUs all do."""
+        parts, low, high = self._threads
+        tiles = [(decisions[number], part) for number, part in parts]
+        return not parts or low <= prod(tile[part] for tile, part in tiles if isinstance(tile, tuple)) <= high
 
     def mutate(self, decisions: Decisions, rng: Random) -> Decisions:
         """Vary one decision; tiles come up ten times as often as other decisions, as in TVM's mutators."""
@@ -176,6 +192,25 @@ class DesignSpace:
             return ChoiceSlot(tuple(float(weight) for weight in instruction.attrs[1]))
         parts, innermost = (int(x) for x in instruction.attrs)
         return TileSlot(_extent(self._original[number]), parts, max(innermost, 0))
+
+
+def _block_threads(instructions: Sequence[Any], samplers: Sequence[int]) -> tuple[list[tuple[int, int]], int, int]:
+    """Return the tile parts, as decision and position, whose product is the threads of a block, and its bounds."""
+    parts: dict[str, list[tuple[int, int]]] = {}  # of a sampled number, or of a loop that is split or fused by them
+    threads: list[tuple[int, int]] = []
+    bounds = {_LEAST_THREADS: 1, _MOST_THREADS: _SEEDS}
+    for index, (name, inputs, attrs, outputs) in enumerate(instructions):
+        if name == "SamplePerfectTile":
+            parts |= {output: [(samplers.index(index), part)] for part, output in enumerate(outputs)}
+        elif name == "Split":
+            parts |= {loop: parts[size] for loop, size in zip(outputs, inputs[1:], strict=True) if size in parts}
+        elif name == "Fuse" and all(loop in parts for loop in inputs):
+            parts[outputs[0]] = [part for loop in inputs for part in parts[loop]]
+        elif name == "Bind" and list(attrs) == ["threadIdx.x"]:
+            threads = parts.get(inputs[0], [])
+        elif name == "Annotate" and attrs[0] in bounds:
+            bounds[attrs[0]] = int(inputs[1])
+    return threads, bounds[_LEAST_THREADS], bounds[_MOST_THREADS]
 
 
 def _extent(tile: Decision) -> int:

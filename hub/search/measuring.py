@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tvm.s_tir import meta_schedule as ms
@@ -39,6 +40,11 @@ class WorkerMeasure:
 
     def __init__(self, measurer: Measurer | RpcMeasurer) -> None:
         self._measurer = measurer
+
+    def of_network(self, weights: int) -> None:
+        """Measure programs of a network that reads so many bytes of weights; see `TimingConfig.weights`."""
+        config = self._measurer.config
+        self._measurer.config = replace(config, timing=replace(config.timing, weights=weights))
 
     @property
     def room(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.corpus.tir import product_flops
 from .candidates import untuned_candidate
 
 if TYPE_CHECKING:
@@ -36,12 +37,16 @@ class Roofline:
     bandwidth: float
 
     def bound(self, task: TuningTask) -> float:
-        """Return a latency in seconds that no program of a task is under."""
+        """Return a latency in seconds that no program of a task is under.
+
+        What follows a product, an activation say, may take its turn where multiply-adds wait, and counts nothing.
+        """
         from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
         infos: Any = ArgInfo.from_entry_func(task.mod, remove_preproc=False)
         size = sum(prod(int(extent) for extent in info.shape) * _bytes(str(info.dtype)) for info in infos)
-        return max(task.flops / self.flops, size / self.bandwidth)
+        flops = product_flops(task.mod) or task.flops
+        return max(flops / self.flops, size / self.bandwidth)
 
 
 def measure_roofline(measure: Measure, cores: int) -> Roofline | None:

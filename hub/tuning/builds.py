@@ -62,13 +62,15 @@ class NetworkVariant:
 
 
 def first_compare(device: ChosenDevice, threads: int) -> Compare:
-    """Return what runs an untuned library once beside the original: in a process here, or on an RPC server.
+    """Return what runs an untuned library once beside the original: in a process here, on a card or an RPC server.
 
     A server that cannot run it is no end: its programs are measured all the same, and the report says why.
     """
-    from .remote_latency import compare_remote
+    from .remote_latency import compare_card, compare_remote
 
     address = device.address
+    if device.card is not None:
+        return partial(compare_card, number=device.card)
     if address is None:
         return partial(compare, threads=threads, min_repeats=1, max_seconds=1.0)
 
@@ -103,7 +105,7 @@ def first_build(network: Network, target: Any, layout: str, compare: Compare, li
     for one in layouts:
         try:
             with refused(network.name, "compile", network.where):
-                graph = for_inference(imported, one)
+                graph = for_inference(imported, one, cpu=str(target.kind.name) == "llvm")
             mod, comparison = _compared(network, graph, (), target, compare, linker)
         except (NetworkImportError, OutputMismatchError) as error:
             first = first or error
@@ -143,7 +145,7 @@ def _compared(
     with tempfile.TemporaryDirectory(prefix="tchub-untuned-") as folder:
         path = Path(folder, "untuned.so")
         with refused(network.name, "compile", network.where):
-            mod = lower(graph, by_winograd)
+            mod = lower(graph, by_winograd, cpu=str(target.kind.name) == "llvm")
             build_library(mod, target, None, path, linker)
         comparison = compare(network, {"untuned": path})
     for check in comparison.checks.values():

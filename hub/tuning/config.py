@@ -42,7 +42,8 @@ class TuneConfig:
         trials: programs to measure.
         seed: of the searches.
         name: of a module or an exported program in the report and of its library; None for the module's class.
-        device: where programs are measured: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
+        device: where programs are measured: `local`, `cuda` or `cuda:1` for a card of this machine, or
+            `rpc://host:port/key` for the servers of TVM's RPC tracker.
         linker: what links programs for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`.
         target: TVM target as a dictionary; None for this machine's, or for that of the RPC servers.
         threads: threads of a program, and of PyTorch in the comparison; None for one a physical core that may be used.

@@ -1,4 +1,4 @@
-"""A fresh process that runs compiled networks on an RPC server: `python -m tchub.hub.tuning.remote_latency`.
+"""A fresh process that runs compiled networks on an RPC server or a card: `python -m tchub.hub.tuning.remote_latency`.
 
 Reads a JSON request on stdin, answers with one JSON line on stdout, as `latency_worker` does. PyTorch runs here, for
 the right output only: its latency here says nothing about there.
@@ -10,11 +10,12 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..device.cuda_network import CudaDriver, CudaNetwork
 from ..device.patience import TimeLimit, run_process
 from ..device.rpc_tracker import RpcAddress
 from ..networks.errors import LatencyError
@@ -43,6 +44,27 @@ def compare_remote(
     Raises:
         LatencyError: the server cannot run them, or went away.
     """
+    device = {"address": [address.host, address.port, address.key], "threads": threads, "timeout": timeout}
+    return _compare(network, libraries, device, timeout, "the library is kept: run it on the device itself")
+
+
+def compare_card(network: Network, libraries: Mapping[str, Path], number: int, timeout: float = 600.0) -> Comparison:
+    """Check networks of a card (`device.cuda_network`) against PyTorch on the CPU and time them there.
+
+    Args:
+        libraries: system name to archive.
+        number: of the card.
+
+    Raises:
+        LatencyError: the card cannot run them, or is lost.
+    """
+    remedy = "see `tchub doctor` and `nvidia-smi`; the same command goes on"
+    return _compare(network, libraries, {"card": number}, timeout, remedy)
+
+
+def _compare(
+    network: Network, libraries: Mapping[str, Path], device: dict[str, Any], timeout: float, remedy: str
+) -> Comparison:
     import torch
 
     with tempfile.TemporaryDirectory(prefix="tchub-latency-") as folder:
@@ -52,26 +74,23 @@ def compare_remote(
             "reference": str(reference_file(network, Path(folder))),
             "inputs": str(inputs),
             "libraries": {name: str(path.resolve()) for name, path in libraries.items()},
-            "address": [address.host, address.port, address.key],
-            "threads": threads,
-            "timeout": timeout,
+            **device,
         }
-        answer = _ask(request, timeout)
+        answer = _ask(request, timeout, remedy)
     checks = {name: OutputCheck.from_dict(facts) for name, facts in answer["checks"].items()}
     return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()})
 
 
-def _ask(request: dict[str, Any], timeout: float) -> dict[str, Any]:
+def _ask(request: dict[str, Any], timeout: float, remedy: str) -> dict[str, Any]:
     command = [sys.executable, "-m", __name__]
-    remedy = "the library is kept: run it on the device itself"
     try:
         done = run_process(command, json.dumps(request), os.environ, TimeLimit(timeout, timeout))
     except TimeoutError as error:
-        raise LatencyError(f"waiting for the server was ended: {error}", remedy=remedy) from None
+        raise LatencyError(f"waiting for the device was ended: {error}", remedy=remedy) from None
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise LatencyError(f"the server could not run it: {last}", remedy=remedy)
+        raise LatencyError(f"the device could not run it: {last}", remedy=remedy)
     return json.loads(lines[-1])
 
 
@@ -98,7 +117,26 @@ class _RemoteNetwork:
         return float(evaluator("main").results[0])
 
 
-def measure(networks: Mapping[str, _RemoteNetwork]) -> dict[str, list[float]]:
+class _CardNetwork:
+    """A compiled network on a card of this machine."""
+
+    def __init__(self, driver: CudaDriver, path: str, inputs: Sequence[torch.Tensor]) -> None:
+        import torch
+
+        self._network = CudaNetwork(driver, path)
+        # As bytes: NumPy does not know all of PyTorch's types.
+        self._inputs = [x.detach().contiguous().reshape(-1).view(torch.uint8).numpy() for x in inputs]
+
+    def run(self) -> Any:
+        """The outputs, brought here."""
+        return [x.astype("float32") if x.dtype.name == "bfloat16" else x for x in self._network(self._inputs)]
+
+    def time(self, number: int) -> float:
+        """Seconds a run as one CUDA graph, the inputs being on the card."""
+        return self._network.run(number)
+
+
+def measure(networks: Mapping[str, _RemoteNetwork | _CardNetwork]) -> dict[str, list[float]]:
     """Seconds a run of each, one number a repeat; they take turns, so that a disturbance hits all."""
     numbers = {name: max(1, round(REPEAT_SECONDS / network.time(1))) for name, network in networks.items()}
     seconds: dict[str, list[float]] = {name: [] for name in networks}
@@ -109,7 +147,7 @@ def measure(networks: Mapping[str, _RemoteNetwork]) -> dict[str, list[float]]:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Do what `compare_remote` asks."""
+    """Do what `compare_remote` or `compare_card` asks."""
     import torch
     from tvm import rpc
 
@@ -117,14 +155,20 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     from ..networks.output_check import check_output
     from ..networks.rivals import ReferenceNetwork, arrays
 
-    host, port, key = request["address"]
     inputs = torch.load(request["inputs"], weights_only=True)
     with torch.inference_mode():
         reference = ReferenceNetwork(request["reference"], inputs)
         expected = arrays(reference.run())
-    session = rpc.connect_tracker(host, port).request(key, session_timeout=ceil(request["timeout"]))
-    set_threads(session, request["threads"])
-    networks = {name: _RemoteNetwork(session, path, inputs) for name, path in request["libraries"].items()}
+    open_network: Callable[[str], _RemoteNetwork | _CardNetwork]
+    if "card" in request:
+        driver = CudaDriver(number=request["card"])
+        open_network = lambda path: _CardNetwork(driver, path, inputs)  # noqa: E731
+    else:
+        host, port, key = request["address"]
+        session = rpc.connect_tracker(host, port).request(key, session_timeout=ceil(request["timeout"]))
+        set_threads(session, request["threads"])
+        open_network = lambda path: _RemoteNetwork(session, path, inputs)  # noqa: E731
+    networks = {name: open_network(path) for name, path in request["libraries"].items()}
     with torch.inference_mode():
         checks = {
             name: check_output(arrays(network.run()), expected, reference.exact).as_dict()

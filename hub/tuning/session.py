@@ -205,7 +205,9 @@ class TuningSession:
 
     def _measure_untuned(self) -> None:
         measured = {p.task_id for p in self.view.programs if p.strategy == "untuned"} | set(self.view.untuned)
-        jobs = [(task, untuned_candidate(task)) for task in self.view.tasks if task.task_id not in measured]
+        jobs = [
+            (task, untuned_candidate(task, self.target)) for task in self.view.tasks if task.task_id not in measured
+        ]
         self._check_stop()
         for index, measurement in self._measured(jobs, 0) if jobs else ():
             program = self._put(*jobs[index], measurement, None, "untuned")

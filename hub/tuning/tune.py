@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.files import locked_folder
 from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoint
 from ..device.measurement import MeasureConfig
+from ..device.timing import weights_between
 from ..networks.alternatives import Alternative, lower_known
 from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, compare
@@ -22,12 +23,12 @@ from ..networks.network import Network
 from ..networks.output_check import require
 from ..networks.shapes import Shapes
 from ..networks.sources import open_network
-from ..networks.tasks import TuningTask, from_extracted, merged_variants
+from ..networks.tasks import TuningTask, from_extracted, merged_variants, weight_bytes
 from ..networks.tuned import TunedNetwork, load_tuned
 from ..records.database import best_programs, export_json
 from ..records.scope import MeasurementScope
 from ..records.store import open_store
-from ..search.errors import InterruptedRunError
+from ..search.errors import InterruptedRunError, TuningError
 from ..search.interrupt import StopFlag
 from ..search.measuring import Measure, RunnerMeasure, WorkerMeasure
 from ..search.models import ModelChoice, choose_model
@@ -128,6 +129,8 @@ def tune(
         stop = stack.enter_context(StopFlag())
         progress.stage("find out what the device is" if config.device != "local" else "load the cost model")
         device = choose_device(config.device, config.threads, target=config.target, linker=config.linker)
+        if device.card is not None and (rivals := [name for name in config.compare if name != "stock"]):
+            raise TuningError(f"{', '.join(rivals)} would run on the CPU", remedy="compare a card with stock alone")
         models = [
             choose_model(
                 config.checkpoint or fitting_checkpoint(device), seed=config.seed, update=config.update,
@@ -172,12 +175,14 @@ class _Run:
     Attributes:
         variants: the network at each of the sizes that were asked for; one where its shapes are fixed.
         tasks: of all variants, and of their alternatives.
+        weights: bytes of weights that are read between two runs of a program; see `TimingConfig`.
     """
 
     network: Network
     variants: list[NetworkVariant]
     tasks: list[TuningTask]
     alternatives: list[Alternative]
+    weights: int
     device: ChosenDevice
     target: Any
     config: TuneConfig
@@ -222,18 +227,36 @@ class _Run:
             _check_early(stop)
             raise
         _check_early(stop)
+        weights = 0
         groups, alternatives = [], []
         for number, variant in enumerate(variants):
             name, first = variant.network.name, variant.first
             groups.append(from_extracted(relax_integration.extract_tasks(first.mod, target), name))
-            if config.winograd:
+            if config.winograd and device.card is None:
                 added, ways, notes = try_alternatives(variant.network, first, groups[-1], target, check, device.linker)
                 groups[-1] += added
                 alternatives += ways
                 variants[number] = replace(variant, first=replace(first, notes=first.notes + notes))
+            weights = max(weights, weights_between(weight_bytes(groups[-1])))
         tasks = merged_variants(groups)
+        if isinstance(measure, WorkerMeasure) and device.address is None:
+            measure.of_network(weights)
+        else:
+            weights = 0
         return cls(
-            network, variants, tasks, alternatives, device, target, config, measure, stop, progress, folder, stack
+            network,
+            variants,
+            tasks,
+            alternatives,
+            weights,
+            device,
+            target,
+            config,
+            measure,
+            stop,
+            progress,
+            folder,
+            stack,
         )
 
     def tune(self, models: list[ModelChoice]) -> TuneResult:
@@ -257,8 +280,8 @@ class _Run:
         return TuneResult(report, self.folder, finished[0].library)
 
     def _measure_roofline(self) -> None:
-        if self.config.builder is not None:
-            return  # a builder and a runner do not say what device they are for
+        if self.config.builder is not None or self.device.card is not None:
+            return  # a builder and a runner do not say what device they are for; the kernels are a CPU's
         self.progress.stage("measure the peak of the device")
         self.roofline = measure_roofline(self.measure, self.device.facts.cores)
         if self.roofline is None:
@@ -266,7 +289,7 @@ class _Run:
 
     def _session(self, label: str, model: ModelChoice) -> None:
         folder = self.folder if label == "tuned" else self.folder / label
-        scope = MeasurementScope.of_device(self.device.facts)
+        scope = MeasurementScope.of_device(self.device.facts, self.weights)
         # A builder and a runner do not say what device they are for.
         store = self.stack.enter_context(open_store(folder, scope, share=self.config.builder is None))
         identity = {
@@ -300,9 +323,11 @@ class _Run:
         for outcome in self.outcomes:
             self._check_stop()
             best = best_programs(outcome.database, self.tasks, outcome.view.better_untuned())
-            path = outcome.folder / variant.library_name
+            path = (outcome.folder / variant.library_name).with_suffix(".so" if self.device.card is None else ".cuda")
             chosen, known = outcome.choice.chosen(), {task.task_id for task in self.tasks}
-            mod = lower_known(variant.first.graph, chosen, known, self.target, variant.network.name)
+            mod = variant.first.mod
+            if self.device.card is None:  # where convolutions may be computed otherwise
+                mod = lower_known(variant.first.graph, chosen, known, self.target, variant.network.name)
             libraries[outcome.label] = build_library(mod, self.target, best, path, self.device.linker)
         self._check_stop()
         self.progress.stage("check the output and measure the latency")
@@ -312,10 +337,12 @@ class _Run:
         self, network: Network, libraries: Mapping[str, BuiltLibrary]
     ) -> tuple[Comparison, LatencyError | None]:
         """Return output checks and latencies, or why there are none: the tuning is worth a report all the same."""
-        from .remote_latency import compare_remote
+        from .remote_latency import compare_card, compare_remote
 
         paths, threads = {name: Path(library.path) for name, library in libraries.items()}, self.device.facts.cores
         try:
+            if self.device.card is not None:
+                return compare_card(network, paths, self.device.card), None
             if self.device.address is None:
                 rivals = [name for name in self.config.compare if name != "stock"]
                 return compare(network, paths, threads=threads, rivals=rivals), None

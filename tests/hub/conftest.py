@@ -67,6 +67,16 @@ def zygote() -> Iterator[Any]:
     zygote.close()
 
 
+@pytest.fixture
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zygote: Any) -> Any:
+    """A T4 of paper: a `PaperCard`."""
+    from paper_card import PaperCard
+
+    monkeypatch.setattr("tchub.hub.device.measure.Zygote", lambda: zygote)
+    monkeypatch.setattr(zygote, "close", lambda: None)
+    return PaperCard.install(tmp_path / "card", monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def small_task() -> Any:
     """A matrix product of 32 x 24 x 16: large enough to have a choice of schedules, fast to compile."""

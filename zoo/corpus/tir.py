@@ -234,6 +234,13 @@ def operator_class(mod: IRModule, computation: str | None = None) -> str:
     return class_of_computation(computation or computation_of_module(mod)) or _class_of_blocks(blocks_of(mod))
 
 
+def product_flops(mod: IRModule) -> float:
+    """Return the operations of a module's products, sums of two factors: two for each pair."""
+    blocks = blocks_of(mod)
+    reducing = [Reduction(block, blocks) for block in blocks if block.init is not None]
+    return 2.0 * sum(prod(one.extents) for one in reducing if len(one.factors) == 2)
+
+
 def class_of_computation(text: str) -> str | None:
     """Return the class of a computation that has a name; None for `other-...`."""
     word = text.partition("-")[0]

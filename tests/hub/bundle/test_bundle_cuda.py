@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from bundle_kit import CPU_FACTS, TASK_ID, bare_machine, lines_of, toy_task
+from paper_card import driver_library
 from tchub.hub.bundle.archive import Bundle, BundleProgram, write_parts
 from tchub.hub.bundle.build import BuildSettings, build_bundle
-from tchub.hub.bundle.compile import assembler
 from tchub.hub.bundle.ingest import ingest
-from tchub.hub.bundle.onsite.cuda import CudaDriver, CudaProgram
-from tchub.hub.bundle.onsite.files import ProgramError
-from tchub.hub.bundle.onsite.worker import random_arguments
 from tchub.hub.bundle.target import resolve_target
+from tchub.hub.device.onsite.cuda import CudaDriver, CudaProgram
+from tchub.hub.device.onsite.files import ProgramError
+from tchub.hub.device.onsite.worker import random_arguments
 from tchub.zoo.corpus import Corpus
 
 ARGS = [[[96], "float32"], [[96], "float32"]]
@@ -34,12 +34,9 @@ PLAN: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def driver_library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    library = tmp_path_factory.mktemp("cuda") / "libcuda.so"
-    source = Path(__file__).with_name("fake_cuda.c")
-    subprocess.run(["gcc", "-O1", "-w", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    return str(library)
+@pytest.fixture(scope="module", name="driver_library")
+def paper_driver(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(driver_library(tmp_path_factory.mktemp("cuda")))
 
 
 def test_kernels_get_their_arguments_in_their_order(driver_library: str) -> None:
@@ -141,7 +138,7 @@ def test_the_ptx_is_right_for_the_gpu_and_for_the_manifest(real_bundle: Path, tm
     for program in bundle.manifest["programs"]:
         text = zipfile.ZipFile(real_bundle).read(program["file"]).decode()
         (tmp_path / "kernel.ptx").write_text(text)
-        command = [assembler(), "-arch=sm_90", "-o", str(tmp_path / "kernel.cubin"), str(tmp_path / "kernel.ptx")]
+        command = ["ptxas", "-arch=sm_90", "-o", str(tmp_path / "kernel.cubin"), str(tmp_path / "kernel.ptx")]
         subprocess.run(command, check=True)
         entries = re.findall(r"\.visible \.entry (\w+)\(([^)]*)\)([^{]*){", text)
         launches = program["plan"]["launches"]

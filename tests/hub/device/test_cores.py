@@ -10,8 +10,6 @@ from typing import Any
 import click
 import pytest
 from tchub.hub import api
-from tchub.hub.bundle.onsite.files import OnsiteError
-from tchub.hub.bundle.onsite.worker import CpuBench
 from tchub.hub.bundle.target import resolve_target
 from tchub.hub.cli.adapt import adapt_command
 from tchub.hub.cli.corpus import bundle_command, collect_command
@@ -21,6 +19,8 @@ from tchub.hub.cli.tune import tune_command
 from tchub.hub.device import host_facts
 from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.host_facts import cpu_quota, physical_cores, usable_cores
+from tchub.hub.device.onsite.files import OnsiteError
+from tchub.hub.device.onsite.worker import CpuBench
 from tchub.hub.search.models import choose_model
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from paper_card import PaperCard
 from tchub.hub.cli import main
 from tchub.hub.device import doctor
 from tchub.hub.device.detect import detect_local
 from tchub.hub.device.doctor import Check
-from tchub.hub.device.host_facts import GpuFacts, HostFacts
+from tchub.hub.device.host_facts import HostFacts
 from tchub.zoo.devices import list_devices
 
 
@@ -31,7 +32,6 @@ def local(**more: object):
     return detect_local(facts=HostFacts(**(vars(TURIN) | more)), ask_llvm=False)
 
 
-TWO_GPUS = (GpuFacts("NVIDIA H200", 141.0, "570"), GpuFacts("NVIDIA X1", 8.0, "570"))
 # What is looked at -> whether it is well, may be well, or stops tchub; those of `run_checks` look at this machine.
 OUTCOMES = [
     ("an old Python", lambda: doctor.check_python((3, 10)), "fail"),
@@ -47,10 +47,6 @@ OUTCOMES = [
     ("stolen time", lambda: doctor.check_business(0.05, 0.1, 0.1), "warn"),
     ("little noise", lambda: doctor.check_noise(0.006, 0.04), "ok"),
     ("noise over 5 %", lambda: doctor.check_noise(0.006, 0.12), "warn"),
-    ("no GPU", lambda: doctor.check_gpu(local()), "ok"),
-    ("GPUs", lambda: doctor.check_gpu(local(gpus=TWO_GPUS)), "ok"),
-    ("a GPU without nvcc", lambda: doctor.check_nvcc(True, find=lambda _: None), "warn"),
-    ("neither GPU nor nvcc", lambda: doctor.check_nvcc(False, find=lambda _: None), "ok"),
 ]
 
 
@@ -63,6 +59,34 @@ def test_what_this_machine_needs_for_tchub_is_here_and_whatever_is_not_ok_has_a_
     for check in doctor.run_checks():
         assert check.status != "fail", check
         assert check.status == "ok" or check.remedy, check
+
+
+@pytest.mark.parametrize(
+    ("known", "states", "status", "value"),
+    [
+        (0, ["lost"], "ok", "none is needed"),
+        (1, ["lost"], "warn", "CUDA's driver shows none of 1 cards"),
+        (1, [], "ok", "Tesla T4 (t4), sm_75: --device cuda:0"),
+        (1, ["mig"], "warn", "slice of a card"),
+        (1, ["prohibited"], "warn", "takes no programs"),
+    ],
+)
+def test_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int, states: list[str], status: str, value: str
+) -> None:
+    card = PaperCard.install(tmp_path, monkeypatch)
+    for state in states:
+        card.becomes(state)
+    (check,) = doctor.check_cards(known)
+    assert (check.status, value in check.value) == (status, True), check
+    assert (check.remedy is None) == (status == "ok")
+
+
+def test_a_card_without_nvcc_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    PaperCard.install(tmp_path, monkeypatch)
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    (check,) = doctor.check_cards(1)
+    assert (check.status, "no nvcc" in check.value) == ("warn", True)
 
 
 @pytest.mark.parametrize(("governor", "status"), [(None, "ok"), ("performance", "ok"), ("powersave", "warn")])

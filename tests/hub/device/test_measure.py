@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.bundle.onsite.worker import random_arguments
+from tchub.hub.device import contents, jobs, rpc_jobs
 from tchub.hub.device import measure as measuring
-from tchub.hub.device import rpc_jobs
+from tchub.hub.device.contents import random_values, turns_of
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
-from tchub.hub.device.jobs import BuildResult, random_values, run
+from tchub.hub.device.jobs import BuildResult, run
 from tchub.hub.device.measure import MeasureConfig, Measurement, Measurer, plan_workers
+from tchub.hub.device.onsite.worker import random_arguments
 from tchub.hub.device.timing import TimingConfig
 from tchub.zoo.files import file_sha256
 
@@ -37,6 +39,11 @@ def test_every_candidate_is_measured_once_with_its_repeats_and_what_it_cost(
         assert min(measurement.latencies) <= measurement.latency <= max(measurement.latencies)
         assert measurement.build_seconds > 0
         assert measurement.run_seconds > 0
+
+
+def address(tensor: Any) -> int:
+    """Return where a tensor's contents are."""
+    return int(np.from_dlpack(tensor._create_view((int(np.prod(tensor.shape)),), "uint8")).ctypes.data)
 
 
 def _served(args_info: Any) -> list[Any]:
@@ -141,3 +148,33 @@ def test_a_library_that_was_changed_is_not_run(tmp_path: Path) -> None:
     library.write_bytes(b"another")
     with pytest.raises(DeviceError, match="not the library that was built"):
         run(str(library), (), TimingConfig(), None, built=BuildResult(0.1, sha256))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_weights_are_at_another_place_in_each_run_until_their_memory_is_used_up(dtype: str) -> None:
+    size, shape = 1 << 20, [100, 33]
+    nbytes = math.prod(shape) * tvm.DataType(dtype).itemsize
+    args = [tvm.runtime.tensor(contents) for contents in random_values([([4], "float32"), (shape, dtype)])]
+    turns = turns_of([([4], "float32"), (shape, dtype)], args, [1], size)
+    taken = [next(turns) for _ in range(2 * size // nbytes)]
+    assert all(one[0] is args[0] and list(one[1].shape) == shape and one[1].dtype == dtype for one in taken)
+    addresses = [address(one[1]) for one in taken]
+    assert min(abs(a - b) for a, b in pairwise(addresses)) >= nbytes
+    assert max(addresses) - min(addresses) <= size
+    assert len(set(addresses)) < len(addresses), "and begin again"
+
+
+def test_a_program_is_told_its_weights_and_timed_with_them_in_turn(target_dict: dict[str, Any], tmp_path: Path) -> None:
+    from tvm import te, topi
+
+    a, b = te.placeholder((16, 64), name="a"), te.placeholder((64, 64), name="b")
+    func = te.create_prim_func([a, b, topi.matmul(a, b)])
+    func = func.with_attrs({"global_symbol": "main", "layout_free_buffers": [1]})
+    library, info = str(tmp_path / "one.so"), [([16, 64], "float32"), ([64, 64], "float32"), ([16, 64], "float32")]
+    built = jobs.build(tvm.ir.save_json(tvm.IRModule({"main": func})), target_dict, library)
+    assert built.weights == (1,)
+    before = contents._taken["float32"]
+    result = run(library, info, TimingConfig(weights=1 << 20), None, built=built)
+    assert result.wrong is None
+    assert all(0 < seconds < 1 for seconds in result.latencies)
+    assert contents._taken["float32"] != before

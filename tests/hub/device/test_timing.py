@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.hub.device.timing import DriftWatch, TimingConfig, make_reference_kernel, measure_watched, take_repeats
+from tchub.hub.device.timing import (
+    DriftWatch,
+    TimingConfig,
+    make_reference_kernel,
+    measure_watched,
+    take_repeats,
+    time_in_turn,
+    weights_between,
+)
 
 QUIET = 50e-6
 
@@ -134,3 +143,18 @@ def test_a_good_program_is_repeated_longer_than_a_middling_one() -> None:
 def test_repeats_stay_within_their_bounds(costs: list[float], best: float | None) -> None:
     taken = take_repeats(noisy(costs), CONFIG, best)
     assert 1 <= len(taken) <= CONFIG.max_repeats
+
+
+def test_a_program_takes_other_arguments_in_each_run() -> None:
+    taken: list[int] = []
+    turns = ((number,) for number in range(10**6))
+    costs = time_in_turn(taken.append, turns, replace(CONFIG, min_repeat_seconds=1e-5), best=None)
+    assert CONFIG.min_repeats <= len(costs) <= CONFIG.max_repeats
+    assert taken == list(range(len(taken)))
+    assert len(taken) > len(costs)
+
+
+def test_weights_of_a_network_are_counted_by_powers_of_two_between_two_caches() -> None:
+    mib = 1 << 20
+    assert [weights_between(total) for total in (0, mib - 1)] == [0, 0]
+    assert [weights_between(total) // mib for total in (mib, 3 * mib, 60 * mib, 500 * mib)] == [1, 4, 64, 128]

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
-from tchub.hub.networks.fold import MOST_BYTES, fold_constants
+import tvm
+from tchub.hub.networks.fold import MOST_BYTES, fold_arrays, fold_constants
+from tchub.hub.networks.network import import_exported
+from tchub.hub.networks.prepare import prepare
 from torch import nn
+from tvm import relax
 
 
 def folded(module: nn.Module, *x: torch.Tensor) -> tuple[Any, list[str]]:
@@ -61,3 +66,30 @@ def test_random_operators_and_large_values_stay() -> None:
     _, left = folded(Noise(), torch.randn(4))
     assert "rand" in left
     assert "full" in left
+
+
+def test_what_follows_from_constants_alone_is_computed_by_numpy() -> None:
+    """A batch norm's factors, its epsilon included, which TVM would compile one by one."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    network[1].load_state_dict({name: torch.rand_like(x.float()) + 0.5 for name, x in network[1].state_dict().items()})
+    x = torch.randn(1, 3, 8, 8)
+    mod = import_exported(torch.export.export(network, (x,)), "network")
+    merged = relax.transform.FoldBatchnormToConv2D()(mod)
+    assert {"relax.sqrt", "relax.divide"} <= operators(merged)
+    left = relax.transform.DeadCodeElimination()(fold_arrays()(relax.transform.CanonicalizeBindings()(merged)))
+    assert operators(left) == {"relax.nn.conv2d", "relax.add", "relax.nn.relu"}
+    built = relax.build(prepare(mod), tvm.target.Target("llvm"))
+    ours = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x.numpy()))[0].numpy()
+    np.testing.assert_allclose(ours, network(x).detach().numpy(), atol=1e-5)
+
+
+def operators(mod: Any) -> set[str]:
+    names: set[str] = set()
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, relax.Call):
+            names.add(str(getattr(expr.op, "name", "")))
+
+    relax.analysis.post_order_visit(mod["main"], visit)
+    return names

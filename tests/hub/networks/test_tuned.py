@@ -265,7 +265,7 @@ def test_a_damaged_or_foreign_folder_is_refused_before_its_code_runs(
     ("target", "message"),
     [
         ({"kind": "llvm", "mtriple": "riscv64-linux-gnu"}, "the target is for riscv64"),
-        ({"kind": "cuda"}, "no kind of program that this CPU runs"),
+        ({"kind": "rocm"}, "no kind of program that this CPU runs"),
     ],
 )
 def test_a_library_for_another_cpu_is_refused(

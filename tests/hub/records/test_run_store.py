@@ -93,6 +93,7 @@ def test_a_target_is_what_it_means(target: Any, target_dict: dict[str, Any]) -> 
     scope = MeasurementScope.of("epyc-turin", "AMD EPYC", target, 1)
     assert scope.key == MeasurementScope.of("epyc-turin", "AMD EPYC", target_dict, 1).key
     assert scope.key != MeasurementScope.of("epyc-turin", "AMD EPYC", "nvidia/nvidia-t4", 1).key
+    assert scope.key != MeasurementScope.of("epyc-turin", "AMD EPYC", target, 1, weights=1 << 20).key
 
 
 @pytest.mark.parametrize(

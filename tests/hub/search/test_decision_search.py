@@ -239,3 +239,18 @@ def test_what_cannot_be_built_is_replaced_and_remembered(search: Any, monkeypatc
     tuning.candidates(4, StopFlag())
     assert not refused & set(asked[asked.index(asked[-1]) :]), "a refused program is not tried again"
     assert len(asked) == len(set(asked))
+
+
+def test_random_programs_of_a_gpu_have_as_many_threads_as_their_schedule_allows(small_task) -> None:
+    """Of all tiles of so small a product one in a hundred makes a block of 32 threads or more."""
+    import tvm
+    from tchub.zoo.devices import get_device
+
+    context = tune_context(small_task, tvm.target.Target(get_device("t4").target), "replay-trace", 0)
+    (schedule,) = context.generate_design_space()
+    space = DesignSpace(small_task.mod, context.space_generator.postprocs, schedule)
+    drawn = space.random(Random(0), 40)
+    assert len(drawn) == 40
+    assert not all(map(space.fits, zip(*(slot.draw(Random(0), 40) for slot in space.slots), strict=True)))
+    assert all(space.fits(decisions) for decisions in drawn)
+    assert all(space.replay(decisions) is not None for decisions in drawn[:8])

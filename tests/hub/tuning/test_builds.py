@@ -48,10 +48,10 @@ def test_where_channels_last_does_not_compile_the_original_layout_is_taken_with_
 ) -> None:
     plain = module.for_inference
 
-    def no_channels_last(mod: Any, layout: str) -> Any:
+    def no_channels_last(mod: Any, layout: str, **options: Any) -> Any:
         if layout == "channels-last":
             raise RuntimeError("CodeGenVM cannot emit this operator\nR.nn.conv2d_odd(lv, lv1)")
-        return plain(mod, layout)
+        return plain(mod, layout, **options)
 
     monkeypatch.setattr(module, "for_inference", no_channels_last)
     first = first_build(network, target, "channels-last", compared(), None)

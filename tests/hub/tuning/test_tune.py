@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tchub.hub.records import database
 from tchub.hub.records.store import RunStateError
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import InterruptedRunError, TuningError
+from tchub.hub.search.measuring import WorkerMeasure
 from tchub.hub.tuning import report_page
 from tchub.hub.tuning import tune as tune_module
 from tchub.hub.tuning.config import TuneConfig
@@ -74,6 +76,19 @@ def test_a_module_is_tuned_as_it_stands_in_python(
     with pytest.raises(NetworkImportError, match="example inputs go with") as refused:
         hub.tune("bert-tiny", "none", out=tmp_path)  # pyright: ignore[reportArgumentType]
     assert "checkpoint=" in str(refused.value.remedy)
+
+
+def test_programs_are_timed_beside_all_the_weights_of_their_network(
+    tmp_path: Path, compared_here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its latencies compare with those of networks alike in that alone."""
+    settings: list[int] = []
+    monkeypatch.setattr(WorkerMeasure, "of_network", lambda _, weights: settings.append(weights))
+    module = torch.nn.Sequential(*(torch.nn.Linear(512, 512, bias=False) for _ in range(2))).eval()
+    hub.tune(module, (torch.randn(4, 512),), checkpoint="none", trials=2, threads=1, out=tmp_path, search=SEARCH)
+    with sqlite3.connect(tmp_path / "records.sqlite") as store:
+        ((facts,),) = store.execute("SELECT facts FROM scopes")
+    assert settings == [json.loads(facts)["weights"]] == [2 << 20], "two times 1 MiB"
 
 
 def test_a_dynamic_shape_is_tuned_at_each_of_the_sizes_given(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tchub.zoo.corpus.computation import normal
-from tchub.zoo.corpus.tir import class_of_computation, computation_of_module, operator_class
+from tchub.zoo.corpus.tir import class_of_computation, computation_of_module, operator_class, product_flops
 
 te = pytest.importorskip("tvm.te")
 
@@ -120,3 +120,12 @@ def test_a_module_of_unknown_sizes_has_no_named_computation():
     rows = module_of(data, te.compute((n, 16), lambda i, j: data[i, j] + 1.0))
     assert computation_of_module(rows).startswith("other-")
     assert operator_class(rows) == "elementwise"
+
+
+def test_operations_of_products_count_and_those_of_other_reductions_do_not():
+    from tvm import topi
+
+    assert product_flops(conv()) == 2 * (2 * 16 * 14 * 14) * (8 * 3 * 3)
+    a, b = te.placeholder((32, 48)), te.placeholder((16, 48))
+    assert product_flops(module_of(a, b, topi.nn.relu(topi.nn.dense(a, b)))) == 2 * 32 * 16 * 48
+    assert product_flops(module_of(a, topi.sum(a, axis=1))) == product_flops(module_of(a, topi.nn.relu(a))) == 0

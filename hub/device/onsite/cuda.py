@@ -11,14 +11,20 @@ import numpy as np
 from .files import OnsiteError, ProgramError
 
 _SUCCESS = 0
-# cuModuleLoadData and cuModuleGetFunction refuse one program only; whatever a kernel breaks breaks the context.
-_HARMLESS = {"cuModuleLoadData", "cuModuleGetFunction", "cuFuncSetAttribute"}
-_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _CLOCK_KHZ = 75, 76, 16, 13
+# What refuses one program only: an invalid value, image or PTX, no such kernel, more memory, registers or threads than
+# there are. Whatever else a program meets breaks its context, or the GPU is lost.
+_HARMLESS = {1, 2, 200, 209, 218, 500, 701}
+_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS, _CLOCK_KHZ, _L2_BYTES = 75, 76, 16, 13, 38
+_COMPUTE_MODE, _MEMORY_KHZ, _BUS_BITS = 20, 36, 37
+_LIMITS = {
+    "max_threads_per_block": 1, "max_shared_memory_per_block": 8, "registers_per_block": 12, "thread_warp_size": 10,
+}  # fmt: skip
 _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _POINTER, _SIZE, _UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _LAUNCH = [_POINTER, *[_UINT] * 7, _POINTER, ctypes.POINTER(_POINTER), _POINTER]
 _SIGNATURES: dict[str, list[Any]] = {
     "cuInit": [_UINT],
+    "cuDeviceGetCount": [ctypes.POINTER(ctypes.c_int)],
     "cuDeviceGet": [ctypes.POINTER(ctypes.c_int), ctypes.c_int],
     "cuDeviceGetName": [ctypes.c_char_p, ctypes.c_int, ctypes.c_int],
     "cuDeviceGetAttribute": [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int],
@@ -33,7 +39,8 @@ _SIGNATURES: dict[str, list[Any]] = {
     "cuFuncSetAttribute": [_POINTER, ctypes.c_int, ctypes.c_int],
     "cuMemAlloc_v2": [ctypes.POINTER(ctypes.c_uint64), _SIZE],
     "cuMemFree_v2": [ctypes.c_uint64],
-    "cuMemsetD8_v2": [ctypes.c_uint64, ctypes.c_ubyte, _SIZE],
+    "cuMemGetInfo_v2": [ctypes.POINTER(_SIZE), ctypes.POINTER(_SIZE)],
+    "cuMemsetD8Async": [ctypes.c_uint64, ctypes.c_ubyte, _SIZE, _POINTER],
     "cuMemcpyHtoD_v2": [ctypes.c_uint64, _POINTER, _SIZE],
     "cuMemcpyDtoH_v2": [_POINTER, ctypes.c_uint64, _SIZE],
     "cuLaunchKernel": _LAUNCH,
@@ -52,20 +59,23 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 
 class CudaDriver:
-    """The first GPU, with its primary context made current.
+    """A GPU, with its primary context made current.
 
     Args:
         library: path of the driver's library; by default `libcuda.so.1` as the system finds it.
+        number: of the GPU, as the driver counts those that it may show.
+        context: False to ask for facts only, which takes no memory of the GPU and disturbs nobody there.
 
     Attributes:
         stream: where everything is launched; it waits for copies, which go by the default stream.
         events: two, to time with.
+        count: GPUs that the driver shows.
 
     Raises:
-        OnsiteError: no driver, or no GPU.
+        OnsiteError: no driver, or no such GPU, or it cannot be used.
     """
 
-    def __init__(self, library: str | None = None) -> None:
+    def __init__(self, library: str | None = None, number: int = 0, *, context: bool = True) -> None:
         try:
             self._cuda = ctypes.CDLL(library or os.environ.get("TCHUB_LIBCUDA") or "libcuda.so.1")
             for name, types in _SIGNATURES.items():
@@ -73,21 +83,29 @@ class CudaDriver:
                 getattr(self._cuda, name).restype = ctypes.c_int
         except (OSError, AttributeError) as error:
             raise OnsiteError(f"the CUDA driver cannot be loaded: {error}", 3) from error
-        self._device = 0
+        self._device, self._flushed, self._pairs = 0, (0, 0), []
         try:
             self.call("cuInit", 0)
-            device, context = ctypes.c_int(), _POINTER()
-            self.call("cuDeviceGet", ctypes.byref(device), 0)
+            device, count = ctypes.c_int(), ctypes.c_int()
+            self.call("cuDeviceGetCount", ctypes.byref(count))
+            self.count = count.value
+            if number >= self.count:
+                raise ProgramError(f"the driver shows {self.count}, and number {number} was asked for (from 0)")
+            self.call("cuDeviceGet", ctypes.byref(device), number)
             self._device = device.value
-            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-            self.call("cuCtxSetCurrent", context)
-            self.stream = _POINTER()
-            self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
-            self.events = self._event(), self._event()
+            if context:
+                self._make_context()
         except ProgramError as error:
             raise OnsiteError(f"no GPU can be used: {error}", 3) from error
         # Called thousands of times a second: looked up once.
         self.launch_kernel = self._cuda.cuLaunchKernel
+
+    def _make_context(self) -> None:
+        context, self.stream = _POINTER(), _POINTER()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
+        self.call("cuCtxSetCurrent", context)
+        self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
+        self.events = self._event(), self._event()
 
     def _event(self) -> Any:
         event = _POINTER()
@@ -105,7 +123,7 @@ class CudaDriver:
     def check(self, name: str, code: int) -> None:
         """Raise a driver function's error code as a ProgramError."""
         if code != _SUCCESS:
-            raise ProgramError(f"{name}: {self._describe(code)}", fatal=name not in _HARMLESS)
+            raise ProgramError(f"{name}: {self._describe(code)}", fatal=code not in _HARMLESS)
 
     def _describe(self, code: int) -> str:
         text = ctypes.c_char_p()
@@ -134,22 +152,168 @@ class CudaDriver:
             "memory_gib": round(memory.value / 2**30, 1),
         }
 
+    def card(self) -> dict[str, Any]:
+        """What a TVM target and a spec sheet need besides `facts`: `limits` of a block, rates, and `mode`.
+
+        `mode` is 0 for a shared GPU, 2 for one that takes no programs, 3 for one that takes one process.
+        """
+        return {
+            "limits": {name: self.attribute(number) for name, number in _LIMITS.items()},
+            "mode": self.attribute(_COMPUTE_MODE),
+            "memory_mhz": self.attribute(_MEMORY_KHZ) / 1000,
+            "bus_bits": self.attribute(_BUS_BITS),
+        }
+
+    def free_bytes(self) -> int:
+        """Memory of the GPU that nobody has taken."""
+        free, total = _SIZE(), _SIZE()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def flush(self) -> None:
+        """Queue a write of twice the size of the L2 cache, after which it holds nothing of what was there."""
+        if not self._flushed[0]:
+            address, size = ctypes.c_uint64(), 2 * self.attribute(_L2_BYTES)
+            self.call("cuMemAlloc_v2", ctypes.byref(address), size)
+            self._flushed = address.value, size
+        self.call("cuMemsetD8Async", self._flushed[0], 0, self._flushed[1], self.stream)
+
+    def event_pairs(self, count: int) -> list[tuple[Any, Any]]:
+        """So many pairs of events, the same ones each time."""
+        while len(self._pairs) < count:
+            self._pairs.append((self._event(), self._event()))
+        return self._pairs[:count]
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Seconds between two events, once the second has happened."""
+        milliseconds = ctypes.c_float()
+        self.call("cuEventSynchronize", end)
+        self.call("cuEventElapsedTime", ctypes.byref(milliseconds), start, end)
+        return milliseconds.value * 1e-3
+
     def allow_shared(self, function: Any, size: int) -> None:
         """Let a kernel have more dynamic shared memory than the 48 KiB that all may have."""
         self.call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, size)
 
 
 _STATIC_SHARED = 48 << 10
-# Runs of a program in one graph: the GPU starts a graph's kernels itself, without waiting for Python and the driver,
-# whose few microseconds a launch would otherwise be all that is measured of a short kernel.
-_GRAPH_RUNS = 20
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _SCALARS: dict[str, Any] = {
     "int32": ctypes.c_int32, "int64": ctypes.c_int64, "uint32": ctypes.c_uint32, "float32": ctypes.c_float,
 }  # fmt: skip
 
 
-class CudaProgram:
+class CudaLaunches:
+    """Kernels that are launched one after the other, and what they read and write.
+
+    Attributes:
+        graph_runs: runs in one graph: the GPU starts a graph's kernels itself, without waiting for Python and the
+            driver, whose few microseconds a launch would otherwise be all that is measured of a short kernel.
+    """
+
+    graph_runs = 20
+
+    def __init__(self, driver: CudaDriver) -> None:
+        self._driver = driver
+        self._modules: list[Any] = []
+        self._buffers: list[int] = []
+        self._launches: list[tuple[tuple[Any, ...], list[Any]]] = []
+        self._graph: Any = None
+
+    def run(self, number: int) -> float:
+        """Run about so often, after one run that is not timed; the mean seconds a run."""
+        start, end = self._driver.events
+        graphs = number // self.graph_runs
+        if graphs and not self._graph:
+            self._graph = self._captured()
+        self._launch_all()
+        self._driver.call("cuEventRecord", start, self._driver.stream)
+        for _ in range(graphs):
+            self._driver.call("cuGraphLaunch", self._graph, self._driver.stream)
+        for _ in range(0 if graphs else number):
+            self._launch_all()
+        self._driver.call("cuEventRecord", end, self._driver.stream)
+        return self._driver.elapsed(start, end) / (graphs * self.graph_runs or number)
+
+    def run_cold(self, number: int) -> float:
+        """Run so often, each time with an empty L2 cache; the mean seconds a run, the flushing left out.
+
+        The launches wait in the queue behind the flushing, so that neither Python's nor the driver's time is measured.
+        """
+        driver, pairs = self._driver, self._driver.event_pairs(number)
+        for start, end in pairs:
+            driver.flush()
+            driver.call("cuEventRecord", start, driver.stream)
+            self._launch_all()
+            driver.call("cuEventRecord", end, driver.stream)
+        return sum(driver.elapsed(*pair) for pair in pairs) / number
+
+    def _captured(self) -> Any:
+        """An executable graph of `graph_runs` runs."""
+        graph, executable, call = _POINTER(), _POINTER(), self._driver.call
+        call("cuStreamBeginCapture_v2", self._driver.stream, _THREAD_LOCAL)
+        for _ in range(self.graph_runs):
+            self._launch_all()
+        call("cuStreamEndCapture", self._driver.stream, ctypes.byref(graph))
+        call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, 0)
+        call("cuGraphDestroy", graph)
+        return executable
+
+    def close(self) -> None:
+        """Free the graph and the buffers, and unload the modules."""
+        if self._graph:
+            self._driver.call("cuGraphExecDestroy", self._graph)
+            self._graph = None
+        for address in self._buffers:
+            self._driver.call("cuMemFree_v2", address)
+        self._buffers = []
+        for module in self._modules:
+            self._driver.call("cuModuleUnload", module)
+        self._modules = []
+
+    def _launch_all(self) -> None:
+        launch = self._driver.launch_kernel
+        for arguments, _ in self._launches:
+            code = launch(*arguments)
+            if code:
+                self._driver.check("cuLaunchKernel", code)
+
+    def _load(self, image: bytes) -> Any:
+        module = _POINTER()
+        self._driver.call("cuModuleLoadData", ctypes.byref(module), image + b"\0")
+        self._modules.append(module)
+        return module
+
+    def _prepare(
+        self, launch: dict[str, Any], module: Any, args: list[int], workspaces: list[int]
+    ) -> tuple[tuple[Any, ...], list[Any]]:
+        """The arguments of cuLaunchKernel, made once; the second item keeps what they point to alive."""
+        function = _POINTER()
+        self._driver.call("cuModuleGetFunction", ctypes.byref(function), module, launch["kernel"].encode())
+        if launch["shared"] > _STATIC_SHARED:
+            self._driver.allow_shared(function, launch["shared"])
+        buffers = {"arg": args, "workspace": workspaces}
+        values: list[Any] = [
+            ctypes.c_uint64(buffers[kind][value]) if kind in buffers else _SCALARS[kind](value)
+            for kind, value in launch["params"]
+        ]
+        packed = (_POINTER * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        arguments = (function, *launch["grid"], *launch["block"], launch["shared"], self._driver.stream, packed, None)
+        return arguments, values
+
+    def _allocate(self, size: int) -> int:
+        address = ctypes.c_uint64()
+        self._driver.call("cuMemAlloc_v2", ctypes.byref(address), max(size, 1))
+        self._buffers.append(address.value)
+        return address.value
+
+    def _upload(self, array: Any) -> int:
+        address = self._allocate(array.nbytes)
+        self._driver.call("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes)
+        return address
+
+
+class CudaProgram(CudaLaunches):
     """A loaded program.
 
     Args:
@@ -164,47 +328,16 @@ class CudaProgram:
     """
 
     def __init__(self, driver: CudaDriver, image: bytes, plan: dict[str, Any], arrays: list[Any]) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self._host = arrays
-        self._module, self._buffers = _POINTER(), []
-        self._graph: Any = None
-        driver.call("cuModuleLoadData", ctypes.byref(self._module), image + b"\0")
         try:
+            module = self._load(image)
             self._args = [self._upload(array) for array in arrays]
-            self._workspaces = [self._allocate(size) for size in plan["workspaces"]]
-            self._launches = [self._prepare(launch) for launch in plan["launches"]]
+            workspaces = [self._allocate(size) for size in plan["workspaces"]]
+            self._launches = [self._prepare(launch, module, self._args, workspaces) for launch in plan["launches"]]
         except ProgramError:
             self.close()
             raise
-
-    def run(self, number: int) -> float:
-        """Run about so often, after one run that is not timed; the mean seconds a run."""
-        start, end = self._driver.events
-        graphs = number // _GRAPH_RUNS
-        if graphs and not self._graph:
-            self._graph = self._captured()
-        self._launch_all()
-        self._driver.call("cuEventRecord", start, self._driver.stream)
-        for _ in range(graphs):
-            self._driver.call("cuGraphLaunch", self._graph, self._driver.stream)
-        for _ in range(0 if graphs else number):
-            self._launch_all()
-        self._driver.call("cuEventRecord", end, self._driver.stream)
-        self._driver.call("cuEventSynchronize", end)
-        elapsed = ctypes.c_float()
-        self._driver.call("cuEventElapsedTime", ctypes.byref(elapsed), start, end)
-        return elapsed.value * 1e-3 / (graphs * _GRAPH_RUNS or number)
-
-    def _captured(self) -> Any:
-        """An executable graph of `_GRAPH_RUNS` runs."""
-        graph, executable, call = _POINTER(), _POINTER(), self._driver.call
-        call("cuStreamBeginCapture_v2", self._driver.stream, _THREAD_LOCAL)
-        for _ in range(_GRAPH_RUNS):
-            self._launch_all()
-        call("cuStreamEndCapture", self._driver.stream, ctypes.byref(graph))
-        call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, 0)
-        call("cuGraphDestroy", graph)
-        return executable
 
     def outputs(self) -> list[Any]:
         """The arguments as the last run left them, copied back."""
@@ -212,50 +345,3 @@ class CudaProgram:
         for array, address in zip(outputs, self._args, strict=True):
             self._driver.call("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes)
         return outputs
-
-    def close(self) -> None:
-        """Free the graph and the buffers, and unload the module."""
-        if self._graph:
-            self._driver.call("cuGraphExecDestroy", self._graph)
-            self._graph = None
-        for address in self._buffers:
-            self._driver.call("cuMemFree_v2", address)
-        self._buffers = []
-        self._driver.call("cuModuleUnload", self._module)
-
-    def _launch_all(self) -> None:
-        launch = self._driver.launch_kernel
-        for arguments, _ in self._launches:
-            code = launch(*arguments)
-            if code:
-                self._driver.check("cuLaunchKernel", code)
-
-    def _prepare(self, launch: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
-        """The arguments of cuLaunchKernel, made once; the second item keeps what they point to alive."""
-        function = _POINTER()
-        name = launch["kernel"].encode()
-        self._driver.call("cuModuleGetFunction", ctypes.byref(function), self._module, name)
-        if launch["shared"] > _STATIC_SHARED:
-            self._driver.allow_shared(function, launch["shared"])
-        values = [self._value(*param) for param in launch["params"]]
-        packed = (_POINTER * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
-        arguments = (function, *launch["grid"], *launch["block"], launch["shared"], self._driver.stream, packed, None)
-        return arguments, values
-
-    def _value(self, kind: str, value: Any) -> Any:
-        if kind == "arg":
-            return ctypes.c_uint64(self._args[value])
-        if kind == "workspace":
-            return ctypes.c_uint64(self._workspaces[value])
-        return _SCALARS[kind](value)
-
-    def _allocate(self, size: int) -> int:
-        address = ctypes.c_uint64()
-        self._driver.call("cuMemAlloc_v2", ctypes.byref(address), max(size, 1))
-        self._buffers.append(address.value)
-        return address.value
-
-    def _upload(self, array: Any) -> int:
-        address = self._allocate(array.nbytes)
-        self._driver.call("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes)
-        return address

@@ -1,85 +1,78 @@
-"""Compiling one program of a bundle, in a worker process (`tchub.hub.device.worker` runs these jobs)."""
+"""Compiling scheduled modules for NVIDIA GPUs, without one: CUDA source by TVM, machine code by nvcc, a launch plan.
+
+TVM's host code is not used: what it would do is read off it into a plan, which the driver's own interface carries out
+(`onsite/cuda.py`).
+"""
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from .target import BundleTarget, find_linker
+from .errors import DeviceError
 
 # nvcc warns of every unused variable that TVM leaves behind.
 _NVCC = ("-O3", "-w", "-std=c++17")
 
 
-def compile_program(module_json: str, target: BundleTarget, file: str) -> dict[str, Any]:
-    """Compile a scheduled module for a bundle.
+def find_nvcc() -> str:
+    """Return the path of nvcc.
+
+    Raises:
+        DeviceError: there is none.
+    """
+    path = shutil.which("nvcc")
+    if path is None:
+        raise DeviceError(
+            "no nvcc was found, which compiles CUDA programs",
+            remedy="install CUDA's compiler (it needs no GPU) and put nvcc on the PATH",
+        )
+    return path
+
+
+def compile_cuda(mod: Any, target: dict[str, Any], output: Path, code: str = "cubin", nvcc: str = "nvcc") -> Any:
+    """Compile a scheduled module for one architecture, and return its launch plan; see `launch_plan`.
 
     Args:
-        file: where the library, cubin or PTX goes; written atomically, and its outcome beside it.
+        target: TVM's CUDA target as a dictionary; its `arch` is the GPU's, e.g. `sm_90`.
+        output: takes the machine code.
+        code: `cubin`, or `ptx`, which the driver compiles when it loads it.
 
-    Returns:
-        for CUDA `plan`, see `launch_plan`; else nothing.
+    Raises:
+        RuntimeError: nvcc does not take the program.
+        UnknownLaunchError: the program does what a plan cannot say.
     """
-    import tvm
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-
-    mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(module_json))
-    partial = Path(f"{file}.{os.getpid()}.partial")
-    try:
-        outcome = (_compile_cuda if target.device_kind == "cuda" else _compile_cpu)(mod, target, partial)
-        os.replace(partial, file)
-        partial.write_text(json.dumps(outcome))
-        os.replace(partial, outcome_file(Path(file)))  # last: it says that the program is whole
-    finally:
-        for rest in partial.parent.glob(f"{partial.name}*"):
-            rest.unlink(missing_ok=True)
-    return outcome
-
-
-def outcome_file(program: Path) -> Path:
-    """Return the file that says that a program is compiled, with its launch plan."""
-    return program.with_suffix(".json")
-
-
-def _compile_cpu(mod: Any, target: BundleTarget, output: Path) -> dict[str, Any]:
-    import tvm
-
-    objects = Path(f"{output}.o")
-    tvm.tirx.build(mod, target=tvm.target.Target(target.target)).write_to_file(str(objects), "o")
-    # Symbols that nothing outside needs, and the time of the link, would make every archive larger and different.
-    flags = ["-shared", "--build-id=none", "--strip-all"]
-    _run([str(find_linker(target.arch)), *flags, "-o", str(output), str(objects)])
-    return {}
-
-
-def _compile_cuda(mod: Any, target: BundleTarget, output: Path) -> dict[str, Any]:
     plan, source = cuda_source(mod, target)
-    code, ptx = Path(f"{output}.cu"), Path(f"{output}.ptx")
-    code.write_text(source)
-    virtual = target.arch.replace("sm_", "compute_")
-    _run(["nvcc", "-ptx", f"-arch={virtual}", *_NVCC, "-o", str(ptx), str(code)])
-    if target.code == "ptx":
-        os.replace(ptx, output)
-    else:
-        _run([assembler(), f"-arch={target.arch}", "-o", str(output), str(ptx)])
-    return {"plan": plan}
+    assemble(source, str(target["arch"]), output, code, nvcc)
+    return plan
 
 
-def cuda_source(mod: Any, target: BundleTarget) -> tuple[dict[str, Any], str]:
-    """The launch plan of a scheduled module, and the CUDA source of its kernels."""
+def assemble(source: str, arch: str, output: Path, code: str = "cubin", nvcc: str = "nvcc") -> None:
+    """Compile CUDA source for one architecture into machine code; see `compile_cuda`."""
+    text = Path(f"{output}.cu")
+    try:
+        text.write_text(source)
+        arch = arch.replace("sm_", "compute_") if code == "ptx" else arch
+        run_tool([nvcc, f"-{code}", f"-arch={arch}", *_NVCC, "-o", str(output), str(text)])
+    finally:
+        text.unlink(missing_ok=True)
+
+
+def cuda_source(mod: Any, target: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the launch plan of a scheduled module, and the CUDA source of its kernels."""
     import tvm
     from tvm.tirx.build import split_host_device_mods
 
-    tvm_target = tvm.target.Target({**target.target, "host": {"kind": "llvm"}})
+    tvm_target = tvm.target.Target({**target, "host": {"kind": "llvm"}})
     passes: Any = tvm.tirx.get_default_tir_pipeline(tvm_target)
     pipeline, _, finalize = passes
     lowered = pipeline(tvm.tirx.transform.BindTarget(tvm_target)(mod))
     host, devices = split_host_device_mods(lowered)
+    if not devices:
+        raise UnknownLaunchError("the program launches no kernel")
     ((device_target, device),) = devices.items()
     # TVM would compile the source at once where it finds a GPU's runtime; only the source is wanted.
     tvm.register_global_func("tvm_callback_cuda_compile", lambda _: b"", override=True)
@@ -88,16 +81,13 @@ def cuda_source(mod: Any, target: BundleTarget) -> tuple[dict[str, Any], str]:
     return launch_plan(entry), str(module.inspect_source())
 
 
-def assembler() -> str:
-    """The path of ptxas, which lies beside nvcc."""
-    return shutil.which("ptxas") or str(Path(shutil.which("nvcc") or "nvcc").resolve().with_name("ptxas"))
-
-
-def _run(command: list[str]) -> None:
+def run_tool(command: list[str]) -> None:
+    """Run a compiler or linker; raises RuntimeError with the first line that says `error`, else the last."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        last = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()][-1:]
-        raise RuntimeError(f"{Path(command[0]).name} failed: {''.join(last)[:400]}")
+        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        why = next((line for line in lines if "error" in line), lines[-1] if lines else f"exit code {done.returncode}")
+        raise RuntimeError(f"{Path(command[0]).name} failed: {why[:400]}")
 
 
 _DATA, _ARGUMENT_VALUE = 1, 15  # fields of tvm_struct_get: DLTensor.data, and the value of a packed argument
@@ -150,7 +140,7 @@ class _Reader:
         elif kind == "AllocBuffer":
             shape, dtype = [int(n) for n in node.buffer.shape], node.buffer.dtype
             self._buffers[node.buffer] = ["workspace", len(self.workspaces)]
-            self.workspaces.append(math.prod(shape) * _bytes(dtype))
+            self.workspaces.append(math.prod(shape) * dtype_bytes(dtype))
         elif kind == "DeclBuffer":
             self._buffers[node.buffer] = self._source(node.data)
         elif kind == "Call" and _name(node) == "tirx.call_ffi_kernel":
@@ -202,7 +192,8 @@ def _struct_field(expression: Any, field: int) -> tuple[Any, Any] | None:
     return next((part for part in plan if part is not None), None)
 
 
-def _bytes(dtype: Any) -> int:
+def dtype_bytes(dtype: Any) -> int:
+    """Return the bytes of one element of a data type."""
     from tvm_ffi import dtype as make
 
     known = make(str(dtype))

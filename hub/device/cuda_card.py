@@ -1,0 +1,112 @@
+"""NVIDIA cards of this machine: which one `--device cuda:N` is, its TVM target, and the spec sheet that fits it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from ...zoo.devices import Device, GpuSpec, distance, get_device, list_devices
+from .cuda_compile import find_nvcc
+from .detect import LocalDevice, match_gpu
+from .errors import DeviceError
+from .onsite.cuda import CudaDriver
+from .onsite.files import OnsiteError
+
+CUDA = "cuda"
+# Ordinary cores of a multiprocessor by compute capability; of later ones 128 are taken for granted.
+_CORES = {(3, 5): 192, (3, 7): 192, (6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
+_MODES = {2: "no programs (compute mode prohibited)", 3: "one process only (compute mode exclusive)"}
+_NO_CARD = "run `nvidia-smi`; without a card, measure on the CPU (--device local), or send a bundle (`tchub bundle`)"
+
+
+def card_number(text: str) -> int | None:
+    """Return the number of a card in `cuda` or `cuda:1`; None for another device."""
+    match = re.fullmatch(rf"{CUDA}(?::(\d+))?", text)
+    return int(match[1] or 0) if match else None
+
+
+def card_count() -> int:
+    """Return how many cards the driver shows to this process; 0 without a driver."""
+    try:
+        return CudaDriver(context=False).count
+    except OnsiteError:
+        return 0
+
+
+def describe_card(number: int) -> LocalDevice:
+    """Return a card of this machine; asks its driver, and takes nothing of the card.
+
+    The spec sheet is that of the card where the zoo has it; else the nearest one's, with what the driver says put in.
+
+    Raises:
+        DeviceError: no driver, no such card, one that takes no programs or one process only, a slice of a card (MIG),
+            or no nvcc.
+    """
+    try:
+        driver = CudaDriver(number=number, context=False)
+        facts, card = driver.facts(), driver.card()
+    except OnsiteError as error:
+        raise DeviceError(f"{CUDA}:{number} cannot be used: {error}", remedy=_NO_CARD, number=number) from error
+    name = facts["gpu"]
+    if " MIG " in f" {name} ":
+        raise DeviceError(
+            f"{CUDA}:{number} is a slice of a card ({name}), whose latencies are those of no known device",
+            remedy=f"turn slicing off (nvidia-smi -i {number} -mig 0), or name another card",
+            number=number,
+        )
+    if mode := _MODES.get(card["mode"]):
+        raise DeviceError(
+            f"{CUDA}:{number} ({name}) takes {mode}, and tuning needs two processes there",
+            remedy=f"nvidia-smi -i {number} -c DEFAULT",
+            number=number,
+        )
+    find_nvcc()
+    device, reason = _sheet(name, facts, card)
+    return LocalDevice(
+        device=device,
+        family=device.family,
+        cpu_model=name,
+        isa=(),
+        cores=1,
+        mcpu=facts["arch"],
+        target=_target(facts, card),
+        exact=device.name == match_gpu(name),
+        reasons=(reason, f"{facts['arch']}, {facts['memory_gib']} GiB, driver for CUDA {facts['cuda_driver']}"),
+    )
+
+
+def _target(facts: dict[str, Any], card: dict[str, Any]) -> dict[str, Any]:
+    """Return the TVM target: MetaSchedule's rules and its check of GPU code read these limits."""
+    return {"kind": CUDA, "arch": facts["arch"], **card["limits"]}
+
+
+def _sheet(name: str, facts: dict[str, Any], card: dict[str, Any]) -> tuple[Device, str]:
+    """Return the spec sheet of a card, and why it is this one."""
+    known = match_gpu(name)
+    if known is not None:
+        return get_device(known), f"{known}: the driver calls the card {name}"
+    cards = [one for one in list_devices("gpu") if isinstance(one.spec, GpuSpec) and one.target["kind"] == CUDA]
+    blank = replace(cards[0], name=name, family=name, spec=_measured(cards[0].spec, facts, card))
+    near = min(cards, key=lambda one: distance(blank, one).gap)
+    own = replace(
+        near, name=f"{near.family}-other", title=name, aliases=(), match={}, target=_target(facts, card),
+        spec=_measured(near.spec.with_values(near.spec.values(), f"stands in: {near.name}"), facts, card),
+        notes=f"No spec sheet for this card: what its driver does not say is that of {near.name}.",
+    )  # fmt: skip
+    return own, f"no spec sheet for {name}; nearest: {near.name}"
+
+
+def _measured(spec: Any, facts: dict[str, Any], card: dict[str, Any]) -> Any:
+    major, minor = divmod(int(facts["arch"].removeprefix("sm_")), 10)
+    cores = facts["multiprocessors"] * _CORES.get((major, minor), 128)
+    values = {
+        "cuda_cores": cores,
+        "boost_mhz": facts["clock_mhz"],
+        "memory_clock_mhz": card["memory_mhz"],
+        "memory_gib": facts["memory_gib"],
+        "memory_bus_bits": card["bus_bits"],
+        "memory_bandwidth_gbs": 2 * card["memory_mhz"] * card["bus_bits"] / 8000,
+        "fp32_tflops": 2 * cores * facts["clock_mhz"] / 1e6,
+    }
+    return spec.with_values({key: value for key, value in values.items() if value > 0}, "measured: the CUDA driver")

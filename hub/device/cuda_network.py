@@ -1,0 +1,301 @@
+"""A whole network for a card: kernels, weights and the order of launches in one archive, run by the driver alone.
+
+TVM's runtime for cards is not needed: a network of fixed shapes is a sequence of launches, which become one CUDA graph.
+The archive is a zip of `network.json` (the plan), a cubin for each function, and the weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...zoo.files import storing
+from .cuda_compile import UnknownLaunchError, assemble, cuda_source, dtype_bytes, find_nvcc
+from .errors import DeviceError
+from .onsite.cuda import CudaDriver, CudaLaunches
+from .onsite.files import OnsiteError, ProgramError
+from .pool import cores
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+
+PLAN, WEIGHTS = "network.json", "weights.bin"
+
+
+def default_schedules(mod: IRModule, target: Any) -> IRModule:
+    """Return a module whose functions that have no schedule yet have dlight's: a card runs none without threads."""
+    from tvm.s_tir import dlight
+
+    rules = (dlight.gpu.Matmul, dlight.gpu.GEMV, dlight.gpu.Reduction, dlight.gpu.GeneralReduction, dlight.gpu.Fallback)
+    with target:
+        # It writes into the module that it is given.
+        return dlight.ApplyDefaultSchedule(*(rule() for rule in rules))(mod.clone())  # pyright: ignore[reportCallIssue]
+
+
+def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) -> tuple[int, int]:
+    """Compile a fused Relax module of fixed shapes for a card into an archive; written atomically.
+
+    Args:
+        mod: its functions are the tuned tasks.
+        target: a `tvm.target.Target` of CUDA.
+        database: MetaSchedule's, or None for default schedules alone.
+
+    Returns:
+        kernels' functions in it, and how many of them have a schedule of the database.
+
+    Raises:
+        UnknownLaunchError: the network calls something that is no kernel.
+        RuntimeError: nvcc does not take a function.
+        StorageError: the archive cannot be written.
+    """
+    import tvm
+    from tvm.relax import transform
+
+    finishing = [transform.ToNonDataflow(), transform.RemovePurityChecking(), transform.DeadCodeElimination()]
+    with target, nullcontext() if database is None else database, tvm.transform.PassContext(opt_level=3):
+        tuning = [] if database is None else [transform.MetaScheduleApplyDatabase()]
+        mod = tvm.transform.Sequential([transform.RewriteDataflowReshape(), *tuning, *finishing])(mod)
+    kernels = {var.name_hint: f for var, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
+    tuned = sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels.values())
+    reader = _RelaxReader()
+    plan = reader.plan(mod["main"])
+    scheduled: Any = default_schedules(mod, target)
+    facts = json.loads(str(target))
+    with tempfile.TemporaryDirectory(prefix="tchub-cuda-") as folder, storing(path):
+        images = [Path(folder, f"{number}.cubin") for number in range(len(reader.functions))]
+        sources = []
+        for name in reader.functions:  # by one thread: TVM's passes may not be entered by several
+            main = tvm.IRModule({"main": scheduled[name].with_attr("global_symbol", "main")})
+            launches, source = cuda_source(main, facts)
+            plan["functions"].append(launches)
+            sources.append(source)
+        nvcc = find_nvcc()
+        with ThreadPoolExecutor(len(cores())) as threads:
+            jobs = [threads.submit(assemble, *job, nvcc=nvcc) for job in _jobs(sources, facts["arch"], images)]
+            for job in jobs:
+                job.result()
+        temporary = path.with_name(f"{path.stem}.part")
+        with zipfile.ZipFile(temporary, "w") as archive:
+            archive.writestr(PLAN, json.dumps(plan))
+            archive.writestr(WEIGHTS, b"".join(reader.weights))
+            for image in images:
+                archive.write(image, image.name)
+        temporary.replace(path)
+    return len(kernels), tuned
+
+
+def _jobs(sources: Sequence[str], arch: str, images: Sequence[Path]) -> list[tuple[str, str, Path]]:
+    return [(source, arch, image) for source, image in zip(sources, images, strict=True)]
+
+
+class _RelaxReader:
+    """Follows the tensors of a Relax function through its calls; a tensor is the number of its buffer.
+
+    Attributes:
+        functions: names of those called, in the order of the first call; weights: the constants' bytes.
+    """
+
+    def __init__(self) -> None:
+        self.functions: list[str] = []
+        self.weights: list[bytes] = []
+        self._sizes: list[int] = []
+        self._values: dict[Any, Any] = {}
+        self._constants: list[int] = []
+        self._steps: list[tuple[int, list[int]]] = []
+
+    def plan(self, main: Any) -> dict[str, Any]:
+        """Return the plan but for its `functions`: see `CudaNetwork`."""
+        for param in main.params:
+            self._values[param] = self._new(param.ty)
+        inputs = list(self._values.values())
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                self._values[binding.var] = self._value(binding.value)
+        result, types = _flat(self._value(main.body.body)), _tensor_types(main.body.body.ty)
+        outputs = [
+            [buffer, [int(extent) for extent in ty.shape], str(ty.dtype)]
+            for buffer, ty in zip(result, types, strict=True)
+        ]
+        kept = {*inputs, *self._constants, *result}
+        shared, sizes = self._shared(kept)
+        return {
+            "buffers": sizes,
+            "inputs": [shared[buffer] for buffer in inputs],
+            "constants": [shared[buffer] for buffer in self._constants],
+            "steps": [[function, [shared[buffer] for buffer in args]] for function, args in self._steps],
+            "outputs": [[shared[buffer], shape, dtype] for buffer, shape, dtype in outputs],
+            "functions": [],
+        }
+
+    def _value(self, expr: Any) -> Any:
+        from tvm import relax
+        from tvm.ir import GlobalVar, Tuple, TupleGetItem
+        from tvm.ir.expr import GenericConst
+
+        if isinstance(expr, relax.Var):
+            return self._values[expr]
+        if isinstance(expr, Tuple):
+            return [self._value(field) for field in expr.fields]
+        if isinstance(expr, TupleGetItem):
+            return self._value(expr.tuple_value)[int(expr.index)]
+        if isinstance(expr, GenericConst):
+            data: Any = expr.value  # pyright: ignore[reportAttributeAccessIssue]
+            self.weights.append(np.ascontiguousarray(data.numpy()).tobytes())
+            self._constants.append(self._new(expr.ty))
+            return self._constants[-1]
+        name = str(getattr(getattr(expr, "op", None), "name", type(expr).__name__))
+        if name == "relax.reshape":
+            return self._value(expr.args[0])
+        if name != "relax.call_tir" or len(expr.args) != 2 or not isinstance(expr.args[0], GlobalVar):
+            raise UnknownLaunchError(f"{name} is no kernel that a card could be given")
+        function = expr.args[0].name_hint
+        if function not in self.functions:
+            self.functions.append(function)
+        results = [self._new(ty) for ty in _tensor_types(expr.ty_args[0])]
+        args = [*_flat(self._value(expr.args[1])), *results]
+        self._steps.append((self.functions.index(function), args))
+        return results if type(expr.ty_args[0]).__name__ == "TupleType" else results[0]
+
+    def _new(self, ty: Any) -> int:
+        self._sizes.append(math.prod(int(extent) for extent in ty.shape) * dtype_bytes(ty.dtype))
+        return len(self._sizes) - 1
+
+    def _shared(self, kept: set[int]) -> tuple[dict[int, int], list[int]]:
+        """Let tensors of one size that are not needed at the same time share a buffer; return which, and the sizes."""
+        last = {buffer: number for number, (_, args) in enumerate(self._steps) for buffer in args}
+        shared: dict[int, int] = {}
+        sizes: list[int] = []
+        free: dict[int, list[int]] = {}
+
+        def take(buffer: int) -> None:
+            if buffer not in shared:
+                size = self._sizes[buffer]
+                if buffer in kept or not free.get(size):
+                    sizes.append(size)
+                    shared[buffer] = len(sizes) - 1
+                else:
+                    shared[buffer] = free[size].pop()
+
+        for buffer in sorted(kept):
+            take(buffer)
+        for number, (_, args) in enumerate(self._steps):
+            for buffer in args:
+                take(buffer)
+            for buffer in {one for one in args if one not in kept and last[one] == number}:
+                free.setdefault(self._sizes[buffer], []).append(shared[buffer])
+        return shared, sizes
+
+
+def _flat(value: Any) -> list[int]:
+    return [one for part in value for one in _flat(part)] if isinstance(value, list) else [value]
+
+
+def _tensor_types(ty: Any) -> list[Any]:
+    return [one for field in ty.fields for one in _tensor_types(field)] if hasattr(ty, "fields") else [ty]
+
+
+class CudaNetwork(CudaLaunches):
+    """A network on a card, its weights included.
+
+    Args:
+        driver: of the card, in the thread that calls the network.
+        path: of the archive. Its plan: `buffers` (bytes of each), which of them are `inputs`, `constants` (whose
+            contents are the weights, in this order) and `outputs` (each with shape and data type), `functions` (each
+            with `launches` and `workspaces`), and `steps`: the number of a function and the buffers of its arguments.
+
+    Raises:
+        ProgramError: the driver refuses it, or the card has not the memory.
+    """
+
+    graph_runs = 1
+
+    def __init__(self, driver: CudaDriver, path: Path | str) -> None:
+        super().__init__(driver)
+        with zipfile.ZipFile(path) as archive:
+            plan, weights = json.loads(archive.read(PLAN)), memoryview(archive.read(WEIGHTS))
+            images = [archive.read(f"{number}.cubin") for number in range(len(plan["functions"]))]
+        self._plan = plan
+        try:
+            modules = [self._load(image) for image in images]
+            workspaces = [[self._allocate(size) for size in one["workspaces"]] for one in plan["functions"]]
+            self._addresses = [self._allocate(size) for size in plan["buffers"]]
+            for buffer in plan["constants"]:
+                size = plan["buffers"][buffer]
+                self._write(buffer, np.frombuffer(weights[:size], np.uint8))
+                weights = weights[size:]
+            for number, buffers in plan["steps"]:
+                args = [self._addresses[buffer] for buffer in buffers]
+                for launch in plan["functions"][number]["launches"]:
+                    self._launches.append(self._prepare(launch, modules[number], args, workspaces[number]))
+        except ProgramError:
+            self.close()
+            raise
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        """Run once on NumPy's arrays, contiguous and of the right bytes; return the outputs as such arrays."""
+        import ml_dtypes  # noqa: F401 (numpy then knows bfloat16 by its name)
+
+        for buffer, array in zip(self._plan["inputs"], inputs, strict=True):
+            self._write(buffer, array)
+        self._launch_all()
+        outputs = [np.empty(shape, np.dtype(dtype)) for _, shape, dtype in self._plan["outputs"]]
+        for array, (buffer, _, _) in zip(outputs, self._plan["outputs"], strict=True):
+            self._driver.call("cuMemcpyDtoH_v2", array.ctypes.data, self._addresses[buffer], array.nbytes)
+        return outputs
+
+    def _write(self, buffer: int, array: Any) -> None:
+        if array.nbytes != self._plan["buffers"][buffer]:
+            raise ProgramError(
+                f"buffer {buffer} has {self._plan['buffers'][buffer]} bytes, and {array.nbytes} were given"
+            )
+        self._driver.call("cuMemcpyHtoD_v2", self._addresses[buffer], array.ctypes.data, array.nbytes)
+
+
+def card_for(path: Path, target: dict[str, Any], number: int = 0, *, context: bool = False) -> CudaDriver:
+    """Return the card of this machine for a network that was compiled for a target.
+
+    Raises:
+        DeviceError: there is none, it cannot be used, or it is of another architecture.
+    """
+    remedy = "run it where such a card is free (`tchub doctor` shows it), or tune the network on this machine"
+    try:
+        driver = CudaDriver(number=number, context=context)
+        arch = driver.facts()["arch"]
+    except (OnsiteError, ProgramError) as error:
+        raise DeviceError(f"{path} cannot be run on a card: {error}", remedy=remedy) from error
+    if arch != target.get("arch"):
+        raise DeviceError(f"{path} is for {target.get('arch')}, and this card is {arch}", remedy=remedy)
+    return driver
+
+
+def card_function(path: Path, target: dict[str, Any], number: int = 0) -> Callable[..., list[Any]]:
+    """Return a network of an archive as a function of TVM's tensors on the CPU; for the calling thread alone.
+
+    Raises:
+        DeviceError: as `card_for`, or the card has not the memory; the function raises it where the card fails.
+    """
+    import tvm
+
+    remedy = "see `nvidia-smi` for what else the card does, and load the network in a new process"
+    driver = card_for(path, target, number, context=True)
+    try:
+        network = CudaNetwork(driver, path)
+    except ProgramError as error:
+        raise DeviceError(f"{path} cannot be loaded: {error}", remedy=remedy) from error
+
+    def call(*tensors: Any) -> list[Any]:
+        try:
+            return [tvm.runtime.tensor(x) for x in network([np.ascontiguousarray(one.numpy()) for one in tensors])]
+        except ProgramError as error:
+            raise DeviceError(f"the card failed: {error}", remedy=remedy) from error
+
+    return call

@@ -1,0 +1,194 @@
+"""Attention over a number of tokens that no vector register divides, such as ViT's 197, computed for a few more.
+
+Its products have an axis of that number each, and tiles of a prime number are one element or all. Zeros are added where
+query, key and value are permuted anyway, scores of tokens that are none count nothing in the softmax, and what
+was computed for them is left out when the heads are joined.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from .simplify import constant_values, operator_name, static_shape
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+
+_LANES = 16
+# Rows of a product's tile in registers; at least one of these should divide its rows.
+_TILES = (4, 5, 6, 7, 8)
+# Share of the scores that may be added.
+_MOST_ADDED = 1 / 3
+# Added to a score that counts nothing: less than any that a mask leaves, as in a row that is masked throughout.
+_NOTHING = float("-inf")
+# Between product and softmax stand a scale, a mask and reshapes.
+_BETWEEN, _LONGEST_CHAIN = ("add", "divide", "multiply", "reshape", "subtract"), 6
+
+
+def padded_rows(rows: int) -> int:
+    """Return the rows that a product is computed for."""
+    return next(more for more in range(rows, rows + max(_TILES)) if any(more % tile == 0 for tile in _TILES))
+
+
+def padded_columns(columns: int) -> int:
+    """Return the keys that scores are computed for."""
+    return -(-columns // _LANES) * _LANES
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """The operators of one attention, and the extents of its scores.
+
+    Attributes:
+        scores: the product of queries (heads, rows, width) and keys (heads, width, columns).
+        chain: what follows up to the softmax's input, each with the number of the argument that holds the scores.
+    """
+
+    scores: Any
+    chain: tuple[tuple[Any, int], ...]
+    rows: int
+    columns: int
+
+
+@cache
+def pad_attention() -> Any:
+    """Return a pass that pads the tokens of attention where that makes its products faster; float32 alone."""
+    from tvm import relax
+    from tvm.ir.transform import module_pass
+    from tvm.relax.expr_functor import PyExprMutator, mutator
+
+    op: Any = relax.op
+
+    @mutator
+    class Padder(PyExprMutator):
+        def __init__(self, mod: IRModule, matches: dict[Any, _Attention]) -> None:
+            super().__init__(mod)
+            self.matches = matches
+
+        def visit_call_(self, call: Any) -> Any:
+            one = self.matches.get(call)
+            return super().visit_call_(call) if one is None else self._padded(call, one)
+
+        def _padded(self, call: Any, one: _Attention) -> Any:
+            rows, columns = padded_rows(one.rows), padded_columns(one.columns)
+            emit = self.builder_.emit
+            query, key, value = map(self.visit_expr, (*one.scores.args, call.args[1]))
+            x = emit(op.matmul(self._pad(query, -2, rows), self._pad(key, -1, columns)))
+            counted, masked = relax.const(_mask(one.columns, columns)), False
+            for number, (step, position) in enumerate(one.chain):
+                # Before the last reshapes, where it becomes part of the product's kernel.
+                if not masked and all(operator_name(later) == "reshape" for later, _ in one.chain[number:]):
+                    x, masked = emit(op.add(x, counted)), True
+                x = emit(self._again(step, position, x))
+            x = emit(op.nn.softmax(x if masked else emit(op.add(x, counted)), axis=-1))
+            heads = static_shape(call.args[0])[:-2]
+            x = emit(op.reshape(x, (*heads, rows, columns)))
+            x = emit(op.matmul(x, self._pad(value, -2, columns)))
+            return x if rows == one.rows else op.strided_slice(x, axes=[len(heads)], begin=[0], end=[one.rows])
+
+        def _again(self, step: Any, position: int, x: Any) -> Any:
+            """Return one of the chain's operators on padded scores."""
+            rows, columns = static_shape(x)[-2:]
+            if operator_name(step) == "reshape":
+                return op.reshape(x, (*static_shape(step)[:-2], rows, columns))
+            args = [self.visit_expr(arg) for arg in step.args]
+            other = args[1 - position]
+            for axis, extent in ((-2, rows), (-1, columns)):
+                shape = static_shape(other)
+                if len(shape) >= -axis and shape[axis] > 1:
+                    other = self._pad(other, axis, extent)
+            args[position], args[1 - position] = x, other
+            return relax.Call(step.op, args, step.attrs)
+
+        def _pad(self, x: Any, axis: int, extent: int) -> Any:
+            shape = static_shape(x)
+            if shape[axis] == extent:
+                return x
+            width = [0, 0] * len(shape)
+            width[2 * (len(shape) + axis) + 1] = extent - shape[axis]
+            return self.builder_.emit(op.nn.pad(x, width, "constant", 0.0))
+
+    @module_pass(opt_level=0, name="TchubPadAttention")
+    def run(mod: IRModule, _: Any) -> IRModule:
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function) and (matches := _attentions(func)):
+                padder: Any = Padder(mod, matches)
+                padder.builder_.update_func(var, padder.visit_expr(func))
+                mod = relax.transform.DeadCodeElimination()(padder.builder_.get())
+        return mod
+
+    return run
+
+
+def _mask(columns: int, padded: int) -> Any:
+    """Return what is added to a row of scores."""
+    import numpy as np
+
+    return np.where(np.arange(padded) < columns, 0.0, _NOTHING).astype("float32")
+
+
+def _attentions(func: Any) -> dict[Any, _Attention]:
+    """Return the attentions of a function that are worth padding, by the call of their product with the values."""
+    from tvm import relax
+
+    bound, uses = {}, Counter()
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            bound[binding.var] = binding.value
+            uses.update(relax.analysis.free_vars(binding.value))
+    uses.update(relax.analysis.free_vars(func.body.body))
+
+    def producer(value: Any) -> Any:
+        """Return the call that a value is bound to where nothing else uses it."""
+        call = bound.get(value) if isinstance(value, relax.Var) and uses[value] == 1 else None
+        return call if isinstance(call, relax.Call) else None
+
+    matches = {}
+    for call in bound.values():
+        if isinstance(call, relax.Call) and operator_name(call) == "matmul" and (one := _attention(call, producer)):
+            matches[call] = one
+    return matches
+
+
+def _attention(call: Any, producer: Callable[[Any], Any]) -> _Attention | None:
+    """Return the attention that ends in a product; None for another product, or where padding is not worth it."""
+    shape, softmax = static_shape(call.args[0]), producer(call.args[0])
+    while softmax is not None and operator_name(softmax) == "reshape":
+        softmax = producer(softmax.args[0])
+    if (
+        softmax is None
+        or operator_name(softmax) != "nn.softmax"
+        or int(softmax.attrs.axis) not in (-1, len(softmax.ty.shape) - 1)
+    ):
+        return None
+    chain: list[tuple[Any, int]] = []
+    step = producer(softmax.args[0])
+    while step is not None and operator_name(step) in _BETWEEN and len(chain) < _LONGEST_CHAIN:
+        position = next((i for i, arg in enumerate(step.args[:2]) if static_shape(arg)[-2:] == shape[-2:]), None)
+        if position is None or not _is_paddable(step, position):
+            return None
+        chain.append((step, position))
+        step = producer(step.args[position])
+    if step is None or operator_name(step) != "matmul" or str(call.ty.dtype) != "float32":
+        return None
+    every = [softmax, step, *(one for one, _ in chain)]
+    if len(shape) < 3 or any(static_shape(one)[-2:] != shape[-2:] for one in every):
+        return None
+    if any(len(static_shape(arg)) < 3 for arg in (*step.args, call.args[1])):
+        return None
+    rows, columns = shape[-2:]
+    added = padded_rows(rows) * padded_columns(columns) / (rows * columns) - 1
+    return _Attention(step, tuple(reversed(chain)), rows, columns) if 0 < added <= _MOST_ADDED else None
+
+
+def _is_paddable(step: Any, position: int) -> bool:
+    """Return whether a step between products and softmax computes the same of what is there when more is."""
+    if operator_name(step) == "reshape":
+        return True
+    other = step.args[1 - position]
+    constant = constant_values(other)
+    return operator_name(step) == "add" or (constant is not None and not constant.ndim and position == 0)

@@ -1,0 +1,102 @@
+"""Softmax over rows that fill vector registers: maximum and sum are taken by lanes, a row stays in the cache.
+
+TVM reduces a row element by element, each waiting for the one before: floating-point sums may not change their order
+unless somebody says so. Here the order is another one from the start. The design space is one program, found by
+MetaSchedule by the annotation `schedule_rule` of the last block.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .simplify import call_pass, static_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Lanes by which a row is reduced, the widest first, down to those that are added one by one.
+_LANES, _FEW = (16, 8), 4
+# TVM's pattern of operators that it fuses with no other.
+_OPAQUE = 8
+
+
+def lanes_of(row: int) -> int | None:
+    """Return the lanes by which rows of a length are reduced; None where none divides it."""
+    return next((lanes for lanes in _LANES if row % lanes == 0), None)
+
+
+def by_lanes() -> Any:
+    """Return a pass that computes softmax over a last axis of float32 by lanes, wherever it can."""
+    from tvm.ir import Op
+
+    softmax = Op.get("relax.nn.softmax")
+
+    def rewrite(builder: Any, call: Any) -> Any:
+        if call.op != softmax or str(call.ty.dtype) != "float32":
+            return call
+        shape = static_shape(call)
+        if len(shape) < 2 or int(call.attrs.axis) not in (-1, len(shape) - 1) or lanes_of(shape[-1]) is None:
+            return call
+        names = {"primfunc_name_hint": "softmax", "primfunc_attrs": {"op_pattern": _OPAQUE}}
+        return builder.call_te(_softmax, call.args[0], **names)
+
+    return call_pass("TchubSoftmaxByLanes", rewrite)
+
+
+def _softmax(x: Any) -> Any:
+    from tvm import te, topi
+
+    largest = _reduced(x, te.max, "largest")
+    shifted: Any = te.compute(x.shape, lambda *i: x(*i) - largest(*i[:-1], 0), name="shifted")
+    powers = topi.fast_exp(shifted)
+    total = _reduced(powers, te.sum, "total")
+    inverse: Any = te.compute(total.shape, lambda *i: 1.0 / total(*i), name="inverse")
+    rule = {"schedule_rule": "tchub.softmax"}
+    return te.compute(x.shape, lambda *i: powers(*i) * inverse(*i[:-1], 0), name="softmax", attrs=rule)
+
+
+def _reduced(x: Any, reduce: Callable[..., Any], name: str) -> Any:
+    """Return rows reduced to one element, first by lanes, then by a few."""
+    for lanes in (lanes_of(int(x.shape[-1])), _FEW, 1):
+        x = _folded(x, reduce, lanes, name)
+    return x
+
+
+def _folded(x: Any, reduce: Callable[..., Any], lanes: Any, name: str) -> Any:
+    from tvm import te
+
+    axis: Any = te.reduce_axis((0, x.shape[-1] // lanes), name="k")
+    shape = [*x.shape[:-1], lanes]
+    return te.compute(shape, lambda *i: reduce(x(*i[:-1], axis * lanes + i[-1]), axis=axis), name=name)
+
+
+def softmax(schedule: Any, block: Any) -> list[Any]:
+    """Return the space of a softmax by lanes: all of a row after the other, vectorised."""
+    *before, last = schedule.get_child_blocks(schedule.get_sblock("root"))
+    *lead, _ = schedule.get_loops(last)
+    row = schedule.fuse(*lead)
+    reductions = [one for one in before if schedule.get(one).init is not None]
+    shifted, powers, _inverse = (one for one in before if schedule.get(one).init is None)
+    schedule.compute_inline(shifted)
+    for one in reversed(before):
+        if one is not shifted:
+            schedule.annotate(one, "schedule_rule", "None")  # powers would be inlined, and computed twice
+            schedule.compute_at(one, row, preserve_unit_loops=True)
+    schedule.parallel(row)
+    lanes = schedule.get(schedule.get_loops(reductions[0])[-2]).extent
+    for one in (powers, last):
+        _, inner = schedule.split(schedule.get_loops(one)[-1], [None, int(lanes)])
+        schedule.vectorize(inner)
+    for one in reductions:
+        *_, lane, axis = schedule.get_loops(one)
+        schedule.reorder(axis, lane)
+        if int(schedule.get(axis).extent) <= _FEW:
+            schedule.unroll(axis)
+        several = int(schedule.get(lane).extent) > 1
+        if several:
+            schedule.vectorize(lane)
+        start = schedule.decompose_reduction(one, axis)
+        if several:
+            schedule.vectorize(schedule.get_loops(start)[-1])
+    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
+    return [schedule]

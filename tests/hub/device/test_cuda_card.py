@@ -1,0 +1,83 @@
+"""A card as a device: what it is, what refuses it, and what its options are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paper_card import PaperCard
+from tchub.hub.device.device_choice import choose_device, fitting_checkpoint
+from tchub.hub.device.errors import DeviceError
+from tchub.zoo.devices import get_device
+
+
+def test_a_known_card_has_its_sheet_and_the_target_of_its_driver(card: PaperCard) -> None:
+    device = choose_device("cuda")
+    assert (device.card, device.name, device.options) == (0, "cuda:0", ["--device", "cuda:0"])
+    assert device.facts.device == get_device("t4")
+    assert device.facts.target == get_device("t4").target, "the driver's limits are those of the sheet"
+    assert device.facts.exact
+    assert device.facts.cpu_model == "Tesla T4"
+    assert (fitting_checkpoint(device) or "").partition("@")[0].endswith("-t4")
+
+
+def test_an_unknown_card_has_the_nearest_sheet_with_what_its_driver_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PaperCard.install(tmp_path, monkeypatch, "NVIDIA L4", 89)
+    facts = choose_device("cuda:0").facts
+    assert not facts.exact
+    assert facts.target["arch"] == "sm_89"
+    values = facts.device.spec.values()
+    assert (values["cuda_cores"], values["memory_bus_bits"], values["boost_mhz"]) == (132 * 128, 256, 1980)
+    assert values["memory_bandwidth_gbs"] == pytest.approx(320, rel=1e-3)
+    assert facts.device.spec.sources["fp16_tflops"].startswith("stands in: ")
+    assert "nearest" in facts.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("lost", "CUDA_ERROR_UNKNOWN"),
+        ("mig", "slice of a card"),
+        ("prohibited", "takes no programs"),
+        ("private", "one process only"),
+    ],
+)
+def test_a_card_that_cannot_be_used_is_refused_with_a_remedy(card: PaperCard, state: str, message: str) -> None:
+    card.becomes(state)
+    with pytest.raises(DeviceError, match=message) as caught:
+        choose_device("cuda")
+    assert caught.value.remedy
+
+
+def test_a_card_that_is_not_there_is_refused(card: PaperCard) -> None:
+    with pytest.raises(DeviceError, match="the driver shows 1, and number 1 was asked for"):
+        choose_device("cuda:1")
+
+
+def test_a_machine_without_a_driver_or_a_compiler_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: PaperCard
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DeviceError, match="no nvcc"):
+        choose_device("cuda")
+    monkeypatch.setenv("TCHUB_LIBCUDA", str(tmp_path / "libcuda.so.1"))
+    with pytest.raises(DeviceError, match="the CUDA driver cannot be loaded"):
+        choose_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"threads": 2}, "--threads"), ({"target": {"kind": "cuda"}}, "--target"), ({"linker": "ld"}, "--linker")],
+)
+def test_options_of_cpus_are_refused(card: PaperCard, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeviceError, match=f"{message} is an option of CPUs"):
+        choose_device("cuda", **options)
+
+
+@pytest.mark.parametrize("text", ["cuda:", "cuda:x", "cuda1", "gpu"])
+def test_other_names_are_no_cards(text: str) -> None:
+    with pytest.raises(DeviceError, match="neither local, nor cuda or cuda:N"):
+        choose_device(text)

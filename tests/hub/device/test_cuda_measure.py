@@ -1,0 +1,114 @@
+"""Measuring on a card of paper: real schedules, checked outputs; a fault costs its program, a lost card the run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import tvm
+from paper_card import PaperCard
+from tchub.hub.device.cuda_measure import CudaMeasurer
+from tchub.hub.device.errors import DeviceError
+from tchub.hub.device.measurement import MeasureConfig
+from tchub.hub.networks.tasks import make_task
+from tchub.hub.networks.workloads import operator_module
+from tchub.hub.search.candidates import random_candidates
+from tchub.zoo.corpus.workloads import OperatorSpec
+from tchub.zoo.devices import get_device
+from tvm import te
+
+TARGET = get_device("t4").target
+LIMITS = {"run_timeout": 5.0, "build_timeout": 60.0}
+
+
+@pytest.fixture(scope="module")
+def candidates(small_task: Any) -> list[Any]:
+    return random_candidates(small_task, tvm.target.Target(TARGET), 6, seed=0)
+
+
+@pytest.fixture(scope="module")
+def softmax() -> Any:
+    """Rows that no warp fills, so that threads that share a reduction shuffle."""
+    return make_task(operator_module(OperatorSpec("rows", "softmax", {"rows": 24, "columns": 48})), "rows")
+
+
+def measured(candidates: list[Any], *tasks: Any) -> tuple[list[Any], CudaMeasurer]:
+    """Measure programs in their order of compiling, after the references of some tasks."""
+    with CudaMeasurer(0, TARGET, MeasureConfig(**LIMITS)) as measurer:
+        for task in tasks:
+            measurer.refer(task.task_id, task.mod, wait=True)
+        results = {candidate.key: measurement for candidate, measurement in measurer.measure(candidates)}
+    return [results[candidate.key] for candidate in candidates], measurer
+
+
+def test_programs_are_measured_and_their_outputs_checked(
+    card: PaperCard, candidates: list[Any], small_task: Any, softmax: Any
+) -> None:
+    rows = random_candidates(softmax, tvm.target.Target(TARGET), 4, seed=0)
+    results, measurer = measured([*candidates, *rows], small_task, softmax)
+    assert [result.error for result in results] == [None] * 10, [result.message for result in results]
+    assert measurer.watched["checked"] == 10
+    assert not measurer.unchecked
+    assert all(0 < result.latency < 0.1 for result in results), "the flushing, a second each time, is left out"
+    assert len({result.latency for result in results}) > 1
+
+
+def test_a_program_that_computes_something_else_is_found(
+    card: PaperCard, candidates: list[Any], small_task: Any
+) -> None:
+    a, b = te.placeholder((32, 16), name="a"), te.placeholder((16, 24), name="b")
+    k = te.reduce_axis((0, 16), name="k")
+    thrice: Any = te.compute((32, 24), lambda i, j: te.sum(3.0 * a[i, k] * b[k, j], axis=k), name="thrice")
+    right = tvm.IRModule({"main": te.create_prim_func([a, b, thrice]).with_attr("global_symbol", "main")})
+    results, _ = measured(candidates[:1], replace(small_task, mod=right))
+    assert (results[0].error, results[0].latencies) == ("wrong_output", ())
+    assert "argument 2 is off by" in results[0].message
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        ("illegal access", "run", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        ("too much memory", "run", "CUDA_ERROR_OUT_OF_MEMORY"),
+        ("a hang", "run_timeout", "killed"),
+    ],
+)
+def test_a_fault_costs_its_program_alone(
+    card: PaperCard, candidates: list[Any], fault: str, error: str, message: str
+) -> None:
+    card.break_program(2, fault)
+    results, _ = measured(candidates)
+    failed = [result for result in results if result.error]
+    assert [result.error for result in failed] == [error]
+    assert message in failed[0].message
+
+
+def test_a_program_that_nvcc_does_not_take_costs_itself_alone(card: PaperCard, candidates: list[Any]) -> None:
+    card.break_program(1, '"; this is no program')
+    results, _ = measured(candidates[:3])
+    assert sorted(result.error or "ok" for result in results) == ["build", "ok", "ok"]
+
+
+def test_a_lost_card_ends_the_run_and_what_was_measured_was_given(card: PaperCard, candidates: list[Any]) -> None:
+    given = []
+    with CudaMeasurer(0, TARGET, MeasureConfig(**LIMITS)) as measurer:
+        results = measurer.measure(candidates * 3)
+        given.append(next(results))
+        card.becomes("lost")
+        with pytest.raises(DeviceError, match="CUDA_ERROR_UNKNOWN") as caught:
+            given.extend(results)
+    assert len(given) < 3 * len(candidates)
+    assert "run the same command again" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("state", "message"), [("exclusive", "CUDA_ERROR_DEVICE_UNAVAILABLE"), ("full", "GiB of its memory are free")]
+)
+def test_a_card_that_others_hold_is_refused_before_anything_is_compiled(
+    card: PaperCard, state: str, message: str
+) -> None:
+    card.becomes(state)
+    with pytest.raises(DeviceError, match=message) as caught:
+        CudaMeasurer(0, TARGET, MeasureConfig(**LIMITS))
+    assert "nvidia-smi" in caught.value.remedy

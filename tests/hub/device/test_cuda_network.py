@@ -1,0 +1,96 @@
+"""Whole networks on a card of paper: what the archive holds computes what PyTorch does, call after call."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from paper_card import PaperCard
+from tchub.hub.device.cuda_compile import UnknownLaunchError
+from tchub.hub.device.cuda_network import PLAN, CudaNetwork, build_network, default_schedules
+from tchub.hub.device.onsite.cuda import CudaDriver
+from tchub.hub.device.onsite.files import ProgramError
+from tchub.hub.networks.prepare import for_inference, lower
+from tchub.hub.networks.sources import open_network
+from tchub.zoo.devices import get_device
+from tvm import relax
+
+TARGET = tvm.target.Target(get_device("t4").target)
+
+
+class Branches(torch.nn.Module):
+    """Layers of one width, whose buffers can be shared; a kernel with two results, views, an input and a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(5))
+        self.norm = torch.nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> Any:
+        h = x
+        for layer in self.layers:
+            h = torch.relu(layer(h))
+        first, second = torch.split(self.norm(h).reshape(2, 4, 16), 2, 1)
+        return {"views": first.reshape(-1), "pair": (second, x), "masked": torch.where(mask, h, h * 2.0)}
+
+
+@pytest.fixture
+def archive(card: PaperCard, tmp_path: Path) -> tuple[Path, tuple[torch.Tensor, ...]]:
+    inputs = torch.randn(8, 16), torch.randn(8, 16) > 0
+    mod = lower(for_inference(open_network(Branches().eval(), inputs).imported()))
+    assert build_network(mod, TARGET, None, tmp_path / "net.cuda")[1] == 0
+    return tmp_path / "net.cuda", inputs
+
+
+def test_a_network_computes_what_pytorch_does_as_often_as_it_is_called(archive: Any) -> None:
+    path, (x, mask) = archive
+    network = CudaNetwork(CudaDriver(), path)
+    for shift in (0.0, 1.0):
+        ours = network([(x + shift).numpy(), mask.numpy()])
+        with torch.no_grad():
+            right = Branches().eval()(x + shift, mask)
+        for output, expected in zip(ours, torch.utils._pytree.tree_leaves(right), strict=True):
+            np.testing.assert_allclose(output, expected.numpy(), rtol=1e-4, atol=1e-5)
+    seconds = network.run(3)
+    assert seconds == pytest.approx(network.run(1)), "one graph a run, in which all kernels are"
+    network.close()
+
+
+def test_tensors_that_are_not_needed_at_once_share_memory(archive: Any) -> None:
+    plan = json.loads(zipfile.ZipFile(archive[0]).read(PLAN))
+    written = [buffers[-1] for _, buffers in plan["steps"]]
+    assert len(set(written)) < len(written)
+    assert not {*plan["inputs"], *plan["constants"]} & set(written)
+    for number, (_, buffers) in enumerate(plan["steps"]):
+        assert buffers[-1] not in buffers[:-1], f"step {number} would write what it reads"
+
+
+def test_inputs_of_another_size_are_refused(archive: Any) -> None:
+    path, (x, mask) = archive
+    network = CudaNetwork(CudaDriver(), path)
+    with pytest.raises(ProgramError, match="512 bytes, and 256 were given"):
+        network([x.numpy()[:4], mask.numpy()])
+
+
+def test_default_schedules_leave_the_module_as_it_is(small_task: Any) -> None:
+    before = tvm.ir.save_json(small_task.mod)
+    scheduled: Any = default_schedules(small_task.mod, TARGET)
+    assert "threadIdx.x" in scheduled.script()
+    assert tvm.ir.save_json(small_task.mod) == before
+
+
+def test_a_network_that_calls_what_is_no_kernel_is_refused(card: PaperCard, tmp_path: Path) -> None:
+    x = relax.Var("x", relax.TensorType([4], "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        call = relax.call_dps_packed("my.function", [x], relax.TensorType([4], "float32"))
+        builder.emit_func_output(builder.emit(call))
+    with pytest.raises(UnknownLaunchError, match="call_dps_packed is no kernel"):
+        build_network(builder.get(), TARGET, None, tmp_path / "net.cuda")

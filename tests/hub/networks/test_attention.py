@@ -1,0 +1,161 @@
+"""Attention over 61 tokens is computed over 63 by 64, and gives what PyTorch gives; so does softmax by lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tchub.hub.networks.attention import padded_columns, padded_rows
+from tchub.hub.networks.prepare import for_inference, lower
+from tchub.hub.networks.softmax import lanes_of
+from tchub.hub.networks.tasks import from_extracted
+from tchub.hub.search.candidates import tune_context
+from tvm import relax
+from tvm.relax.frontend.torch import from_exported_program
+from tvm.s_tir import meta_schedule as ms
+
+TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 1})
+Mix = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Attention(torch.nn.Module):
+    """Scores of `rows` queries and `columns` keys in two heads of 8; `mix` makes of them what the softmax takes."""
+
+    def __init__(self, mix: Mix, *, keep_scores: bool = False) -> None:
+        super().__init__()
+        self.mix, self.keep_scores = mix, keep_scores
+        self.query, self.key, self.value = (torch.nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        batch, rows, _ = x.shape
+        heads = [layer(z).view(batch, -1, 2, 8).transpose(1, 2) for layer, z in
+                 ((self.query, x), (self.key, y), (self.value, y))]  # fmt: skip
+        scores = self.mix(heads[0] @ heads[1].transpose(-1, -2))
+        out = (torch.softmax(scores, -1) @ heads[2]).transpose(1, 2).reshape(batch, rows, 16)
+        return (out, scores) if self.keep_scores else out
+
+
+def imported(module: torch.nn.Module, *inputs: torch.Tensor) -> Any:
+    exported = torch.export.export(module.eval(), inputs)
+    return for_inference(from_exported_program(exported, keep_params_as_input=False))
+
+
+def outputs(mod: Any, *inputs: torch.Tensor) -> list[np.ndarray]:
+    with TARGET:
+        built = relax.build(mod, TARGET, relax_pipeline=relax.get_pipeline("default_build"))
+    result = relax.VirtualMachine(built, tvm.cpu())["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
+    return [result.numpy()] if hasattr(result, "numpy") else [one.numpy() for one in result]
+
+
+def extents_of_products(graph: Any) -> set[tuple[int, ...]]:
+    """Return the shapes of products with more than two axes."""
+    shapes: set[tuple[int, ...]] = set()
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == "relax.matmul" and expr.ty.ndim > 2:
+            shapes.add(tuple(int(extent) for extent in expr.ty.shape)[-2:])
+
+    relax.analysis.post_order_visit(graph["main"], visit)
+    return shapes
+
+
+def masked(value: float) -> Mix:
+    """Return a causal mask; the first row and another one are masked throughout, as those of padding tokens are."""
+
+    mask = torch.triu(torch.full((61, 61), value), diagonal=1)
+    if np.isfinite(value):
+        mask[[0, 5]] = value
+    return lambda scores: scores / 8**0.5 + mask
+
+
+@pytest.mark.parametrize(
+    ("mix", "rows", "columns"),
+    [
+        (lambda scores: scores * 0.125, 61, 61),
+        (lambda scores: scores, 61, 61),
+        (lambda scores: scores * 0.125, 61, 80),  # only the queries
+        (lambda scores: 0.125 * scores, 48, 61),  # only the keys
+        (masked(float(torch.finfo(torch.float32).min)), 61, 61),
+        (masked(float("-inf")), 61, 61),
+    ],
+    ids=["scaled", "plain", "rows", "columns", "masked", "infinitely masked"],
+)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_it_computes_what_pytorch_does(mix: Mix, rows: int, columns: int, batch: int) -> None:
+    torch.manual_seed(0)
+    module, x, y = Attention(mix), 3 * torch.randn(batch, rows, 16), 3 * torch.randn(batch, columns, 16)
+    graph = imported(module, x, y)
+    assert extents_of_products(graph) == {(padded_rows(rows), padded_columns(columns)), (padded_rows(rows), 8)}
+    (ours,), theirs = outputs(lower(graph), x, y), module(x, y).detach().numpy()
+    assert theirs.std() > 0.1
+    np.testing.assert_allclose(ours, theirs, atol=2e-6 * np.abs(theirs).max() * 10)
+
+
+@pytest.mark.parametrize(
+    ("mix", "keep", "tokens"),
+    [
+        (lambda scores: scores * 0.125, False, 64),  # nothing to gain
+        (lambda scores: scores * 0.125, False, 17),  # too much to add
+        (lambda scores: scores * 0.125, True, 61),  # scores are an output
+        (torch.tanh, False, 61),
+    ],
+    ids=["fits", "small", "kept", "another operator"],
+)
+def test_other_attention_is_left_as_it_is(mix: Mix, keep: bool, tokens: int) -> None:
+    torch.manual_seed(0)
+    module, x = Attention(mix, keep_scores=keep), torch.randn(1, tokens, 16)
+    graph = imported(module, x, x)
+    assert extents_of_products(graph) == {(tokens, tokens), (tokens, 8)}
+    expected = module(x, x)
+    for ours, theirs in zip(outputs(lower(graph), x, x), expected if keep else (expected,), strict=True):
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=1e-5)
+
+
+def test_extents_are_as_near_as_tiles_allow() -> None:
+    assert [padded_rows(n) for n in (49, 50, 64, 197, 257, 577)] == [49, 50, 64, 198, 258, 580]
+    assert [padded_columns(n) for n in (16, 49, 197)] == [16, 64, 208]
+
+
+@pytest.mark.parametrize("shape", [(3, 48), (2, 3, 40), (1, 16), (5, 64)])
+def test_softmax_by_lanes_is_right_before_and_after_it_is_scheduled(shape: tuple[int, ...]) -> None:
+    """Also for scores that are large, and masked ones."""
+    x = 30 * torch.randn(*shape, generator=torch.manual_seed(0))
+    x[..., 1::7] = -torch.inf
+    expected = torch.softmax(x.double(), -1).numpy()
+    mod = lower(imported(torch.nn.Softmax(-1), x))
+    (ours,) = outputs(mod, x)
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+    (task,) = from_extracted(ms.relax_integration.extract_tasks(mod, TARGET), "net")
+    assert task.op == "softmax"
+    (schedule,) = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0).generate_design_space()
+    script = schedule.mod.script()
+    assert f"T.vectorized(T.int64({lanes_of(shape[-1])}))" in script
+    assert script.count("T.reinterpret") == 1, "each power is computed once"
+    out = tvm.runtime.tensor(np.zeros(shape, np.float32))
+    tvm.tirx.build(schedule.mod, target=TARGET)["main"](tvm.runtime.tensor(x.numpy()), out)
+    np.testing.assert_allclose(out.numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((4, 61), -1), ((16, 16), 0), ((16,), 0)])
+def test_another_softmax_is_tvms_own(shape: tuple[int, ...], axis: int) -> None:
+    x = torch.randn(*shape)
+    mod = lower(imported(torch.nn.Softmax(axis), x))
+    assert "largest" not in mod.script()
+    np.testing.assert_allclose(outputs(mod, x)[0], torch.softmax(x, axis).numpy(), atol=1e-6)
+
+
+def test_a_convolution_of_a_sequence_is_one_of_an_image_of_a_row_with_what_follows_it() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv1d(6, 16, 3, stride=2, padding=1), torch.nn.GELU(), torch.nn.Conv1d(16, 8, 5, dilation=2, groups=2)
+    )
+    x = torch.randn(1, 6, 48)
+    mod = lower(imported(module, x))
+    np.testing.assert_allclose(outputs(mod, x)[0], module(x).detach().numpy(), atol=1e-6)
+    names = {var.name_hint for var in mod.functions}
+    assert any("conv2d" in name and "erf" in name for name in names)
+    assert not any("conv1d" in name for name in names)

@@ -1,0 +1,50 @@
+"""A machine with a T4 of paper: a driver that runs kernels on the CPU, and an nvcc that compiles for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def driver_library(folder: Path, *options: str) -> Path:
+    """Compile the driver; `options` are the C compiler's."""
+    library = folder / "libcuda.so"
+    command = ["gcc", "-O1", "-w", "-shared", "-fPIC", *options, "-o", str(library), str(HERE / "paper_card.c"), "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+@dataclass(frozen=True)
+class PaperCard:
+    """A card; `folder` holds its driver, its nvcc and what is wrong with it."""
+
+    folder: Path
+
+    @classmethod
+    def install(cls, folder: Path, patch: pytest.MonkeyPatch, name: str = "Tesla T4", sm: int = 75) -> PaperCard:
+        """Make it this machine's card."""
+        folder.mkdir(parents=True, exist_ok=True)
+        library = driver_library(folder, f'-DCARD="{name}"', f"-DSM={sm}")
+        nvcc = folder / "nvcc"
+        nvcc.write_text(f"#!{sys.executable} -S\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
+                        "from paper_nvcc import main\nsys.exit(main(sys.argv[1:]))\n")  # fmt: skip
+        nvcc.chmod(0o755)
+        patch.setenv("TCHUB_LIBCUDA", str(library))
+        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        return cls(folder)
+
+    def break_program(self, number: int, fault: str) -> None:
+        """Let the program that is compiled as this number (from 1) have a fault of `paper_card.c`."""
+        (self.folder / "faults").mkdir(exist_ok=True)
+        (self.folder / "faults" / str(number)).write_text(fault)
+
+    def becomes(self, state: str) -> None:
+        """Change the card: `lost`, `exclusive`, `prohibited`, `private`, `mig` or `full`."""
+        (self.folder / state).touch()

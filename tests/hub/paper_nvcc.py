@@ -1,0 +1,51 @@
+"""An nvcc of paper: CUDA source becomes a shared library for `paper_card.c`, by the C++ compiler of this machine.
+
+Faults: a folder FAULTS beside this script may hold files named after numbers; the program compiled as that number
+gets the file's text as its fault.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def translate(source: str, fault: str) -> str:
+    """Return C++ of TVM's CUDA source: its kernels as they are, and for each a function that the driver calls."""
+    source = re.sub(r"#include <cuda\.h>|asm volatile\(.*?\);", "", source)
+    source = re.sub(r"extern __shared__ (?:\w+\(\d+\) )?(\w+) (\w+)\[\];", r"static \1 \2[1 << 18];", source)
+    source = re.sub(r"__shared__ (alignas\(\d+\)) ", r"\1 static ", source)
+    kernels = dict.fromkeys(re.findall(r"__global__ void __launch_bounds__\(\d+\) (\w+)\(", source))
+    together = "true" if re.search(r"__syncthreads|__shfl", source) else "false"
+    calls = [
+        f"static void {name}__run(void **p) {{ apply({name}, p); }}\n"
+        f'extern "C" void {name}__call(void **p, const unsigned *s) {{ launch({name}__run, p, s, {together}); }}'
+        for name in kernels
+    ]
+    return "\n".join(['#include "paper_cuda.h"', source, *calls, f'extern "C" const char paper_fault[] = "{fault}";'])
+
+
+def main(arguments: list[str]) -> int:
+    """Compile as `nvcc -cubin -arch=ARCH ... -o OUTPUT SOURCE` does."""
+    output, source = Path(arguments[arguments.index("-o") + 1]), Path(arguments[-1])
+    code = translate(source.read_text(), _fault(Path(sys.argv[0]).with_name("faults")))
+    flags = ["-x", "c++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{Path(__file__).parent}"]
+    return subprocess.run(["g++", *flags, "-o", str(output), "-"], input=code, text=True, check=False).returncode
+
+
+def _fault(folder: Path) -> str:
+    """Return the fault of this program: the next number's, taken once."""
+    for number in range(1, 1 << 16):
+        try:
+            (folder / f"taken-{number}").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        except OSError:
+            return ""
+        file = folder / str(number)
+        return file.read_text() if file.exists() else ""
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,69 @@
+"""`tune` for a card of paper: from extraction to a network that runs there, with faults on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from paper_card import PaperCard
+from tchub import hub
+from tchub.hub.device.errors import DeviceError
+from tchub.hub.search.errors import TuningError
+from tchub.hub.tuning import remote_latency
+from tiny_network import Tiny
+
+
+@pytest.fixture(autouse=True)
+def run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks run in this process: one of their own takes four seconds to start."""
+    monkeypatch.setattr(remote_latency, "_ask", lambda request, *_: remote_latency.answer(request))
+    monkeypatch.setattr(remote_latency, "REPEATS", 2)
+
+
+def test_a_network_is_tuned_for_a_card_and_runs_there(
+    card: PaperCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, out = torch.randn(16, 24), tmp_path / "out"
+    for number, fault in ((9, "illegal access"), (11, "too much memory")):  # after three untuned tasks, twice compiled
+        card.break_program(number, fault)
+    options: dict[str, Any] = {"device": "cuda", "checkpoint": "tilenet-t4", "out": out}
+    result = hub.tune(Tiny().eval(), (x,), trials=9, **options)
+    report = json.loads((out / "report.json").read_text())
+    assert (report["device"], report["machine"]["device"]) == ("cuda:0", "t4")
+    assert set(report["latency"]) == {"untuned", "tuned"}
+    assert all(check["ok"] and check["checked"] for check in report["output_check"].values())
+    run = report["runs"]["tuned"]
+    assert (run["trials"], run["failed"], run["model"]) == (9, 2, "tilenet-t4@1.1.0")
+    assert all(task["untuned"] > 0 for task in run["tasks"]), "by dlight's schedules"
+    assert 0 < report["libraries"]["tuned"]["tuned"] <= report["libraries"]["tuned"]["functions"] == 3
+    # The stand-in's clock counts blocks and warps: nine trials may find nothing faster, and never use what is slower.
+    assert 0 < result.latency["tuned"] <= 1.001 * result.latency["untuned"]
+    assert (result.library.name, (out / "database" / "database_tuning_record.json").is_file()) == ("Tiny.cuda", True)
+
+    # The same command with more trials goes on; another process calls the network, as its CPU's.
+    result = hub.tune(Tiny().eval(), (x,), trials=12, **options)
+    assert result.report["runs"]["tuned"]["trials"] == 12
+    with torch.no_grad():
+        right = Tiny().eval()(x)
+    ours = result.load()(x)
+    for output, expected in zip(ours, right, strict=True):
+        torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
+    arrays = hub.load_tuned(out)(x.numpy())
+    np.testing.assert_allclose(arrays[1], right[1].numpy(), rtol=1e-4, atol=1e-4)
+
+    PaperCard.install(tmp_path / "other", monkeypatch, "NVIDIA L4", 89)
+    with pytest.raises(DeviceError, match=r"is for sm_75, and this card is sm_89"):
+        hub.load_tuned(out)
+    card.becomes("lost")
+    monkeypatch.setenv("TCHUB_LIBCUDA", str(card.folder / "libcuda.so"))
+    with pytest.raises(DeviceError, match="cannot be run on a card"):
+        hub.load_tuned(out)
+
+
+def test_runtimes_of_the_cpu_are_no_rivals_of_a_card(card: PaperCard, tmp_path: Path) -> None:
+    with pytest.raises(TuningError, match=r"torch\.compile would run on the CPU"):
+        hub.tune(Tiny(), (torch.randn(16, 24),), device="cuda", compare=["torch.compile"], out=tmp_path)
