@@ -20,10 +20,10 @@ BUDGETS = {
     "hub/cli": (3_225, 18),
     "hub/registry": (3_705, 17),
     "hub/device": (5_790, 32),
-    "hub/networks": (5_818, 31),
+    "hub/networks": (5_822, 31),
     "hub/search": (2_795, 17),
     "hub/records": (592, 4),
-    "hub/tuning": (2_255, 11),
+    "hub/tuning": (2_302, 11),
     "hub/adaptation": (2_110, 10),
     "hub/publishing": (2_095, 9),
     "hub/bundle": (975, 5),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_770, 23),
     "cards": (1_386, 7),
     "scripts": (10_560, 63),
-    "tests": (30_573, 230),
+    "tests": (30_580, 230),
 }
-PRODUCT = (48_915, 280)
+PRODUCT = (48_974, 280)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.export.passes import move_to_device_pass
 from torch.utils._pytree import tree_leaves
 
 from .errors import NetworkImportError
@@ -29,10 +30,12 @@ class ReferenceNetwork:
     Args:
         path: of an exported program or an ONNX file.
         inputs: tensors in the order of the compiled function's parameters.
+        device: PyTorch's device to run an exported program on; the CPU for an ONNX file.
     """
 
-    def __init__(self, path: str, inputs: Sequence[torch.Tensor]) -> None:
-        self.path, self.inputs = path, inputs
+    def __init__(self, path: str, inputs: Sequence[torch.Tensor], device: torch.device | None = None) -> None:
+        self.path, self.inputs = path, inputs if device is None else [x.to(device) for x in inputs]
+        self.on_card = device is not None and device.type != "cpu"
         self.is_onnx = path.endswith(".onnx")
         if self.is_onnx:
             from .onnx_file import reference_module
@@ -41,8 +44,10 @@ class ReferenceNetwork:
             self.args, self.kwargs = tuple(inputs), {}
         else:
             exported = load_exported(Path(path))
+            if device is not None:
+                exported = move_to_device_pass(exported, str(device))
             self.module = exported.module()
-            self.args, self.kwargs = call_arguments(exported, inputs)
+            self.args, self.kwargs = call_arguments(exported, self.inputs)
 
     def run(self) -> Any:
         """Run it once."""
@@ -56,7 +61,7 @@ class ReferenceNetwork:
             exported = in_precision(load_exported(Path(self.path)), "the original", torch.float64)
         except NetworkImportError:
             return None
-        wide = [x.double() if x.is_floating_point() else x for x in self.inputs]
+        wide = [x.double() if x.is_floating_point() else x for x in (one.cpu() for one in self.inputs)]
         args, kwargs = call_arguments(exported, wide)
         return arrays(exported.module()(*args, **kwargs))
 
@@ -98,12 +103,12 @@ def rival_runs(
 
 
 def _compiled(reference: ReferenceNetwork, _threads: int) -> Run:
-    """PyTorch's compiler, with weights as constants, as for deployment."""
+    """PyTorch's compiler, with weights as constants, as for deployment; on a card with CUDA graphs."""
     import torch._inductor.config as inductor
 
     inductor.freezing = True
     rival = copy(reference)
-    rival.module = torch.compile(reference.module)
+    rival.module = torch.compile(reference.module, mode="reduce-overhead" if reference.on_card else None)
     return rival.run
 
 
@@ -140,7 +145,8 @@ def _openvino(reference: ReferenceNetwork, threads: int) -> Run:
 
 
 _MAKE: Mapping[str, Callable[[ReferenceNetwork, int], Run]] = {
-    "torch.compile": _compiled, "onnxruntime": _onnxruntime, "openvino": _openvino,
+    "pytorch": lambda reference, _: reference.run, "torch.compile": _compiled,
+    "onnxruntime": _onnxruntime, "openvino": _openvino,
 }  # fmt: skip
 
 

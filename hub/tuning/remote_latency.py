@@ -1,7 +1,7 @@
 """A fresh process that runs compiled networks on an RPC server or a card: `python -m tchub.hub.tuning.remote_latency`.
 
-Reads a JSON request on stdin, answers with one JSON line on stdout, as `latency_worker` does. PyTorch runs here, for
-the right output only: its latency here says nothing about there.
+Reads a JSON request on stdin, answers with one JSON line on stdout, as `latency_worker` does. PyTorch runs on the CPU
+here for the right output, which says nothing about latency there; beside a card's networks it runs on the same card.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
@@ -48,18 +49,22 @@ def compare_remote(
     return _compare(network, libraries, device, timeout, "the library is kept: run it on the device itself")
 
 
-def compare_card(network: Network, libraries: Mapping[str, Path], number: int, timeout: float = 600.0) -> Comparison:
+def compare_card(
+    network: Network, libraries: Mapping[str, Path], number: int, timeout: float = 600.0, rivals: Sequence[str] = ()
+) -> Comparison:
     """Check networks of a card (`device.cuda_network`) against PyTorch on the CPU and time them there.
 
     Args:
         libraries: system name to archive.
         number: of the card.
+        rivals: `pytorch` (eager) and `torch.compile`, which run on the same card; why one has no latency stands in
+            `Comparison.errors`.
 
     Raises:
         LatencyError: the card cannot run them, or is lost.
     """
     remedy = "see `tchub doctor` and `nvidia-smi`; the same command goes on"
-    return _compare(network, libraries, {"card": number}, timeout, remedy)
+    return _compare(network, libraries, {"card": number, "rivals": list(rivals)}, timeout, remedy)
 
 
 def _compare(
@@ -78,7 +83,7 @@ def _compare(
         }
         answer = _ask(request, timeout, remedy)
     checks = {name: OutputCheck.from_dict(facts) for name, facts in answer["checks"].items()}
-    return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()})
+    return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()}, answer["errors"])
 
 
 def _ask(request: dict[str, Any], timeout: float, remedy: str) -> dict[str, Any]:
@@ -136,7 +141,55 @@ class _CardNetwork:
         return self._network.run(number)
 
 
-def measure(networks: Mapping[str, _RemoteNetwork | _CardNetwork]) -> dict[str, list[float]]:
+class _TorchNetwork:
+    """PyTorch's network on a card, its inputs being there."""
+
+    def __init__(self, run: Callable[[], Any], device: torch.device) -> None:
+        import torch
+
+        self._run, self._wait = run, torch.get_device_module(device).synchronize
+
+    def time(self, number: int) -> float:
+        """Seconds a run, from the first launch to the end of the last kernel."""
+        self._wait()
+        start = time.perf_counter()
+        for _ in range(number):
+            self._run()
+        self._wait()
+        return (time.perf_counter() - start) / number
+
+
+def _torch_device(number: int) -> torch.device:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise LatencyError(
+            "this PyTorch cannot use the card", remedy="install PyTorch for CUDA to have it beside the tuned network"
+        )
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32 here
+    return torch.device("cuda", number)
+
+
+def _torch_networks(
+    request: dict[str, Any], inputs: Sequence[torch.Tensor], expected: Sequence[Any]
+) -> tuple[dict[str, _TorchNetwork], dict[str, str]]:
+    """Return PyTorch's networks on the card, and why one has none."""
+    from ..networks.rivals import ReferenceNetwork, rival_runs
+
+    names = request.get("rivals", ())
+    try:
+        device = _torch_device(request["card"]) if names else None
+        if device is None:
+            return {}, {}
+        if request["reference"].endswith(".onnx"):
+            raise LatencyError("PyTorch runs an ONNX file on the CPU alone", remedy="compare the exported program")
+    except LatencyError as error:
+        return {}, dict.fromkeys(names, error.message)
+    runs, errors = rival_runs(names, ReferenceNetwork(request["reference"], inputs, device), expected, 1)
+    return {name: _TorchNetwork(run, device) for name, run in runs.items()}, errors
+
+
+def measure(networks: Mapping[str, _RemoteNetwork | _CardNetwork | _TorchNetwork]) -> dict[str, list[float]]:
     """Seconds a run of each, one number a repeat; they take turns, so that a disturbance hits all."""
     numbers = {name: max(1, round(REPEAT_SECONDS / network.time(1))) for name, network in networks.items()}
     seconds: dict[str, list[float]] = {name: [] for name in networks}
@@ -174,7 +227,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             name: check_output(arrays(network.run()), expected, reference.exact).as_dict()
             for name, network in networks.items()
         }
-    return {"checks": checks, "seconds": measure(networks)}
+        rivals, errors = _torch_networks(request, inputs, expected)
+        return {"checks": checks, "seconds": measure(networks | rivals), "errors": errors}
 
 
 if __name__ == "__main__":

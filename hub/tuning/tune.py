@@ -129,8 +129,10 @@ def tune(
         stop = stack.enter_context(StopFlag())
         progress.stage("find out what the device is" if config.device != "local" else "load the cost model")
         device = choose_device(config.device, config.threads, target=config.target, linker=config.linker)
-        if device.card is not None and (rivals := [name for name in config.compare if name != "stock"]):
-            raise TuningError(f"{', '.join(rivals)} would run on the CPU", remedy="compare a card with stock alone")
+        others = [name for name in config.compare if name not in ("stock", "torch.compile")]
+        if device.card is not None and others:
+            remedy = "compare a card with stock and torch.compile alone"
+            raise TuningError(f"{', '.join(others)} would run on the CPU", remedy=remedy)
         models = [
             choose_model(
                 config.checkpoint or fitting_checkpoint(device), seed=config.seed, update=config.update,
@@ -341,10 +343,10 @@ class _Run:
 
         paths, threads = {name: Path(library.path) for name, library in libraries.items()}, self.device.facts.cores
         try:
+            rivals = [name for name in self.config.compare if name != "stock"]
             if self.device.card is not None:
-                return compare_card(network, paths, self.device.card), None
+                return compare_card(network, paths, self.device.card, rivals=["pytorch", *rivals]), None
             if self.device.address is None:
-                rivals = [name for name in self.config.compare if name != "stock"]
                 return compare(network, paths, threads=threads, rivals=rivals), None
             return compare_remote(network, paths, self.device.address, threads=threads), None
         except LatencyError as error:

@@ -65,5 +65,20 @@ def test_a_network_is_tuned_for_a_card_and_runs_there(
 
 
 def test_runtimes_of_the_cpu_are_no_rivals_of_a_card(card: PaperCard, tmp_path: Path) -> None:
-    with pytest.raises(TuningError, match=r"torch\.compile would run on the CPU"):
-        hub.tune(Tiny(), (torch.randn(16, 24),), device="cuda", compare=["torch.compile"], out=tmp_path)
+    with pytest.raises(TuningError, match="openvino would run on the CPU"):
+        hub.tune(Tiny(), (torch.randn(16, 24),), device="cuda", compare=["torch.compile", "openvino"], out=tmp_path)
+
+
+def test_pytorch_runs_beside_a_tuned_network_on_the_same_card(
+    card: PaperCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"device": "cuda", "checkpoint": "none", "trials": 3, "compare": ["torch.compile"]}
+    result = hub.tune(Tiny().eval(), (torch.randn(16, 24),), out=tmp_path / "without", **options)
+    assert set(result.report["not_compared"]) == {"pytorch", "torch.compile"}
+    assert "this PyTorch cannot use the card" in result.report["not_compared"]["pytorch"]
+    # This machine's PyTorch in the card's stead, by the same calls.
+    monkeypatch.setattr(remote_latency, "_torch_device", lambda _: torch.device("cpu"))
+    result = hub.tune(Tiny().eval(), (torch.randn(16, 24),), out=tmp_path / "out", **options)
+    assert result.report["not_compared"] == {}
+    assert set(result.latency) == {"untuned", "tuned", "pytorch", "torch.compile"}
+    assert min(result.latency.values()) > 0
