@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (3_225, 18),
     "hub/registry": (3_705, 17),
-    "hub/device": (5_790, 32),
+    "hub/device": (5_813, 32),
     "hub/networks": (5_822, 31),
     "hub/search": (2_795, 17),
     "hub/records": (592, 4),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_770, 23),
     "cards": (1_386, 7),
     "scripts": (10_560, 63),
-    "tests": (30_580, 230),
+    "tests": (30_595, 230),
 }
-PRODUCT = (48_974, 280)
+PRODUCT = (49_007, 280)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

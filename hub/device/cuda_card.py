@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...zoo.devices import Device, GpuSpec, distance, get_device, list_devices
-from .cuda_compile import find_nvcc
+from .cuda_compile import check_nvcc, find_nvcc
 from .detect import LocalDevice, match_gpu
 from .errors import DeviceError
 from .onsite.cuda import CudaDriver
@@ -41,7 +41,7 @@ def describe_card(number: int) -> LocalDevice:
 
     Raises:
         DeviceError: no driver, no such card, one that takes no programs or one process only, a slice of a card (MIG),
-            or no nvcc.
+            or no nvcc that compiles for it.
     """
     try:
         driver = CudaDriver(number=number, context=False)
@@ -61,7 +61,7 @@ def describe_card(number: int) -> LocalDevice:
             remedy=f"nvidia-smi -i {number} -c DEFAULT",
             number=number,
         )
-    find_nvcc()
+    check_nvcc(find_nvcc(), facts["arch"], facts["cuda_driver"])
     device, reason = _sheet(name, facts, card)
     return LocalDevice(
         device=device,

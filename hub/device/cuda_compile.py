@@ -7,6 +7,7 @@ TVM's host code is not used: what it would do is read off it into a plan, which 
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -31,6 +32,38 @@ def find_nvcc() -> str:
             remedy="install CUDA's compiler (it needs no GPU) and put nvcc on the PATH",
         )
     return path
+
+
+def check_nvcc(nvcc: str, arch: str, driver: str) -> None:
+    """Refuse an nvcc whose programs a card cannot run.
+
+    Args:
+        arch: of the card, e.g. `sm_75`; driver: version of CUDA that its driver is for, e.g. `13.0`.
+
+    Raises:
+        DeviceError: nvcc is of a later major version than the driver, has dropped the architecture or does not know it
+            yet, or does not say.
+    """
+    try:
+        version = re.search(r"release (\d+\.\d+)", _ask(nvcc, "--version"))
+        known = _ask(nvcc, "--list-gpu-code").split()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DeviceError(f"{nvcc} does not run: {error}", remedy="install CUDA's compiler again") from error
+    major = driver.split(".", maxsplit=1)[0]
+    if version and int(version[1].split(".")[0]) > int(major):
+        raise DeviceError(
+            f"the driver is for CUDA {driver}, and nvcc is of CUDA {version[1]}, whose programs it cannot load",
+            remedy=f"install a newer driver, or put an nvcc of CUDA {major} first on the PATH",
+        )
+    if known and arch not in known:
+        raise DeviceError(
+            f"nvcc does not compile for {arch}",
+            remedy=f"it compiles for {', '.join(known)}: put another release of CUDA's compiler first on the PATH",
+        )
+
+
+def _ask(nvcc: str, question: str) -> str:
+    return subprocess.run([nvcc, question], capture_output=True, text=True, check=True, timeout=30).stdout
 
 
 def compile_cuda(mod: Any, target: dict[str, Any], output: Path, code: str = "cubin", nvcc: str = "nvcc") -> Any:

@@ -8,8 +8,9 @@
  * Any other kernel does nothing. FAKE_CUDA_LOG names a file that gets a line a launch.
  *
  * Faults. A module whose text contains "illegal access" breaks the context when it is launched: every later call fails,
- * as on a GPU. One with "a hang" never ends, one with "too much memory" cannot be launched. A file beside this library
- * changes the card: `lost` (no call works), `exclusive` (no context), `prohibited` and `private` (its mode), `mig` (its name), `full`.
+ * as on a GPU; so do "an assert" and "a memory error". One with "a hang" never ends, one with "too much memory" cannot be launched. A file beside this library
+ * changes the card: `lost` (no call works), `exclusive` (no context), `prohibited` and `private` (its mode), `mig` (its name), `full`,
+ * `old` (its driver).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -31,7 +32,7 @@ typedef struct { char name[64]; int bad; int shared; call_t call; } function_t;
 typedef struct { double at; } event_t;
 static int sticky = 0, launches = 0;
 static double now = 0;  /* milliseconds of the card's work */
-enum { ILLEGAL = 1, HANG, HUNGRY };
+enum { ILLEGAL = 1, HANG, HUNGRY, ASSERT, ECC };
 
 static int beside(const char *name) {
   Dl_info info;
@@ -47,6 +48,7 @@ int cuInit(unsigned flags) { return beside("lost") ? 999 : flags ? 1 : 0; }
 int cuGetErrorName(int code, const char **text) {
   *text = code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : code == 500 ? "CUDA_ERROR_NOT_FOUND"
         : code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : code == 46 ? "CUDA_ERROR_DEVICE_UNAVAILABLE"
+        : code == 710 ? "CUDA_ERROR_ASSERT" : code == 214 ? "CUDA_ERROR_ECC_UNCORRECTABLE"
         : code == 999 ? "CUDA_ERROR_UNKNOWN" : "CUDA_ERROR_INVALID_VALUE";
   return 0;
 }
@@ -80,7 +82,7 @@ int cuMemGetInfo_v2(size_t *free, size_t *total) {
   *free = beside("full") ? 100 << 20 : *total;
   return sticky;
 }
-int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+int cuDriverGetVersion(int *version) { *version = beside("old") ? 12040 : 13000; return 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &sticky; return beside("exclusive") ? 46 : device != 7; }
 int cuCtxSetCurrent(void *context) { return context != &sticky; }
 int cuCtxSynchronize(void) { usleep(1000); return sticky; }
@@ -106,7 +108,8 @@ int cuModuleLoadData(module_t **module, const char *image) {
     if (!(made->library = opened(image))) return 200;
     text = dlsym(made->library, "paper_fault");
   }
-  made->bad = strstr(text, "illegal access") ? ILLEGAL : strstr(text, "a hang") ? HANG : strstr(text, "too much memory") ? HUNGRY : 0;
+  made->bad = strstr(text, "illegal access") ? ILLEGAL : strstr(text, "a hang") ? HANG : strstr(text, "too much memory") ? HUNGRY
+            : strstr(text, "an assert") ? ASSERT : strstr(text, "a memory error") ? ECC : 0;
   *module = made;
   return 0;
 }
@@ -164,6 +167,8 @@ static int execute(function_t *f, const unsigned *size, void **params) {
     fclose(file);
   }
   if (f->bad == ILLEGAL) sticky = 700;
+  if (f->bad == ASSERT) sticky = 710;
+  if (f->bad == ECC) sticky = 214;
   if (f->bad == HUNGRY) return 2;
   while (f->bad == HANG) pause();
   unsigned blocks = size[0] * size[1] * size[2], block = size[3] * size[4] * size[5];

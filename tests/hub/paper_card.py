@@ -46,5 +46,5 @@ class PaperCard:
         (self.folder / "faults" / str(number)).write_text(fault)
 
     def becomes(self, state: str) -> None:
-        """Change the card: `lost`, `exclusive`, `prohibited`, `private`, `mig` or `full`."""
+        """Change the card: `lost`, `exclusive`, `prohibited`, `private`, `mig`, `full` or `old`."""
         (self.folder / state).touch()

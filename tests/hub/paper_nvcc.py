@@ -26,7 +26,12 @@ def translate(source: str, fault: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Compile as `nvcc -cubin -arch=ARCH ... -o OUTPUT SOURCE` does."""
+    """Compile as `nvcc -cubin -arch=ARCH ... -o OUTPUT SOURCE` does, or answer what it is asked of itself."""
+    if answer := {"--version": "Cuda compilation tools, release 13.0, V13.0.88", "--list-gpu-code": "sm_75\nsm_89"}.get(
+        arguments[0]
+    ):
+        print(answer)
+        return 0
     output, source = Path(arguments[arguments.index("-o") + 1]), Path(arguments[-1])
     code = translate(source.read_text(), _fault(Path(sys.argv[0]).with_name("faults")))
     flags = ["-x", "c++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{Path(__file__).parent}"]

@@ -43,6 +43,7 @@ def test_an_unknown_card_has_the_nearest_sheet_with_what_its_driver_says(
         ("mig", "slice of a card"),
         ("prohibited", "takes no programs"),
         ("private", "one process only"),
+        ("old", r"for CUDA 12\.4, and nvcc is of CUDA 13\.0"),
     ],
 )
 def test_a_card_that_cannot_be_used_is_refused_with_a_remedy(card: PaperCard, state: str, message: str) -> None:
@@ -50,6 +51,13 @@ def test_a_card_that_cannot_be_used_is_refused_with_a_remedy(card: PaperCard, st
     with pytest.raises(DeviceError, match=message) as caught:
         choose_device("cuda")
     assert caught.value.remedy
+
+
+def test_a_card_that_nvcc_has_dropped_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    PaperCard.install(tmp_path, monkeypatch, "Tesla V100-PCIE-16GB", 70)
+    with pytest.raises(DeviceError, match="nvcc does not compile for sm_70") as caught:
+        choose_device("cuda")
+    assert "sm_75" in caught.value.remedy
 
 
 def test_a_card_that_is_not_there_is_refused(card: PaperCard) -> None:

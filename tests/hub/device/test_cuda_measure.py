@@ -70,6 +70,8 @@ def test_a_program_that_computes_something_else_is_found(
     ("fault", "error", "message"),
     [
         ("illegal access", "run", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        ("an assert", "run", "CUDA_ERROR_ASSERT"),
+        ("a memory error", "run", "CUDA_ERROR_ECC_UNCORRECTABLE"),
         ("too much memory", "run", "CUDA_ERROR_OUT_OF_MEMORY"),
         ("a hang", "run_timeout", "killed"),
     ],
