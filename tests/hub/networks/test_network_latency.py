@@ -32,17 +32,17 @@ def test_a_library_that_crashes_or_hangs_is_an_error(
 def test_pytorchs_own_compiler_is_timed_and_its_failure_is_a_fact(pt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = ReferenceNetwork(str(pt2), [torch.ones(16, 24)])
     expected = arrays(reference.run())
-    monkeypatch.setattr(torch, "compile", lambda module: module)
+    monkeypatch.setattr(torch, "compile", lambda module, mode: module)
     runs, errors = rival_runs(["torch.compile"], reference, expected, 1)
     assert len(runs["torch.compile"]()) == 2
     assert not errors
-    monkeypatch.setattr(torch, "compile", lambda module: lambda *args: [x + 1 for x in arrays(module(*args))])
+    monkeypatch.setattr(torch, "compile", lambda module, mode: lambda *args: [x + 1 for x in arrays(module(*args))])
     assert "output is wrong" in rival_runs(["torch.compile"], reference, expected, 1)[1]["torch.compile"]
 
     def refuse(*_: Any) -> None:
         raise RuntimeError("no compiler\nfound")
 
-    monkeypatch.setattr(torch, "compile", lambda module: refuse)
+    monkeypatch.setattr(torch, "compile", lambda module, mode: refuse)
     assert rival_runs(["torch.compile"], reference, expected, 1) == ({}, {"torch.compile": "RuntimeError: no compiler"})
 
 
