@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from .device.detect import detect_local as detect_local
     from .networks.tuned import load_tuned as load_tuned
     from .publishing.check import check as check
+    from .publishing.contribute import CardFacts as CardFacts
+    from .publishing.contribute import ContributionConfig as ContributionConfig
     from .publishing.contribute import contribute as contribute
-    from .publishing.contribute_facts import CardFacts as CardFacts
-    from .publishing.contribute_facts import ContributionConfig as ContributionConfig
     from .publishing.publish import PublishConfig as PublishConfig
     from .publishing.publish import publish as publish
     from .records.database import database as database
@@ -40,8 +40,7 @@ _MODULES = {
     "device.detect": ["detect_local"],
     "networks.tuned": ["load_tuned"],
     "publishing.check": ["check"],
-    "publishing.contribute": ["contribute"],
-    "publishing.contribute_facts": ["CardFacts", "ContributionConfig"],
+    "publishing.contribute": ["CardFacts", "ContributionConfig", "contribute"],
     "publishing.publish": ["PublishConfig", "publish"],
     "records.database": ["database"],
     "registry.pretrained": ["PretrainedModel"],

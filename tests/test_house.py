@@ -25,7 +25,7 @@ BUDGETS = {
     "hub/records": (592, 4),
     "hub/tuning": (2_302, 11),
     "hub/adaptation": (2_110, 10),
-    "hub/publishing": (2_095, 9),
+    "hub/publishing": (1_971, 8),
     "hub/bundle": (975, 5),
     "hub/site": (360, 3),
     "zoo/primitives": (2_370, 12),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_770, 23),
     "cards": (1_386, 7),
     "scripts": (10_560, 63),
-    "tests": (30_595, 230),
+    "tests": (30_582, 229),
 }
-PRODUCT = (49_007, 280)
+PRODUCT = (48_879, 279)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

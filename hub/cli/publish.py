@@ -15,8 +15,7 @@ from .parts import Part
 
 if TYPE_CHECKING:
     from ..publishing.check import CheckReport
-    from ..publishing.contribute import StepResult
-    from ..publishing.contribute_facts import ContributionConfig
+    from ..publishing.contribute import Contribution, ContributionConfig
     from ..publishing.publish import PublishResult
 
 _OUTCOMES = {"ok": "ok", "failed": "FAIL", "not-checked": "open"}
@@ -160,8 +159,7 @@ def contribute_command(out: Path, workload: str, limits: tuple[str, ...], output
       tchub contribute --device local --workload reference,bert-tiny --programs 2000 --out mine
       tchub contribute --corpus corpora/epyc-turin --checkpoint tilenet-xeon --repo me/tilenet-epyc
     """
-    from ..publishing.contribute import contribute
-    from ..publishing.contribute_facts import CardFacts, ContributionConfig
+    from ..publishing.contribute import CardFacts, ContributionConfig, contribute
     from .progress import shown_progress
 
     if options["corpora"] and options["data_licence"]:
@@ -169,20 +167,18 @@ def contribute_command(out: Path, workload: str, limits: tuple[str, ...], output
     facts = CardFacts(**{key: options.pop(key) for key in _FACTS}, limits=limits or None)
     config = ContributionConfig(out, workload=tuple(workload.split(",")), facts=facts, **options)
     with shown_progress(output) as progress:
-        steps = contribute(config, ask=Prompt.find(), note=output.note, progress=progress.programs)
-    result = {"out": str(out), "steps": [step.as_dict() for step in steps]}
-    output.data(result, "\n".join(f"{step.outcome:<6}{step.name:<11}{step.seconds:>8.1f} s" for step in steps))
-    if "published" not in steps[-1].facts:
-        output.hint(_publish(config, steps))
+        finished = contribute(config, ask=Prompt.find(), note=output.note, progress=progress.programs)
+    output.data(finished, f"{finished.name}@{finished.version} in {finished.folder}")
+    if finished.published is None:
+        output.hint(_publish(config, finished))
 
 
-def _publish(config: ContributionConfig, steps: list[StepResult]) -> str:
+def _publish(config: ContributionConfig, finished: Contribution) -> str:
     """Return the command by which the finished folder goes where this one would have brought it."""
     from ..registry.trust import index_to_ask
 
-    (device,) = (step.facts["device"] for step in steps if step.name == "device")
-    parts = ["tchub", "publish", str(config.out / "checkpoint")]
-    parts += [word for folder in config.corpus_folders(device) for word in ("--corpus", str(folder))]
+    parts = ["tchub", "publish", finished.folder]
+    parts += [word for folder in finished.corpora for word in ("--corpus", folder)]
     parts += ["--repo", config.repo or "ORGANISATION/NAME"]
     if config.index_repo != index_to_ask():
         parts += ["--index-repo", config.index_repo] if config.index_repo else ["--no-index"]

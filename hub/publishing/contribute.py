@@ -1,51 +1,46 @@
-"""From a machine to a published checkpoint: nine steps, each kept once it is finished and its inputs stay the same.
+"""From a machine to a published checkpoint: nine steps over the API's calls, each of which goes on by itself.
 
-`contribute.json` in the output folder holds what the finished steps gave, with a digest of their inputs and files. A
-step that was stopped is run again: collecting and training go on from their own files, publishing finds what it did.
+The same command finds what an earlier one left in the output folder: the person's answers in `facts.json`, programs in
+the corpus, weights and scores in a folder that is named by a digest of all they depend on. The card is written and
+checked anew, which takes seconds, and publishing finds what it did.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from ...cards import TITLES, draw, read_metrics, render_card
 from ...zoo.corpus import Corpus, CorpusError, check_corpus, split_tasks
-from ...zoo.corpus.schema import META_FILE, PROGRAMS_FILE, TASKS_FILE
-from ...zoo.files import file_sha256, locked_folder, write_atomically, write_files
+from ...zoo.corpus.schema import META_FILE
+from ...zoo.devices import Device, UnknownDeviceError, get_device
+from ...zoo.files import locked_folder, write_files
 from ...zoo.models.config import CONFIG_FILE, CheckpointConfig
 from ...zoo.plain_json import json_file
-from ..device.host_facts import read_host_facts
+from ..registry import CheckpointName, Registry, Version, cache_root, find_checkpoint
+from ..registry.errors import CheckpointNameError
 from ..registry.files import CARD_FILE, METRICS_FILE, WEIGHTS_FILE
-from ..registry.store import cache_root
-from .check_files import PLOTS
-from .contribute_facts import (
-    Asker,
-    ContributionConfig,
-    choose_name,
-    corpus_content,
-    digest_of,
-    find_device,
-    gather_facts,
-    load_base,
-    recipe_of,
-    sha256s,
-)
+from .check import CheckFinding, check
+from .check_files import PLOTS, is_spdx
 from .errors import ContributionError
+from .publish import PublishConfig, PublishResult, publish
 from .repository import Repository
 
 if TYPE_CHECKING:
+    from ...zoo.models import Checkpoint
+    from ...zoo.training import TrainConfig
+    from ..device.device_choice import ChosenDevice
     from ..tuning.collect import CollectProgress
+
+    Note = Callable[[str], None]
 
 # Questions come before anything that takes hours.
 STEPS = {
@@ -59,42 +54,117 @@ STEPS = {
     "check": "what a reviewer looks at",
     "publish": "to the Hub",
 }
-STATE_FILE = "contribute.json"
-_FORMAT = 1
+FACTS_FILE = "facts.json"
+EVALUATION_FILE = "evaluation.json"
+_LICENCE = "an SPDX identifier, e.g. Apache-2.0 or CC-BY-4.0"
+QUESTIONS = {
+    "authors": "Who are the authors, as they are to be cited?",
+    "weights_licence": f"Under which licence do you give the weights? ({_LICENCE})",
+    "data_licence": f"And the programs measured here, with their latencies? ({_LICENCE})",
+}
+_LIMITS = "What should users know that no number tells? (empty: nothing)"
 
 
-class StepResult(msgspec.Struct, frozen=True):
-    """A finished step of a contribution: `done` now, or `kept` from an earlier run.
+class Asker(Protocol):
+    """Prompt of a person at a terminal."""
+
+    def text(self, question: str, wrong: Callable[[str], str | None]) -> str:
+        """Return an answer for which `wrong` gives None; its sentence is shown, and the question put again, else."""
+        ...
+
+    def yes(self, question: str) -> bool:
+        """Return whether the person agrees."""
+        ...
+
+
+class CardFacts(msgspec.Struct, frozen=True):
+    """Facts that only a person knows; None where one is not given.
 
     Attributes:
-        facts: what later steps need; digest: of its inputs and its files.
+        authors: names, as they are to be cited.
+        weights_licence: SPDX identifier; data_licence: of the programs measured here, SPDX too.
+        limits: what users should know that no number tells.
+        name, version: of the checkpoint; by default `arch-family` and the next one that is free.
+    """
+
+    authors: str | None = None
+    weights_licence: str | None = None
+    data_licence: str | None = None
+    limits: tuple[str, ...] | None = None
+    name: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class ContributionConfig:
+    """Settings of a contribution.
+
+    Attributes:
+        out: folder of all that is made.
+        device, target, linker, threads: where and how to measure, see `choose_device`.
+        workload: suites, networks or operators to measure; programs: in all.
+        corpora: measured already, to learn from instead of measuring; the first one judges.
+        recipe: how to train; that of the checkpoint's architecture unless given, else `tilenet`.
+        checkpoint: its weights are the start.
+        seed: of candidates and training.
+        repo: of the Hub, to publish to; index_repo, index_named: as for `publish`.
+        publish: publish at all; yes: without asking.
+    """
+
+    out: Path
+    device: str = "local"
+    target: dict[str, Any] | None = None
+    linker: str | None = None
+    threads: int | None = None
+    workload: tuple[str, ...] = ("full",)
+    programs: int = 12000
+    corpora: tuple[Path, ...] = ()
+    recipe: str | None = None
+    checkpoint: str | None = None
+    seed: int = 0
+    facts: CardFacts = field(default_factory=CardFacts)
+    repo: str | None = None
+    index_repo: str | None = None
+    index_named: bool = True
+    publish: bool = True
+    yes: bool = False
+
+    @property
+    def measures(self) -> bool:
+        """True if programs are measured here."""
+        return not self.corpora
+
+    @property
+    def destination(self) -> str | None:
+        """The repository that it goes to, once a person agrees; None where nothing leaves this machine."""
+        return self.repo if self.publish else None
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A checkpoint that is ready to be published, or is.
+
+    Attributes:
+        folder: of the checkpoint; corpora: that it learnt from, the first of which judges.
+        results: its scores, and those of the baselines.
     """
 
     name: str
-    outcome: str
-    seconds: float
-    facts: dict[str, Any]
-    digest: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return {"name": self.name, "outcome": self.outcome, "seconds": self.seconds, "facts": self.facts}
-
-
-class ContributionState(msgspec.Struct):
-    """Finished steps of an output folder, by name."""
-
-    format: int
-    steps: dict[str, StepResult]
+    version: str
+    folder: str
+    corpora: tuple[str, ...]
+    results: dict[str, Any]
+    findings: tuple[CheckFinding, ...]
+    published: PublishResult | None
 
 
 def contribute(
     config: ContributionConfig,
     *,
     ask: Asker | None = None,
-    note: Callable[[str], None] = lambda _: None,
+    note: Note = lambda _: None,
     progress: Callable[[CollectProgress], None] = lambda _: None,
-) -> list[StepResult]:
+) -> Contribution:
     """Go from a machine to a checkpoint that others can use.
 
     A second call with the same config goes on where the first one stopped, by an error or a kill; with another
@@ -104,259 +174,315 @@ def contribute(
         ask: asks a person; None where nobody is there to ask.
 
     Raises:
-        ContributionError: a fact or the yes to publishing is not given, the machine cannot measure, the device is
-            unknown, or the state of the folder is damaged.
+        ContributionError: a fact or the yes to publishing is not given, the machine cannot measure, or the device is
+            unknown.
         LockError: another process works in the folder.
         TchubError: a subclass for each way a step can fail.
     """
     if config.destination and ask is None and not config.yes:
         message = f"nobody is there to agree to publishing in {config.repo}"
         raise ContributionError(message, reason="facts", remedy="add --yes, or --no-publish", missing=["yes"])
+
+    def begin(name: str) -> None:
+        note(f"[{list(STEPS).index(name) + 1}/{len(STEPS)}] {name}: {STEPS[name]}")
+
     with locked_folder(config.out):
-        steps = ContributionSteps(config, ask, note, progress, _read_state(config.out / STATE_FILE))
-        steps.run()
-        return steps.results
-
-
-@dataclass
-class ContributionSteps:
-    """The steps; the method of each returns its facts.
-
-    Attributes:
-        ask: asks a person; None where nobody is there to ask.
-        finished: results of steps that are done, by name, of earlier runs too; results: those of this run.
-    """
-
-    config: ContributionConfig
-    ask: Asker | None
-    note: Callable[[str], None]
-    progress: Callable[[CollectProgress], None]
-    finished: dict[str, StepResult]
-    results: list[StepResult] = field(default_factory=list)
-
-    def run(self) -> None:
-        """Run all steps; the inputs of each are all that its result depends on."""
-        config, out = self.config, self.config.out
-        machine = {"cpu": read_host_facts().brand, "tvm": metadata.version("apache-tvm")} if config.measures else {}
-        given = [corpus_content(folder) for folder in config.corpora]
-        self._step("preflight", machine | {"repo": config.destination}, self.check_ready)
-        plan = machine | {key: getattr(config, key) for key in ("device", "target", "threads")}
-        device = self._step("device", plan | {"corpora": given}, self.find_device)
-        recipe = recipe_of(config)
-        stated = msgspec.structs.asdict(config.facts)
-        gather = partial(self.gather_facts, recipe.arch, device["family"])
-        facts = self._step("facts", stated | device | {"arch": recipe.arch}, gather)
-        folders = config.corpus_folders(device["device"])
-        plan |= device | {key: getattr(config, key) for key in ("workload", "programs", "seed")}
-        plan = plan | {"licence": facts["data_licence"]} if config.measures else {"corpora": given}
-        files = [folders[0] / name for name in (META_FILE, TASKS_FILE, PROGRAMS_FILE)] if config.measures else []
-        self._step("collect", plan, partial(self.collect, folders, facts["data_licence"]), files)
-        base = load_base(config.checkpoint).config if config.checkpoint else None
-        corpora = [corpus_content(folder) for folder in folders]
-        start = base and f"{base.name}@{base.version}"
-        plan = {"corpora": corpora, "recipe": recipe.as_dict(), "base": start, "seed": config.seed}
-        trained = out / "training" / digest_of(plan)[:12]  # a changed plan does not meet the state of another one
-        files = [trained / name for name in (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)]
-        self._step("train", plan, partial(self.train, folders, trained), files)
-        scores, folder = out / METRICS_FILE, out / "checkpoint"
-        self._step("evaluate", plan | sha256s(files), partial(self.evaluate, folders[0], trained), [scores])
-        parts = {"facts": facts, "trained": sha256s(files), "metrics": file_sha256(scores)}
-        card = self._step("card", parts, partial(self.write_card, trained, folder, facts), [folder])
-        parts = {"files": sha256s([folder]), "corpora": corpora}
-        report = self._step("check", parts, partial(self.check, folder, folders))
-        goal = {"repo": config.destination, "index": config.index_repo if config.destination else None}
-        self._step("publish", goal | card | report, partial(self.publish, folder))
-
-    def _step(
-        self, name: str, inputs: dict[str, Any], run: Callable[[], dict[str, Any]], files: Iterable[Path] = ()
-    ) -> dict[str, Any]:
-        """Return the facts of a step: kept where neither its inputs nor its files changed, else by running it."""
-        earlier = self.finished.get(name)
-        title = f"[{list(STEPS).index(name) + 1}/{len(STEPS)}] {name}: {STEPS[name]}"
-        if earlier and earlier.digest == digest_of([inputs, sha256s(files)]):
-            self.note(f"{title}: done before")
-            result = msgspec.structs.replace(earlier, outcome="kept", seconds=0.0)
-        else:
-            self.note(f"{title} (again: something that it depends on changed)" if earlier else title)
-            started = time.monotonic()
-            facts = json.loads(json_file(run()))
-            digest = digest_of([inputs, sha256s(files)])
-            result = self.finished[name] = StepResult(name, "done", time.monotonic() - started, facts, digest)
-            _write_state(self.config.out, self.finished)
-        self.results.append(result)
-        return result.facts
-
-    def check_ready(self) -> dict[str, Any]:
-        """Check that this machine can measure and that the Hub takes something from this person."""
-        config = self.config
-        if config.destination:
-            Repository(config.destination).require_login()
-            if config.index_repo:
-                Repository(config.index_repo)  # a name that is none is refused now, not after hours
-        if not config.measures:
-            return {"warnings": []}
-        from ..device.doctor import run_checks
-
-        checks = [check for check in run_checks() if check.status != "ok"]
-        for check in checks:
-            self.note(f"{check.status}: {check.name}: {check.value}{f' -> {check.remedy}' if check.remedy else ''}")
-        if bad := [check for check in checks if check.status == "fail"]:
-            message = "this machine is not ready: " + "; ".join(f"{check.name}: {check.value}" for check in bad)
-            more = [asdict(check) for check in bad]
-            raise ContributionError(message, reason="machine", remedy=bad[0].remedy, checks=more)
-        return {"warnings": [f"{check.name}: {check.value}" for check in checks]}
-
-    def find_device(self) -> dict[str, Any]:
-        """Find the device of the programs among those of the zoo."""
-        device = find_device(self.config, self.note)
-        self.note(f"{device.name}: {device.title}")
-        return {"device": device.name, "family": device.family, "kind": device.kind}
-
-    def gather_facts(self, arch: str, family: str) -> dict[str, Any]:
-        """Gather the facts that only a person knows; those of an earlier run are not asked for again."""
-        earlier = self.finished["facts"].facts if "facts" in self.finished else {}
-        return msgspec.structs.asdict(choose_name(gather_facts(self.config, earlier, self.ask), arch, family))
-
-    def collect(self, folders: list[Path], licence: str | None) -> dict[str, Any]:
-        """Measure programs, or take the given corpora; then check that the corpora can be trusted."""
-        config = self.config
-        if config.measures:
-            from ..tuning.collect import collect
-
-            keys = ("device", "target", "linker", "threads", "seed")
-            how: dict[str, Any] = {key: getattr(config, key) for key in keys}
-            how |= {"licence": licence or "", "progress": self.progress, "say": self.note}
-            measured = collect(",".join(config.workload), config.programs, folders[0], **how)
-            self.note(f"{measured.programs} programs of {measured.tasks} tasks ({measured.failed} failed)")
+        begin("preflight")
+        check_ready(config, note)
+        begin("device")
+        device, chosen = find_device(config, note)
+        begin("facts")
+        base = _load_base(config.checkpoint) if config.checkpoint else None
+        recipe = find_recipe(config.recipe, base)
+        facts = gather_facts(config, recipe.arch, device.family, ask)
+        begin("collect")
+        folders = (_measure(config, chosen, facts, note, progress),) if chosen else config.corpora
         corpora = [Corpus.open(folder) for folder in folders]
-        for corpus in corpora:
-            if wrong := [f"{finding.name}: {finding.message}" for finding in check_corpus(corpus)[1] if not finding.ok]:
-                remedy = "collect it again, or leave out what is wrong (`tchub corpus check` says more)"
-                raise CorpusError(f"{corpus.path}: {'; '.join(wrong)}", remedy=remedy, path=str(corpus.path))
-        tests = len(split_tasks(corpora[0]).test)
-        self.note(f"{tests} of {len(corpora[0].tasks)} tasks judge, the others teach")
-        return {"corpora": [str(folder.resolve()) for folder in folders], "programs": corpora[0].meta["programs"]}
+        note(f"{len(split_tasks(corpora[0]).test)} of {len(corpora[0].tasks)} tasks judge, the others teach")
+        begin("train")
+        trained = train(config, corpora, recipe, base, note)
+        begin("evaluate")
+        metrics = evaluate(config, corpora[0], trained, base, note)
+        begin("card")
+        folder = write_card(config, trained, metrics, facts)
+        note(f"{facts.name} {facts.version} in {folder}")
+        begin("check")
+        report = check(folder, corpora=corpora, note=note)
+        for finding in report.findings:
+            note(f"  {finding.outcome}: {finding.name}: {finding.detail}")
+        if report.failed:  # what only those can compare who have the start's corpora may stay open
+            report.require()
+        begin("publish")
+        published = _publish(config, folder, ask, note)
+    paths = str(folder), tuple(map(str, folders))
+    return Contribution(str(facts.name), str(facts.version), *paths, metrics["results"], report.findings, published)
 
-    def train(self, folders: list[Path], trained: Path) -> dict[str, Any]:
-        """Train; a training that was stopped goes on from its last saved epoch."""
-        import torch
 
-        from ...zoo.training.distributed import World
-        from ...zoo.training.fit import CheckpointFacts, train_checkpoint
-        from ...zoo.training.programs import Share, StatementStore
+def check_ready(config: ContributionConfig, note: Note) -> None:
+    """Check that this machine can measure and that the Hub takes something from this person."""
+    if config.destination:
+        Repository(config.destination).require_login()
+        if config.index_repo:
+            Repository(config.index_repo)  # a name that is none is refused now, not after hours
+    if not config.measures:
+        return
+    from ..device.doctor import run_checks
 
-        config, recipe = self.config, recipe_of(self.config)
-        command = ["tchub train", config.recipe or recipe.arch]
-        command += [f"--corpus {path.resolve().name}" for path in folders]
-        command += [f"--checkpoint {config.checkpoint}"] if config.checkpoint else []
-        command += [f"--out DIR --seed {config.seed}"]
-        train_checkpoint(
-            [Corpus.open(folder) for folder in folders],
-            recipe,
-            trained,
-            Share(seed=config.seed),
-            StatementStore(cache_root().parent / "statements"),
-            self.note,
-            World(device="cuda" if torch.cuda.is_available() else "cpu"),
-            init=load_base(config.checkpoint) if config.checkpoint else None,
-            facts=CheckpointFacts(lineage={"base": None}, command=" ".join(command)),
-        )
-        return {"folder": str(trained.relative_to(config.out)), "weights": WEIGHTS_FILE}
+    checks = [one for one in run_checks() if one.status != "ok"]
+    for one in checks:
+        note(f"{one.status}: {one.name}: {one.value}{f' -> {one.remedy}' if one.remedy else ''}")
+    if bad := [one for one in checks if one.status == "fail"]:
+        message = "this machine is not ready: " + "; ".join(f"{one.name}: {one.value}" for one in bad)
+        raise ContributionError(message, reason="machine", remedy=bad[0].remedy, checks=[asdict(one) for one in bad])
 
-    def evaluate(self, corpus: Path, trained: Path) -> dict[str, Any]:
-        """Score the checkpoint beside random choice, XGBoost, a tenth of the data, and its start."""
-        from ...zoo.models import Checkpoint
-        from . import evaluate as evaluation
 
-        plain = evaluation.EvaluationConfig(seed=self.config.seed, cache=cache_root().parent / "statements")
-        full, judging = replace(plain, baselines=evaluation.CARD_BASELINES, curves=True), Corpus.open(corpus)
+def find_device(config: ContributionConfig, note: Note) -> tuple[Device, ChosenDevice | None]:
+    """Return the device of the programs, which must be one of the zoo's, and how it is measured on, if it is.
+
+    Raises:
+        ContributionError: it has no spec sheet.
+    """
+    if not config.measures:
+        from ...zoo.training.programs import corpus_device
+
+        device = corpus_device(Corpus.open(config.corpora[0]))
+        get_device(device.family)
+        return device, None
+    from ..device.device_choice import choose_device
+
+    chosen = choose_device(config.device, config.threads, target=config.target, linker=config.linker)
+    facts = chosen.facts
+    try:
+        get_device(facts.family)
+    except UnknownDeviceError as error:
+        raise ContributionError(
+            f"{facts.cpu_model} has no spec sheet",
+            reason="device",
+            remedy="run there: tchub devices add NAME --from local; correct the sheet that it writes, propose it as "
+            "zoo/devices/data/NAME.json, and run this again",
+        ) from error
+    if not facts.exact:
+        note(f"no spec sheet of its own: {'; '.join(facts.reasons[:1])}")
+    note(f"{facts.device.name}: {facts.device.title}")
+    return facts.device, chosen
+
+
+def _load_base(name: str) -> Checkpoint:
+    from ...zoo.models import Checkpoint
+
+    return Checkpoint.load(find_checkpoint(name))
+
+
+def find_recipe(name: str | None, base: Checkpoint | None) -> TrainConfig:
+    """Return the recipe that was named, else that of the start's architecture.
+
+    Raises:
+        TrainingError: the start is made of several networks.
+    """
+    from ...zoo.models import get_architecture
+    from ...zoo.training import TrainConfig, TrainingError
+
+    if name or base is None:
+        return TrainConfig.find(name or "tilenet")
+    if (known := get_architecture(base.config.arch)).base:
+        remedy = f"start from a plain {known.base}, or adapt this one: tchub adapt {base.config.name}"
+        message = f"{base.config.name} is a {known.kind}, which no recipe trains"
+        raise TrainingError(message, remedy=remedy, checkpoint=base.config.name)
+    return TrainConfig.find(base.config.arch)
+
+
+def gather_facts(config: ContributionConfig, arch: str, family: str, ask: Asker | None) -> CardFacts:
+    """Return the facts of the options, of an earlier run, or of the person at the terminal; keep them in `out`.
+
+    Raises:
+        ContributionError: one is missing, and there is nobody to ask; a licence is no SPDX identifier; a name or a
+            version is none; or the file of an earlier run is damaged.
+    """
+    given = {key: value for key, value in msgspec.structs.asdict(config.facts).items() if value is not None}
+    earlier = _read_facts(config.out / FACTS_FILE)
+    facts = msgspec.structs.replace(earlier, **given)
+    wanted = [key for key in QUESTIONS if config.measures or key != "data_licence"]
+    missing = [key for key in wanted if not getattr(facts, key)]
+    for key in set(wanted) - set(missing):
+        if wrong := _wrong(key, getattr(facts, key)):
+            raise ContributionError(f"{key}: {wrong}", reason="fact", remedy=f"give {_LICENCE}", key=key)
+    if ask is None and missing:
+        options = " ".join(f"--{key.replace('_', '-')} ..." for key in missing)
+        message = f"facts are missing: {', '.join(missing)}"
+        raise ContributionError(message, reason="facts", remedy=f"give {options}", missing=missing)
+    answers: dict[str, Any] = {key: ask.text(QUESTIONS[key], partial(_wrong, key)) for key in missing} if ask else {}
+    if facts.limits is None:
+        limit = ask.text(_LIMITS, lambda _: None).strip() if ask else ""
+        answers["limits"] = (limit,) if limit else ()
+    entries = Registry.default().index.entries
+    usual = (entry.name for entry in entries if (entry.arch, entry.family) == (arch, family))
+    name = config.facts.name or next(usual, f"{arch}-{family}")
+    known = [entry.semver for entry in entries if entry.name == name]
+    # One that was chosen before stays: the checkpoint may be published as that.
+    kept = earlier.version if earlier.name == name else None
+    version = config.facts.version or kept or str(max(known).next_minor() if known else Version(1, 0, 0))
+    try:
+        CheckpointName.parse(f"{name}@{version}")
+    except CheckpointNameError as error:
+        raise ContributionError(error.message, reason="fact", remedy=error.remedy, key="name") from error
+    facts = msgspec.structs.replace(facts, **answers, name=name, version=version)
+    write_files(config.out, {FACTS_FILE: json_file(msgspec.to_builtins(facts))})
+    return facts
+
+
+def _read_facts(path: Path) -> CardFacts:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=CardFacts)
+    except FileNotFoundError:
+        return CardFacts()
+    except (msgspec.DecodeError, OSError) as error:
+        message, remedy = f"{path} cannot be used: {error}", "correct it, or remove it: the facts are asked for again"
+        raise ContributionError(message, reason="state", remedy=remedy, path=str(path)) from error
+
+
+def _wrong(key: str, text: str) -> str | None:
+    """Return the fault of an answer, None for a good one."""
+    if key == "authors":
+        return None if text.strip() else "nobody is named"
+    return None if is_spdx(text) else f"{text!r} is no SPDX licence"
+
+
+def _measure(
+    config: ContributionConfig,
+    device: ChosenDevice,
+    facts: CardFacts,
+    note: Note,
+    progress: Callable[[CollectProgress], None],
+) -> Path:
+    """Return the corpus of the programs that are measured; one that this very command collected is taken as it is."""
+    from ..tuning.collect import CollectConfig, collect, collect_command
+
+    own = {key: getattr(config, key) for key in ("device", "target", "linker", "threads", "seed")}
+    settings = CollectConfig(**own, licence=facts.data_licence or "")
+    workload = ",".join(config.workload)
+    folder = config.out / "corpora" / device.facts.device.name
+    command = collect_command(device, workload, config.programs, settings)
+    wanted = {"command": command, "licence": settings.licence}
+    if (folder / META_FILE).is_file() and wanted.items() <= Corpus.open(folder).meta.items():
+        note(f"{folder}: collected before")
+        return folder
+    measured = collect(workload, config.programs, folder, config=settings, progress=progress, say=note)
+    note(f"{measured.programs} programs of {measured.tasks} tasks ({measured.failed} failed)")
+    return folder
+
+
+def train(
+    config: ContributionConfig, corpora: list[Corpus], recipe: TrainConfig, base: Checkpoint | None, note: Note
+) -> Path:
+    """Return the folder of the trained checkpoint; a training that was stopped goes on from its last saved epoch.
+
+    Raises:
+        CorpusError: a corpus cannot be trusted.
+    """
+    import torch
+
+    from ...zoo.training.distributed import World
+    from ...zoo.training.fit import CheckpointFacts, train_checkpoint
+    from ...zoo.training.programs import Share, StatementStore
+
+    plan = {
+        "corpora": [corpus_content(corpus) for corpus in corpora],
+        "recipe": recipe.as_dict(),
+        "base": base and f"{base.config.name}@{base.config.version}",
+        "seed": config.seed,
+    }
+    folder = config.out / "training" / hashlib.sha256(json_file(plan)).hexdigest()[:12]
+    if (folder / CONFIG_FILE).is_file():  # the last file of a training
+        note(f"{folder}: trained before")
+        return folder
+    for corpus in corpora:
+        if wrong := [f"{finding.name}: {finding.message}" for finding in check_corpus(corpus)[1] if not finding.ok]:
+            remedy = "collect it again, or leave out what is wrong (`tchub corpus check` says more)"
+            raise CorpusError(f"{corpus.path}: {'; '.join(wrong)}", remedy=remedy, path=str(corpus.path))
+    command = ["tchub train", config.recipe or recipe.arch]
+    command += [f"--corpus {corpus.path.resolve().name}" for corpus in corpora]
+    command += [f"--checkpoint {config.checkpoint}"] if config.checkpoint else []
+    command += [f"--out DIR --seed {config.seed}"]
+    train_checkpoint(
+        corpora,
+        recipe,
+        folder,
+        Share(seed=config.seed),
+        StatementStore(cache_root().parent / "statements"),
+        note,
+        World(device="cuda" if torch.cuda.is_available() else "cpu"),
+        init=base,
+        facts=CheckpointFacts(lineage={"base": None}, command=" ".join(command)),
+    )
+    return folder
+
+
+def corpus_content(corpus: Corpus) -> dict[str, Any]:
+    """Return all that a training depends on, wherever the corpus lies: its name, its facts, and its tables' sha256."""
+    return {"name": corpus.path.resolve().name} | {k: v for k, v in corpus.meta.items() if k != "created"}
+
+
+def evaluate(
+    config: ContributionConfig, corpus: Corpus, trained: Path, base: Checkpoint | None, note: Note
+) -> dict[str, Any]:
+    """Return the metrics of the checkpoint beside random choice, XGBoost, a tenth of the data, and its start."""
+    from ...zoo.models import Checkpoint
+    from . import evaluate as evaluation
+
+    path = trained / EVALUATION_FILE
+    if not path.is_file():
+        plain = evaluation.EvaluationConfig(seed=config.seed, cache=cache_root().parent / "statements")
+        full = replace(plain, baselines=evaluation.CARD_BASELINES, curves=True)
         checkpoint = Checkpoint.load(trained)
         alone = replace(checkpoint, config=replace(checkpoint.config, trust={}))  # as a card has its scores
-        scores = evaluation.evaluate(alone, judging, full, self.note)
-        if self.config.checkpoint:
-            self.note("baseline: base")
-            start = evaluation.evaluate(load_base(self.config.checkpoint), judging, plain)
-            scores["results"]["base"] = start["results"]["model"]
+        scores = evaluation.evaluate(alone, corpus, full, note)
+        if base:
+            note("baseline: base")
+            scores["results"]["base"] = evaluation.evaluate(base, corpus, plain)["results"]["model"]
         del scores["checkpoint"]
-        metrics = json.loads((trained / METRICS_FILE).read_bytes()) | scores | {"measured_by": "tchub contribute"}
-        write_atomically(self.config.out / METRICS_FILE, json_file(metrics))
-        run = read_metrics(metrics)
-        self.note(f"{run.programs} programs of {run.tasks} test tasks:")
-        for line in run.scores:
-            texts = (f"{TITLES[key]} {line.value(key) or 0:.3f}" for key in ("top1", "top5", "pairwise"))
-            ahead = ", ahead of this checkpoint in a score" if line in run.beaten_by else ""
-            self.note(f"  {line.label.strip('*')}: {', '.join(texts)}{ahead}")
-        return {"results": metrics["results"]}
-
-    def write_card(self, trained: Path, folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
-        """Write the folder that is published: config, weights, metrics, and the card with its plots."""
-        config, metrics = CheckpointConfig.read(trained), (self.config.out / METRICS_FILE).read_bytes()
-        lineage = config.lineage | {key: facts[key] for key in ("authors", "weights_licence")}
-        lineage |= {"base": config.training.get("init"), "limits": list(facts["limits"] or ())}
-        licence = {"licence": facts["data_licence"]} if self.config.measures else {}
-        training = config.training | {"corpus": config.training["corpus"] | licence}
-        name, version = facts["name"], facts["version"]
-        config = replace(config, name=name, version=version, lineage=lineage, training=training)
-        files = {
-            WEIGHTS_FILE: (trained / WEIGHTS_FILE).read_bytes(),
-            CONFIG_FILE: config.to_json(),
-            METRICS_FILE: metrics,
-            CARD_FILE: render_card(asdict(config), json.loads(metrics)).encode(),
-        }
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".checkpoint-") as scratch:
-            staged = Path(scratch) / folder.name
-            write_files(staged, files)
-            draw(json.loads(metrics), staged / PLOTS)
-            shutil.rmtree(folder, ignore_errors=True)
-            staged.replace(folder)
-        self.note(f"{name} {version} in {folder}")
-        return {"folder": folder.name, "name": name, "version": version}
-
-    def check(self, folder: Path, corpora: list[Path]) -> dict[str, Any]:
-        """Check what a reviewer looks at; what only those can compare who have the base's corpora may stay open."""
-        from .check import check
-
-        report = check(folder, corpora=corpora, note=self.note)
-        for finding in report.findings:
-            self.note(f"  {finding.outcome}: {finding.name}: {finding.detail}")
-        if report.failed:
-            report.require()
-        return {"findings": report.as_dict()["findings"]}
-
-    def publish(self, folder: Path) -> dict[str, Any]:
-        """Publish, or leave the folder ready for it; nothing leaves the machine before this, nor without a yes."""
-        from .publish import PublishConfig, publish
-
-        config, repo, index = self.config, self.config.destination, self.config.index_repo
-        if repo is None:
-            self.note(f"nothing was published; the checkpoint is ready in {folder}")
-            return {}
-        listing = f", and ask the index {index} to list it" if index else ""
-        question = f"Publish {folder} in the Hub repository {repo}{listing}?"
-        if not (config.yes or (self.ask is not None and self.ask.yes(question))):
-            message = f"nobody agreed to publish in {repo}; the checkpoint is ready in {folder}"
-            remedy = "run this again and say yes, add --yes, or leave it at that with --no-publish"
-            raise ContributionError(message, reason="consent", remedy=remedy, path=str(folder))
-        # The step before has evaluated these very files.
-        settings = PublishConfig(index_repo=index, index_named=config.index_named, evaluate=False)
-        result = publish(folder, repo, config=settings, note=self.note)
-        self.note(f"published: {result.url}")
-        return {"published": result}
+        scores = json.loads((trained / METRICS_FILE).read_bytes()) | scores | {"measured_by": "tchub contribute"}
+        write_files(trained, {EVALUATION_FILE: json_file(scores)})
+    metrics = json.loads(path.read_bytes())
+    run = read_metrics(metrics)
+    note(f"{run.programs} programs of {run.tasks} test tasks:")
+    for line in run.scores:
+        texts = (f"{TITLES[key]} {line.value(key) or 0:.3f}" for key in ("top1", "top5", "pairwise"))
+        ahead = ", ahead of this checkpoint in a score" if line in run.beaten_by else ""
+        note(f"  {line.label.strip('*')}: {', '.join(texts)}{ahead}")
+    return metrics
 
 
-def _read_state(path: Path) -> dict[str, StepResult]:
-    if not path.is_file():
-        return {}
-    try:
-        state = msgspec.json.decode(path.read_bytes(), type=ContributionState)
-        if state.format == _FORMAT:
-            return state.steps
-        fault = f"it has format {state.format}, and this tchub reads {_FORMAT}"
-    except (msgspec.DecodeError, OSError) as error:
-        fault = f"it is damaged ({error})"
-    remedy = "remove it: the steps are done again, and what was measured stays"
-    raise ContributionError(f"{path} cannot be used: {fault}", reason="state", remedy=remedy, path=str(path))
+def write_card(config: ContributionConfig, trained: Path, metrics: dict[str, Any], facts: CardFacts) -> Path:
+    """Write the folder that is published: config, weights, metrics, and the card with its plots."""
+    own = CheckpointConfig.read(trained)
+    lineage = {"authors": facts.authors, "weights_licence": facts.weights_licence, "limits": list(facts.limits or ())}
+    lineage = own.lineage | lineage | {"base": own.training.get("init")}
+    licence = {"licence": facts.data_licence} if config.measures else {}
+    training = own.training | {"corpus": own.training["corpus"] | licence}
+    own = replace(own, name=str(facts.name), version=str(facts.version), lineage=lineage, training=training)
+    folder = config.out / "checkpoint"
+    shutil.rmtree(folder, ignore_errors=True)
+    files = {WEIGHTS_FILE: (trained / WEIGHTS_FILE).read_bytes(), CONFIG_FILE: own.to_json()}
+    files |= {METRICS_FILE: json_file(metrics), CARD_FILE: render_card(asdict(own), metrics).encode()}
+    write_files(folder, files)
+    draw(metrics, folder / PLOTS)
+    return folder
 
 
-def _write_state(folder: Path, finished: dict[str, StepResult]) -> None:
-    write_atomically(folder / STATE_FILE, json_file(msgspec.to_builtins(ContributionState(_FORMAT, finished))))
+def _publish(config: ContributionConfig, folder: Path, ask: Asker | None, note: Note) -> PublishResult | None:
+    """Publish, or leave the folder ready for it; nothing leaves the machine before this, nor without a yes."""
+    repo, index = config.destination, config.index_repo
+    if repo is None:
+        note(f"nothing was published; the checkpoint is ready in {folder}")
+        return None
+    listing = f", and ask the index {index} to list it" if index else ""
+    question = f"Publish {folder} in the Hub repository {repo}{listing}?"
+    if not (config.yes or (ask is not None and ask.yes(question))):
+        message = f"nobody agreed to publish in {repo}; the checkpoint is ready in {folder}"
+        remedy = "run this again and say yes, add --yes, or leave it at that with --no-publish"
+        raise ContributionError(message, reason="consent", remedy=remedy, path=str(folder))
+    # These very files were evaluated right before.
+    settings = PublishConfig(index_repo=index, index_named=config.index_named, evaluate=False)
+    result = publish(folder, repo, config=settings, note=note)
+    note(f"published: {result.url}")
+    return result

@@ -283,8 +283,7 @@ def collect(
 
     config = replace(config or CollectConfig(), **options)
     device = choose_device(config.device, config.threads, target=config.target, linker=config.linker)
-    facts, asked, threads, shard = device.facts, programs, device.facts.cores, config.shard
-    target = tvm.target.Target(facts.target)
+    facts, asked, shard, target = device.facts, programs, config.shard, tvm.target.Target(device.facts.target)
     folder = shard.folder(out) if shard else Path(out)
     # A shard writes to no file of others: on a cluster the user's data folder is often behind NFS.
     with open_store(folder, MeasurementScope.of_device(facts), share=shard is None) as store:
@@ -301,12 +300,12 @@ def collect(
             rich, total = shard.of(rich), len(rich)
             programs = min(programs, per_task * len(rich))
             say(f"shard {shard}: {len(rich)} of {total}")
-        with device.measurer(config.measure or MeasureConfig(threads=threads), say) as measurer:
+        with device.measurer(config.measure or MeasureConfig(threads=facts.cores), say) as measurer:
             collector = _Collector(store, measurer, target, per_task, config.seed, progress, say, programs)
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
-        command = _command(device, workload, asked, threads, config)
-        corpus = export_corpus(store.programs(), rich, facts, folder, command=command, licence=config.licence)
+        again = {"command": collect_command(device, workload, asked, config), "licence": config.licence}
+        corpus = export_corpus(store.programs(), rich, facts, folder, **again)
         return CollectResult(
             str(folder),
             len(corpus.tasks),
@@ -384,8 +383,9 @@ def export_corpus(
     return merge_corpus(folder, meta, rows, new)
 
 
-def _command(device: ChosenDevice, workload: str, programs: int, threads: int, config: CollectConfig) -> str:
+def collect_command(device: ChosenDevice, workload: str, programs: int, config: CollectConfig) -> str:
+    """Return the command that collects the same again, as the corpus tells it."""
     options = ["tchub", "collect", *device.options, "--workload", workload, "--programs", str(programs)]
     options += ["--shard", str(config.shard)] if config.shard else []
     options += [option for path in config.besides for option in ("--besides", Path(path).name)]
-    return shlex.join([*options, "--seed", str(config.seed), "--threads", str(threads), "--out", "DIR"])
+    return shlex.join([*options, "--seed", str(config.seed), "--threads", str(device.facts.cores), "--out", "DIR"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from contribute_kit import Contribution, FakeMeasurer, fake_machine, small_config
+from contribute_kit import FakeMeasurer, Finished, fake_machine, small_config
 from hub_client import use_client
 from hub_protocol import HubServer, running
 from publish_kit import INDEX, Desk, train
@@ -25,7 +25,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Contribution:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A contribution that several tests look at; those that change something take `mine`."""
     work = tmp_path_factory.mktemp("finished")
     measurer, notes = FakeMeasurer(), []
@@ -33,8 +33,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Contribution:
         patch.setenv("TCHUB_CACHE", str(work / "cache"))
         patch.setenv("TCHUB_HOME", str(work / "home"))
         fake_machine(patch, measurer)
-        steps = contribute(small_config(work / "mine"), note=notes.append)
-    return Contribution(work / "mine", steps, notes, measurer.paid)
+        result = contribute(small_config(work / "mine"), note=notes.append)
+    return Finished(work / "mine", result, notes, measurer.paid)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> FakeMeasurer:
 
 
 @pytest.fixture
-def mine(finished: Contribution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mine(finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a finished contribution, to change: a copy goes on wherever it lies."""
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
     return shutil.copytree(finished.folder, tmp_path / "mine")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -13,8 +12,7 @@ import pytest
 from fake_tuning import latency_of_key
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.measurement import Measurement
-from tchub.hub.publishing.contribute import STATE_FILE, STEPS, StepResult
-from tchub.hub.publishing.contribute_facts import CardFacts, ContributionConfig
+from tchub.hub.publishing.contribute import CardFacts, Contribution, ContributionConfig
 
 NETWORKS = ("dense-small", "dense-square", "dense-tall", "dense-row", "batch-matmul-scores", "batch-matmul-context")
 FACTS = CardFacts(authors="Ada Lovelace", weights_licence="Apache-2.0", data_licence="CC-BY-4.0", limits=("A toy.",))
@@ -22,7 +20,7 @@ RECIPE = 'arch = "tcl"\nepochs = 2\nprograms_per_group = 8\n[model]\nhidden = 8\
 
 
 @dataclass(frozen=True)
-class Contribution:
+class Finished:
     """A finished contribution.
 
     Attributes:
@@ -30,7 +28,7 @@ class Contribution:
     """
 
     folder: Path
-    steps: list[StepResult]
+    result: Contribution
     notes: list[str]
     paid: int
 
@@ -111,20 +109,7 @@ def small_config(folder: Path, **changes: Any) -> ContributionConfig:
     return replace(small, **changes)
 
 
-def outcomes(steps: Iterable[StepResult]) -> dict[str, str]:
-    """Return the outcome of each step."""
-    return {step.name: step.outcome for step in steps}
-
-
 def contents(folder: Path) -> dict[Path, bytes]:
     """Return the files of the checkpoint of a contribution."""
     files = [path for path in (folder / "checkpoint").rglob("*") if path.is_file()]
     return {path.relative_to(folder / "checkpoint"): path.read_bytes() for path in files}
-
-
-def forget_from(folder: Path, name: str) -> None:
-    """Let a contribution have finished only the steps before `name`."""
-    state = json.loads((folder / STATE_FILE).read_text())
-    for later in list(STEPS)[list(STEPS).index(name) :]:
-        state["steps"].pop(later, None)
-    (folder / STATE_FILE).write_text(json.dumps(state))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contribute_kit import Contribution
+from contribute_kit import Finished
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
@@ -70,7 +70,7 @@ def test_the_published_scores_of_a_checkpoint_come_out_again_on_the_repositorys_
 
 
 @pytest.fixture
-def folder(finished: Contribution, tmp_path: Path) -> Path:
+def folder(finished: Finished, tmp_path: Path) -> Path:
     """A checkpoint without a fault, to break."""
     return Path(shutil.copytree(finished.checkpoint, tmp_path / "checkpoint"))
 
@@ -207,7 +207,7 @@ def test_a_card_whose_head_the_hub_cannot_read(folder: Path) -> None:
     assert names == {"card"}
 
 
-def test_a_score_that_does_not_come_out_again(folder: Path, finished: Contribution) -> None:
+def test_a_score_that_does_not_come_out_again(folder: Path, finished: Finished) -> None:
     def better(metrics: dict[str, Any]) -> None:
         metrics["results"]["model"]["pairwise"] -= 0.01
 
@@ -217,9 +217,7 @@ def test_a_score_that_does_not_come_out_again(folder: Path, finished: Contributi
     assert "(+0.0100)" in wrong.detail
 
 
-def test_a_training_that_cannot_have_left_out_the_test_tasks(
-    folder: Path, finished: Contribution, tmp_path: Path
-) -> None:
+def test_a_training_that_cannot_have_left_out_the_test_tasks(folder: Path, finished: Finished, tmp_path: Path) -> None:
     """The corpus now tests on tasks that the checkpoint, by its own count, must have learnt."""
     corpus = Corpus.open(finished.corpus)
     learnt = json.loads((folder / "config.json").read_text())["training"]["corpus"]["tasks"]
@@ -233,7 +231,7 @@ def test_a_training_that_cannot_have_left_out_the_test_tasks(
 
 
 def test_what_its_start_had_learnt_counts_too(
-    folder: Path, finished: Contribution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The start learnt tasks that judge now: it was trained before this corpus kept them out."""
     corpus = Corpus.open(finished.corpus)
@@ -263,7 +261,7 @@ def test_what_its_start_had_learnt_counts_too(
 
 
 @pytest.fixture(scope="module")
-def odd(finished: Contribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def odd(finished: Finished, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint whose files are anything."""
     return Path(shutil.copytree(finished.checkpoint, tmp_path_factory.mktemp("odd") / "checkpoint"))
 
@@ -277,7 +275,7 @@ json_values = st.recursive(
 
 @given(st.sampled_from(["results", "corpus", "devices", "seeds", "curves", "tasks", "transfer", "format"]), json_values)
 def test_whatever_the_metrics_hold_the_check_ends_in_findings(
-    odd: Path, finished: Contribution, key: str, value: Any
+    odd: Path, finished: Finished, key: str, value: Any
 ) -> None:
     metrics = json.loads((finished.checkpoint / "metrics.json").read_text())
     (odd / "metrics.json").write_text(json.dumps(metrics | {key: value}))

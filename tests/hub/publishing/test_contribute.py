@@ -1,4 +1,4 @@
-"""From a machine to a checkpoint: all nine steps with a fake measurer, stopped anywhere, gone on, changed."""
+"""From a machine to a published checkpoint, with a fake measurer: stopped anywhere, gone on, changed."""
 
 from __future__ import annotations
 
@@ -9,45 +9,39 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow.parquet as pq
 import pytest
-from contribute_kit import (
-    FACTS,
-    Contribution,
-    FakeMeasurer,
-    contents,
-    fake_machine,
-    forget_from,
-    outcomes,
-    small_config,
-)
+from contribute_kit import FACTS, Answers, FakeMeasurer, Finished, contents, fake_machine, small_config
+from hub_client import use_client
+from hub_protocol import running
+from huggingface_hub import snapshot_download
 from registry_kit import refused
+from tchub.hub.cli import main
 from tchub.hub.publishing.check import check
-from tchub.hub.publishing.contribute import STATE_FILE, STEPS, ContributionSteps, contribute
-from tchub.hub.publishing.contribute_facts import corpus_content, recipe_of
+from tchub.hub.publishing.contribute import STEPS, contribute, corpus_content, find_recipe
+from tchub.hub.publishing.publish import PublishResult
 from tchub.zoo.corpus import Corpus, CorpusError
 from tchub.zoo.files import LockError, locked_folder
 from tchub.zoo.models import Checkpoint, Ensemble
 from tchub.zoo.training import TrainingError
 
-NAMES = list(STEPS)
+MODULE = "tchub.hub.publishing.contribute"
 
 
-def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Contribution) -> None:
-    assert [step.name for step in finished.steps] == NAMES
-    assert {step.outcome for step in finished.steps} == {"done"}
+def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Finished) -> None:
+    assert [note.split()[1] for note in finished.notes if note.startswith("[")] == [f"{name}:" for name in STEPS]
     files = {path.name for path in finished.checkpoint.iterdir()}
     assert files == {"config.json", "model.safetensors", "metrics.json", "README.md", "plots"}
     report = check(finished.checkpoint, corpora=[finished.corpus])
     assert report.ok, report.failed
 
 
-def test_the_card_has_the_facts_and_the_baselines(finished: Contribution) -> None:
+def test_the_card_has_the_facts_and_the_baselines(finished: Finished) -> None:
     lineage = Checkpoint.load(finished.checkpoint).config.lineage
     assert (lineage["authors"], lineage["weights_licence"]) == ("Ada Lovelace", "Apache-2.0")
     assert Corpus.open(finished.corpus).meta["licence"] == "CC-BY-4.0"
@@ -55,28 +49,47 @@ def test_the_card_has_the_facts_and_the_baselines(finished: Contribution) -> Non
     assert "CC-BY-4.0" in card
     assert "A toy." in card
     results = json.loads((finished.checkpoint / "metrics.json").read_text())["results"]
-    assert set(results) == {"model", "random", "xgboost", "ten_percent"}
+    assert set(results) == set(finished.result.results) == {"model", "random", "xgboost", "ten_percent"}
     notes = "\n".join(finished.notes)
     # Measured here: a toy may rank all of its few programs rightly.
     assert re.search(r"this checkpoint: top-1 [01]\.\d", notes)
     assert "random choice: top-1 0." in notes
 
 
-def test_the_same_command_does_nothing_twice(mine: Path, quick: FakeMeasurer) -> None:
-    files = contents(mine)
-    assert set(outcomes(contribute(small_config(mine))).values()) == {"kept"}
+def slow_calls(patch: pytest.MonkeyPatch) -> list[str]:
+    """Record the calls that take hours, and let them happen."""
+    called: list[str] = []
+
+    def record(place: str) -> None:
+        module, name = place.rsplit(".", 1)
+        own: Callable[..., Any] = getattr(sys.modules[module], name)
+        patch.setattr(place, lambda *args, **how: (called.append(name), own(*args, **how))[1])
+
+    record("tchub.hub.tuning.collect.collect")
+    record("tchub.zoo.training.fit.train_checkpoint")
+    record("tchub.hub.publishing.evaluate.evaluate")
+    return called
+
+
+def test_the_same_command_does_nothing_twice(mine: Path, quick: FakeMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, called = contents(mine), slow_calls(monkeypatch)
+    contribute(small_config(mine))
+    assert called == ["evaluate"], "by the check alone"
     assert quick.paid == 0
     assert files == contents(mine)
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_start_from_another_checkpoint_is_named_and_is_a_baseline(mine: Path, finished: Contribution) -> None:
-    steps = outcomes(contribute(small_config(mine, checkpoint=str(finished.checkpoint), recipe=None)))
+def test_a_start_from_another_checkpoint_is_named_and_is_a_baseline(
+    mine: Path, finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = slow_calls(monkeypatch)
+    contribute(small_config(mine, checkpoint=str(finished.checkpoint), recipe=None))
     config = Checkpoint.load(mine / "checkpoint").config
     version = Checkpoint.load(finished.checkpoint).config.version
     assert config.lineage["base"] == config.training["init"] == f"tcl-epyc@{version}"
     assert {"base", "random"} <= set(json.loads((mine / "checkpoint" / "metrics.json").read_text())["results"])
-    assert [name for name, outcome in steps.items() if outcome == "kept"] == ["preflight", "device", "facts", "collect"]
+    assert called[0] == "train_checkpoint", "nothing is collected again"
 
 
 # Stopped and gone on
@@ -86,32 +99,42 @@ class Stopped(Exception):
     """Stands for a kill."""
 
 
-METHODS = {"preflight": "check_ready", "device": "find_device", "facts": "gather_facts", "card": "write_card"}
-
-
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("name", NAMES)
-def test_stopped_in_a_step_it_goes_on_with_that_step(mine: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = contents(mine)[Path("model.safetensors")]
-    method = METHODS.get(name, name)
-    forget_from(mine, name)
-    run = getattr(ContributionSteps, method)
+@pytest.mark.parametrize(
+    ("place", "left"),
+    [
+        (f"{MODULE}.gather_facts", ["train_checkpoint", "evaluate", "evaluate"]),
+        ("tchub.hub.tuning.collect.collect", ["train_checkpoint", "evaluate", "evaluate"]),
+        ("tchub.zoo.training.fit.train_checkpoint", ["evaluate", "evaluate"]),
+        ("tchub.hub.publishing.evaluate.evaluate", ["evaluate", "evaluate"]),
+        (f"{MODULE}.draw", ["evaluate"]),
+        (f"{MODULE}.check", ["evaluate"]),
+    ],
+)
+def test_stopped_in_a_step_it_goes_on_with_that_step(
+    finished: Finished, tmp_path: Path, place: str, left: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a step writes is there, and what comes after it is not, as a kill leaves it."""
+    mine = tmp_path / "mine"
+    shutil.copytree(finished.corpus, mine / "corpora" / finished.corpus.name)
+    module, name = place.rsplit(".", 1)
+    run = getattr(sys.modules[module], name)
 
-    def stop(*args: Any) -> Any:
-        run(*args)
-        raise Stopped  # all is written but the state, as a kill at the worst moment leaves it
+    def stop(*args: Any, **how: Any) -> Any:
+        run(*args, **how)
+        raise Stopped
 
+    config = small_config(mine, programs=59 if name == "collect" else 60)
     with monkeypatch.context() as patch:
-        patch.setattr(ContributionSteps, method, stop)
+        patch.setattr(place, stop)
         with pytest.raises(Stopped):
-            contribute(small_config(mine))
-    steps = outcomes(contribute(small_config(mine)))
-    number = NAMES.index(name)
-    assert [steps[earlier] for earlier in NAMES[:number]] == ["kept"] * number
-    assert steps[name] == "done"
-    if number > NAMES.index("collect"):  # a collection that ran out of new programs looks for some again
-        assert contents(mine)[Path("model.safetensors")] == before
-    assert set(outcomes(contribute(small_config(mine))).values()) == {"kept"}
+            contribute(config)
+    called = slow_calls(monkeypatch)
+    contribute(config)
+    assert called == left
+    if name != "collect":
+        weights = Path("model.safetensors")
+        assert contents(mine)[weights] == contents(finished.folder)[weights]
 
 
 def test_a_collection_that_is_stopped_pays_for_no_program_twice(tmp_path: Path, monkeypatch: Any) -> None:
@@ -125,16 +148,20 @@ def test_a_collection_that_is_stopped_pays_for_no_program_twice(tmp_path: Path, 
     with pytest.raises(Stopped):
         contribute(small)
     fake_machine(monkeypatch, second)
-    monkeypatch.setattr(ContributionSteps, "train", lambda *_: (_ for _ in ()).throw(Stopped))
+    monkeypatch.setattr(f"{MODULE}.train", lambda *_: (_ for _ in ()).throw(Stopped))
     with pytest.raises(Stopped):
         contribute(small)
-    state = json.loads((tmp_path / "mine" / STATE_FILE).read_text())["steps"]
-    assert first.paid + second.paid == state["collect"]["facts"]["programs"]
+    (corpus,) = (tmp_path / "mine" / "corpora").iterdir()
+    assert first.paid + second.paid == Corpus.open(corpus).meta["programs"]
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("change", "first"), [("limits", "facts"), ("seed", "collect"), ("recipe", "train")])
-def test_what_depends_on_a_changed_input_is_done_again(mine: Path, change: str, first: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "first"), [("limits", "evaluate"), ("seed", "collect"), ("recipe", "train_checkpoint")]
+)
+def test_what_depends_on_a_changed_input_is_done_again(
+    mine: Path, change: str, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = mine.parent / "other.toml"
     changes: dict[str, Any] = {
         "limits": {"facts": msgspec.structs.replace(FACTS, limits=("Another.",))},
@@ -143,13 +170,10 @@ def test_what_depends_on_a_changed_input_is_done_again(mine: Path, change: str, 
     }
     config = small_config(mine, **changes[change])
     other.write_text(Path(str(small_config(mine).recipe)).read_text().replace("epochs = 2", "epochs = 3"))
-    notes: list[str] = []
-    steps = outcomes(contribute(config, note=notes.append))
-    assert next(name for name in NAMES if steps[name] == "done") == first
-    assert steps["check"] == "done"
-    assert any(f"{first}:" in note and "again" in note for note in notes), notes
-    if change == "limits":
-        assert steps["train"] == "kept", "a limit changes the card, not the weights"
+    called = slow_calls(monkeypatch)
+    contribute(config)
+    assert called[0] == first
+    assert change != "limits" or "Another." in (mine / "checkpoint" / "README.md").read_text()
 
 
 @pytest.mark.usefixtures("quick")
@@ -157,17 +181,8 @@ def test_a_file_that_was_touched_is_made_again(mine: Path) -> None:
     card = mine / "checkpoint" / "README.md"
     before = card.read_text()
     card.write_text(before.replace("Ada", "Eve"))
-    steps = outcomes(contribute(small_config(mine)))
-    assert (steps["evaluate"], steps["card"]) == ("kept", "done")
+    contribute(small_config(mine))
     assert card.read_text() == before
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": 99, "steps": {}}', '{"format": 1, "steps": {"train": 7}}'])
-def test_a_damaged_or_newer_state_is_refused_and_nothing_is_touched(tmp_path: Path, text: str) -> None:
-    (tmp_path / STATE_FILE).write_text(text)
-    with refused("state"):
-        contribute(small_config(tmp_path))
-    assert (tmp_path / STATE_FILE).read_text() == text
 
 
 def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
@@ -175,19 +190,19 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
         contribute(small_config(tmp_path))
 
 
-HANGING = """
+HANGING = f"""
 import sys, time
 from pathlib import Path
-from tchub.hub.publishing.contribute import ContributionSteps, contribute
-from tchub.hub.publishing.contribute_facts import ContributionConfig
+from {MODULE} import CardFacts, ContributionConfig, contribute
+import {MODULE} as module
 
-def hang(self):
-    (self.config.out / "begun").write_text("")
+def hang(*_):
+    (Path(sys.argv[1]) / "begun").write_text("")
     time.sleep(60)
 
-ContributionSteps.check_ready = lambda self: {"warnings": []}
-ContributionSteps.find_device = hang
-contribute(ContributionConfig(Path(sys.argv[1])))
+module.check_ready = lambda *_: None
+module._measure = hang
+contribute(ContributionConfig(Path(sys.argv[1]), facts=CardFacts("Ada", "MIT", "MIT")))
 """
 
 
@@ -197,7 +212,7 @@ def test_a_killed_process_leaves_what_was_finished(tmp_path: Path) -> None:
         while not (tmp_path / "begun").exists() and time.monotonic() < end:
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
-    assert list(json.loads((tmp_path / STATE_FILE).read_text())["steps"]) == ["preflight"]
+    assert json.loads((tmp_path / "facts.json").read_text())["authors"] == "Ada"
     with locked_folder(tmp_path):
         pass
 
@@ -206,7 +221,7 @@ def test_a_killed_process_leaves_what_was_finished(tmp_path: Path) -> None:
 
 
 def test_it_goes_on_from_another_directory_with_the_same_corpora(
-    finished: Contribution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: FakeMeasurer
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: FakeMeasurer
 ) -> None:
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     corpus = shutil.copytree(finished.corpus, here / finished.corpus.name)
@@ -215,43 +230,148 @@ def test_it_goes_on_from_another_directory_with_the_same_corpora(
     contribute(small_config(Path("mine"), corpora=(Path(corpus.name),)))
     assert Checkpoint.load(Path("mine/checkpoint")).config.training["corpus"]["licence"] == "CC-BY-4.0"
     monkeypatch.chdir(elsewhere)
-    steps = contribute(small_config(Path("../here/mine"), corpora=(Path("../here", corpus.name),)))
-    assert set(outcomes(steps).values()) == {"kept"}
+    called = slow_calls(monkeypatch)
+    contribute(small_config(Path("../here/mine"), corpora=(Path("../here", corpus.name),)))
+    assert called == ["evaluate"]
     assert quick.paid == 0
 
 
-def test_a_corpus_is_known_by_its_content_and_not_by_its_place(finished: Contribution, tmp_path: Path) -> None:
-    def change_fact(name: str, value: object) -> None:
-        file = corpus / "corpus.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
-
-    before, corpus = corpus_content(finished.corpus), shutil.copytree(finished.corpus, tmp_path / finished.corpus.name)
-    change_fact("created", "2030-01-01T00:00:00Z")
-    assert corpus_content(corpus) == before
-    change_fact("licence", "MIT")
-    assert corpus_content(corpus) != before
-    change_fact("files", {})  # the sizes, which tell a file that was cut short
-    before, path = corpus_content(corpus), corpus / "tasks.parquet"
-    tasks = pq.read_table(path)
-    names = ["another", *tasks["name"].to_pylist()[1:]]
-    pq.write_table(tasks.set_column(tasks.schema.get_field_index("name"), "name", [names]), path)
-    assert corpus_content(corpus) != before
+def test_a_corpus_is_known_by_its_content_and_not_by_its_place(finished: Finished, tmp_path: Path) -> None:
+    before, path = corpus_content(Corpus.open(finished.corpus)), tmp_path / finished.corpus.name
+    shutil.copytree(finished.corpus, path)
+    meta = json.loads((path / "corpus.json").read_text())
+    (path / "corpus.json").write_text(json.dumps(meta | {"created": "2030-01-01T00:00:00Z"}))
+    assert corpus_content(Corpus.open(path)) == before
+    (path / "corpus.json").write_text(json.dumps(meta | {"licence": "MIT"}))
+    assert corpus_content(Corpus.open(path)) != before
+    assert {"sha256", "bytes"} == set(before["files"]["programs.parquet"]), "so do other programs"
 
 
 @pytest.mark.parametrize("name", ["corpus.json", "tasks.parquet", "programs.parquet"])
-def test_a_corpus_that_lost_a_file_is_an_error_with_a_remedy(finished: Contribution, tmp_path: Path, name: str) -> None:
+def test_a_corpus_that_lost_a_file_is_an_error_with_a_remedy(finished: Finished, tmp_path: Path, name: str) -> None:
     corpus = shutil.copytree(finished.corpus, tmp_path / finished.corpus.name)
     (corpus / name).unlink()
     with pytest.raises(CorpusError, match=name) as caught:
-        corpus_content(corpus)
+        contribute(small_config(tmp_path / "mine", corpora=(corpus,)))
     assert caught.value.remedy
 
 
-def test_a_start_that_no_recipe_trains_is_refused(finished: Contribution, tmp_path: Path) -> None:
+def test_a_start_that_no_recipe_trains_is_refused(finished: Finished) -> None:
     plain = Checkpoint.load(finished.checkpoint)
     model = Ensemble.around([plain.model, plain.model], (1, 1))
     config = replace(plain.config, name="tcl-epyc+local", arch=model.arch, model=model.config.as_dict())
-    replace(plain, config=config, model=model).save(tmp_path / "ensemble")
     with pytest.raises(TrainingError, match="which no recipe trains") as caught:
-        recipe_of(small_config(tmp_path, checkpoint=str(tmp_path / "ensemble"), recipe=None))
+        find_recipe(None, replace(plain, config=config, model=model))
     assert "plain tcl" in str(caught.value.remedy)
+
+
+# To the Hub
+
+
+class FakeHub:
+    """Records publications."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Path, str, str | None]] = []
+
+    def __call__(self, path: Path, repo: str, *, config: Any, **_: Any) -> Any:
+        self.calls.append((path, repo, config.index_repo))
+        return PublishResult("tcl-epyc", "1.0.0", repo, "published", {}, f"https://hub/{repo}")
+
+
+@pytest.fixture
+def hub_calls(monkeypatch: pytest.MonkeyPatch, quick: FakeMeasurer) -> list[tuple[Path, str, str | None]]:
+    """Publications, none of which happens."""
+    fake = FakeHub()
+    monkeypatch.setattr(f"{MODULE}.publish", fake)
+    monkeypatch.setattr("tchub.hub.publishing.repository.Repository.require_login", lambda self: None)
+    return fake.calls
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_whole_way_ends_on_the_hub_with_every_byte_and_only_once(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running() as server:
+        use_client(monkeypatch, tmp_path / "client", server.url)
+        monkeypatch.setenv("HF_TOKEN", server.login("hf_ada", "ada", "write"))
+        config = small_config(mine, publish=True, repo="ada/tcl-epyc", yes=True)
+        published = contribute(config).published
+        assert published is not None
+        fetched = snapshot_download("ada/tcl-epyc", revision=published.tag, cache_dir=tmp_path / "elsewhere")
+        again = contribute(config).published
+        assert again is not None
+        assert (again.outcome, again.commit) == ("already-published", published.commit)
+    theirs = {path.relative_to(fetched): path.read_bytes() for path in Path(fetched).rglob("*") if path.is_file()}
+    theirs.pop(Path(".gitattributes"), None)
+    assert theirs == contents(mine)
+
+
+def test_it_is_published_when_the_person_agrees(mine: Path, hub_calls: list[Any]) -> None:
+    person = Answers({})
+    config = small_config(mine, publish=True, repo="ada/tcl-epyc", index_repo="tchub/index")
+    published = contribute(config, ask=person).published
+    assert hub_calls == [(mine / "checkpoint", "ada/tcl-epyc", "tchub/index")]
+    assert published is not None
+    question = f"Publish {mine / 'checkpoint'} in the Hub repository ada/tcl-epyc"
+    assert person.asked == [f"{question}, and ask the index tchub/index to list it?"]
+
+
+def test_without_a_yes_nothing_leaves_the_machine(mine: Path, hub_calls: list[Any]) -> None:
+    with refused("consent", "ready in"):
+        contribute(small_config(mine, publish=True, repo="ada/tcl-epyc"), ask=Answers({}, agrees=False))
+    assert hub_calls == []
+
+
+def test_a_failing_check_stops_it_before_anything_is_published(
+    mine: Path, hub_calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tchub.cards.render.MISSING", "Ada")  # the author's name is now a gap
+    monkeypatch.setattr("tchub.hub.publishing.check_files.MISSING", "Ada")
+    with refused("check", match="card: ") as caught:
+        contribute(small_config(mine, publish=True, repo="ada/tcl-epyc", yes=True))
+    assert any(finding["outcome"] == "failed" for finding in caught.value.fields["findings"])
+    assert hub_calls == []
+
+
+def test_an_index_that_is_no_repository_is_refused_before_anything_is_measured(
+    tmp_path: Path, hub_calls: list[Any]
+) -> None:
+    config = small_config(tmp_path / "new", publish=True, repo="ada/tcl-epyc", index_repo="no index", yes=True)
+    with refused("form", "'no index' is no repository"):
+        contribute(config)
+    assert not (tmp_path / "new" / "corpora").exists()
+    assert hub_calls == []
+
+
+# The command
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    """Return the command line of the finished contribution."""
+    config = small_config(folder)
+    parts = ["contribute", "--out", folder, "--workload", ",".join(config.workload), "--programs", config.programs]
+    parts += ["--recipe", config.recipe, "--authors", "Ada Lovelace", "--weights-licence", "Apache-2.0"]
+    parts += ["--data-licence", "CC-BY-4.0", "--limit", "A toy.", *options]
+    return [str(word) for word in parts]
+
+
+def test_the_command_tells_what_it_made_and_how_to_publish_it(
+    mine: Path, quick: FakeMeasurer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(mine, "--no-publish", "--json")) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["folder"], result["published"]) == (str(mine / "checkpoint"), None)
+    assert {"scores", "leak"} <= {finding["name"] for finding in result["findings"]}
+    assert main(command(mine, "--repo", "ada/tcl-epyc", "--no-publish", "--no-index")) == 0
+    corpus = next((mine / "corpora").iterdir())
+    wanted = f"next: tchub publish {mine / 'checkpoint'} --corpus {corpus} --repo ada/tcl-epyc --no-index"
+    assert capsys.readouterr().err.splitlines()[-1] == wanted
+
+
+def test_a_licence_of_the_data_belongs_to_what_is_measured(
+    finished: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = ["contribute", "--out", tmp_path, "--corpus", finished.corpus, "--data-licence", "MIT"]
+    assert main([str(word) for word in parts]) == 2
+    assert "a --corpus says its own" in capsys.readouterr().err

@@ -14,8 +14,7 @@ from registry_kit import refused
 from tchub.hub.device.detect import add_device, detect_local
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.host_facts import read_host_facts
-from tchub.hub.publishing.contribute import STATE_FILE, ContributionSteps, contribute
-from tchub.hub.publishing.contribute_facts import CardFacts, ContributionConfig
+from tchub.hub.publishing.contribute import FACTS_FILE, CardFacts, ContributionConfig, contribute
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +39,9 @@ def facts_of(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(config: ContributionConfig, **options: Any) -> dict[str, Any]:
         with pytest.raises(Enough):
             contribute(config, **options)
-        return json.loads((config.out / STATE_FILE).read_text())["steps"]["facts"]["facts"]
+        return json.loads((config.out / FACTS_FILE).read_text())
 
-    monkeypatch.setattr(ContributionSteps, "collect", stop)
+    monkeypatch.setattr("tchub.hub.publishing.contribute._measure", stop)
     return run
 
 
@@ -93,8 +92,17 @@ def test_the_next_free_version_is_taken_and_a_wrong_one_refused(tmp_path: Path, 
     facts = facts_of(small_config(tmp_path / "mine"))
     assert facts["name"].startswith("tcl-")
     assert facts["version"].count(".") == 2
+    assert facts_of(small_config(tmp_path / "mine"))["version"] == facts["version"], "it may be published as that"
     with refused("fact"):
         contribute(small_config(tmp_path / "other", facts=msgspec.structs.replace(FACTS, version="one")))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"authors": 7}'])
+def test_damaged_answers_are_refused_and_nothing_is_touched(tmp_path: Path, text: str) -> None:
+    (tmp_path / FACTS_FILE).write_text(text)
+    with refused("state"):
+        contribute(small_config(tmp_path))
+    assert (tmp_path / FACTS_FILE).read_text() == text
 
 
 def test_a_machine_that_is_not_ready_stops_it_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
