@@ -17,7 +17,7 @@ from ..api import choose_checkpoint
 from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoint
 from ..device.host_facts import usable_cores
 from ..networks.sources import open_network
-from ..networks.tasks import workload_names
+from ..networks.workloads import workload_names
 from ..records.scope import MeasurementScope
 from ..records.store import open_store
 from ..registry import Registry, home_root

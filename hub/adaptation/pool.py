@@ -139,8 +139,9 @@ class CandidatePool:
 
 def extract_tasks(workload: str | Network, target: Any) -> list[TuningTask]:
     """Return the tasks of a network, of an operator or a suite by name, or of a file as `tchub tune` takes it."""
+    from ..networks.alternatives import extract
     from ..networks.sources import open_network
-    from ..networks.tasks import extract, tasks_of, workload_names
+    from ..networks.workloads import tasks_of, workload_names
 
     import_tensor_intrinsics()
     if isinstance(workload, str) and workload in workload_names():

@@ -17,6 +17,7 @@ from ...zoo.adapt.guard import Judgement
 from ...zoo.corpus import Corpus
 from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
+from ..device.timing import TimingConfig
 from ..registry import Registry
 from ..tuning.collect import export_corpus
 from .config import LOCAL, adapted_name
@@ -108,7 +109,15 @@ class AdaptationRecord:
             return
         programs = (journal.program(*session.pool.name(index)) for index in session.measurer.results)
         command = f"tchub adapt {session.learner.sources.bases[0].entry.id} --workload {session.workload}"
-        export_corpus(filter(None, programs), session.pool.tasks, local, path, command=command, licence="unpublished")
+        export_corpus(
+            filter(None, programs),
+            session.pool.tasks,
+            local,
+            path,
+            command=command,
+            timing=TimingConfig(),
+            licence="unpublished",
+        )
 
     def _store(self) -> tuple[str, str, Path]:
         import tvm

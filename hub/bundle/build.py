@@ -27,7 +27,8 @@ from ..device.pool import JobResult, WorkerPool, Zygote
 from ..device.timing import TimingConfig
 from ..device.worker import WorkerSetup
 from ..networks.errors import NetworkLoadError
-from ..networks.tasks import TuningTask, tasks_of
+from ..networks.tasks import TuningTask
+from ..networks.workloads import tasks_of
 from ..search.candidates import evolved_candidates, has_choice, random_candidates, tune_context
 from ..search.errors import NoCandidateError
 from .archive import BundleProgram, write_parts

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .prepare import lower
-from .tasks import TuningTask, from_extracted, merge
+from .network import Network
+from .prepare import LAYOUTS, for_inference, lower
+from .tasks import TuningTask, from_extracted, merge, merged_variants
 from .winograd import ConvShape, convolutions
 
 if TYPE_CHECKING:
@@ -49,6 +50,29 @@ def find_alternatives(
         alternatives.append(Alternative(shape, own - calls, calls - own))
         added += [replace(task, weight=0, networks={network: 0}) for task in tasks if task.task_id not in own]
     return merge(added), alternatives
+
+
+def extract(network: Network, target: Any, layout: str = LAYOUTS[0]) -> list[TuningTask]:
+    """Return the tasks of a network on a target, of all variants and each way, heaviest first.
+
+    Args:
+        target: a `tvm.target.Target`.
+        layout: of the network's convolutions, one of `prepare.LAYOUTS`.
+
+    Raises:
+        NetworkLoadError: the network has no function to tune.
+    """
+    cpu = str(target.kind.name) == "llvm"
+
+    def of_variant(variant: Network) -> list[TuningTask]:
+        graph = for_inference(variant.imported(), layout, cpu=cpu)
+        tasks = _tasks(lower(graph, cpu=cpu), target, variant.name)
+        added, alternatives = find_alternatives(graph, tasks, target, variant.name) if cpu else ([], [])
+        calls = sum((Counter(one.winograd) for one in alternatives), Counter[str]())
+        counts = [(task, calls[task.task_id]) for task in added]
+        return tasks + [replace(task, weight=count, networks={variant.name: count}) for task, count in counts]
+
+    return merged_variants(map(of_variant, network.variants))
 
 
 def lower_known(

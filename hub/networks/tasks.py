@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.canonical import canonical_module
 from ...zoo.corpus.tir import operator_class
-from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES
 from ..device.jobs import weight_arguments
 from .elementwise import is_reshape
 from .errors import NetworkLoadError
-from .network import Network
-from .prepare import LAYOUTS
-from .workloads import load_network, operator_module
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -61,25 +57,6 @@ def make_task(mod: IRModule, name: str, weight: int = 1) -> TuningTask:
     except Exception:  # TVM has no flop count for some intrinsics; the count is information, not a need
         flops = 0.0
     return TuningTask(task_id(mod), name, operator_class(mod), weight, mod, flops)
-
-
-def extract(network: Network, target: Any, layout: str = LAYOUTS[0]) -> list[TuningTask]:
-    """The tuning tasks of a network on a target, of all its variants, heaviest first.
-
-    Args:
-        target: a `tvm.target.Target`.
-        layout: of the network's convolutions, one of `graph.LAYOUTS`.
-
-    Raises:
-        NetworkLoadError: the network has no function to tune.
-    """
-    from tvm.s_tir.meta_schedule import relax_integration
-
-    cpu = str(target.kind.name) == "llvm"
-    return merged_variants(
-        from_extracted(relax_integration.extract_tasks(variant.relax_module(layout, cpu=cpu), target), variant.name)
-        for variant in network.variants
-    )
 
 
 def merged_variants(tasks: Iterable[list[TuningTask]]) -> list[TuningTask]:
@@ -131,27 +108,3 @@ def merge(tasks: Iterable[TuningTask]) -> list[TuningTask]:
             networks[name] = networks.get(name, 0) + weight
         merged[task.task_id] = replace(old, weight=old.weight + task.weight, networks=networks)
     return list(merged.values())
-
-
-def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0]) -> list[TuningTask]:
-    """Tasks of a network, an operator or a suite, by name, merged.
-
-    Args:
-        target: a `tvm.target.Target`.
-        layout: of a network's convolutions, one of `graph.LAYOUTS`; single operators are as they are.
-
-    Raises:
-        NetworkLoadError: no such workload.
-        NetworkLoadError: nothing to tune in it.
-    """
-    if workload in SUITES:
-        return merge(task for name in SUITES[workload] for task in tasks_of(name, target, layout))
-    if workload in OPERATORS:
-        task = make_task(operator_module(OPERATORS[workload]), workload)
-        return [replace(task, networks={workload: 1})]
-    return extract(load_network(workload), target, layout)
-
-
-def workload_names() -> list[str]:
-    """Every name that `tasks_of` takes."""
-    return [*NETWORKS, *SUITES, *OPERATORS]

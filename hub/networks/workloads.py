@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec, OperatorSpec
+from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES, NetworkSpec, OperatorSpec
+from .alternatives import extract
 from .errors import NetworkLoadError
 from .exported_file import export_module
 from .network import Network
+from .prepare import LAYOUTS
+from .tasks import TuningTask, make_task, merge
 from .transformers_config import settle_batch_norms
 
 if TYPE_CHECKING:
@@ -34,6 +38,28 @@ def load_network(name: str) -> Network:
         network=name,
         nearest=near,
     )
+
+
+def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0]) -> list[TuningTask]:
+    """Return the tasks of a network, an operator or a suite, by name, merged.
+
+    Args:
+        target: a `tvm.target.Target`.
+        layout: of a network's convolutions, one of `prepare.LAYOUTS`; single operators are as they are.
+
+    Raises:
+        NetworkLoadError: no such workload, or nothing to tune in it.
+    """
+    if workload in SUITES:
+        return merge(task for name in SUITES[workload] for task in tasks_of(name, target, layout))
+    if workload in OPERATORS:
+        return [replace(make_task(operator_module(OPERATORS[workload]), workload), networks={workload: 1})]
+    return extract(load_network(workload), target, layout)
+
+
+def workload_names() -> list[str]:
+    """Return every name that `tasks_of` takes."""
+    return [*NETWORKS, *SUITES, *OPERATORS]
 
 
 def from_spec(spec: NetworkSpec) -> Network:

@@ -15,6 +15,7 @@ from ...zoo.corpus.tir import computation_of_module
 from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
 from ..device.measurement import MeasureConfig
+from ..device.timing import TimingConfig
 from ..networks.errors import NetworkLoadError
 from ..records.scope import MeasurementScope
 from ..records.store import MeasuredProgram, RunStore, open_store
@@ -34,6 +35,8 @@ LICENCE = "Apache-2.0"
 MIN_SPACE = 8
 # Candidates made ahead of the workers.
 _AHEAD = 64
+# Bytes of weights of a small network, see `TimingConfig.weights`: they come from outside of a second-level cache.
+_WEIGHTS = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,8 @@ def _load_tasks(store: RunStore, workload: str, target: Any, progress: Callable[
 
     from ...zoo.corpus.workloads import SUITES
     from ..networks.prepare import LAYOUTS
-    from ..networks.tasks import TuningTask, merge, tasks_of
+    from ..networks.tasks import TuningTask, merge
+    from ..networks.workloads import tasks_of
 
     tasks: list[TuningTask] = []
     for name in (name for part in workload.split(",") for name in SUITES.get(part, (part,))):
@@ -285,8 +289,11 @@ def collect(
     device = choose_device(config.device, config.threads, target=config.target, linker=config.linker)
     facts, asked, shard, target = device.facts, programs, config.shard, tvm.target.Target(device.facts.target)
     folder = shard.folder(out) if shard else Path(out)
+    weights = _WEIGHTS if device.address is None and device.card is None else 0
+    measure = config.measure or MeasureConfig(threads=facts.cores)
+    measure = replace(measure, timing=replace(measure.timing, weights=weights))
     # A shard writes to no file of others: on a cluster the user's data folder is often behind NFS.
-    with open_store(folder, MeasurementScope.of_device(facts), share=shard is None) as store:
+    with open_store(folder, MeasurementScope.of_device(facts, weights), share=shard is None) as store:
         known = {task_id for path in config.besides for task_id in Corpus.open(path).tasks}
         tasks = [task for task in _load_tasks(store, workload, target, say) if task.task_id not in known]
         rich = [task for task in tasks if has_choice(task, target, MIN_SPACE)]
@@ -300,12 +307,12 @@ def collect(
             rich, total = shard.of(rich), len(rich)
             programs = min(programs, per_task * len(rich))
             say(f"shard {shard}: {len(rich)} of {total}")
-        with device.measurer(config.measure or MeasureConfig(threads=facts.cores), say) as measurer:
+        with device.measurer(measure, say) as measurer:
             collector = _Collector(store, measurer, target, per_task, config.seed, progress, say, programs)
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
         again = {"command": collect_command(device, workload, asked, config), "licence": config.licence}
-        corpus = export_corpus(store.programs(), rich, facts, folder, **again)
+        corpus = export_corpus(store.programs(), rich, facts, folder, timing=measure.timing, **again)
         return CollectResult(
             str(folder),
             len(corpus.tasks),
@@ -324,6 +331,7 @@ def export_corpus(
     folder: Path,
     *,
     command: str,
+    timing: TimingConfig,
     licence: str = LICENCE,
 ) -> Corpus:
     """Add the programs of these tasks to the corpus folder."""
@@ -378,7 +386,7 @@ def export_corpus(
         "command": command,
         "licence": licence,
         "notes": "measured by tchub with forked workers, random inputs; latency is the median of the repeats",
-        "timing": asdict(MeasureConfig().timing),
+        "timing": asdict(timing),
     }
     return merge_corpus(folder, meta, rows, new)
 

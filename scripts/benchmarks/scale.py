@@ -138,7 +138,7 @@ def build_and_run(_: Path, count: int) -> dict[str, Any]:
     from tchub.hub.device.detect import detect_local
     from tchub.hub.device.measure import MeasureConfig, Measurer
     from tchub.hub.device.meta_schedule import make_builder_runner
-    from tchub.hub.networks.tasks import tasks_of
+    from tchub.hub.networks.workloads import tasks_of
     from tchub.hub.search.candidates import random_candidates
     from tvm.s_tir.meta_schedule.builder import BuilderInput
 

@@ -101,7 +101,7 @@ def summarise(rows: dict[str, dict[str, Any]], spreads: dict[str, float]) -> dic
 @lru_cache(1)
 def task_candidates(name: str) -> tuple[Any, list[Any]]:
     """A task of this machine, and at most so many of its candidates."""
-    from tchub.hub.networks.tasks import tasks_of
+    from tchub.hub.networks.workloads import tasks_of
     from tchub.hub.search.candidates import random_candidates
     from tvm.target import Target
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.sources import open_network
-from tchub.hub.networks.tasks import extract
 from tchub.hub.search.candidates import random_candidates
 
 

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.errors import NetworkLoadError
-from tchub.hub.networks.tasks import extract, merge, task_id, tasks_of
-from tchub.hub.networks.workloads import load_network, operator_module
+from tchub.hub.networks.tasks import merge, task_id
+from tchub.hub.networks.workloads import load_network, operator_module, tasks_of
 from tchub.hub.search.candidates import (
     evolved_candidates,
     has_choice,
