@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 @out_option("Output folder.", "out")
 @shape_option
 @options_of(
-    TuneConfig, "checkpoint", "trials", "trials_per_iter", "early_stop", "layout", "winograd", "seed", "update",
-    "reuse",
+    TuneConfig, "checkpoint", "trials", "trials_per_iter", "early_stop", "latency_target", "layout",
+    "winograd", "seed", "update", "reuse",
     checkpoint="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
     trials_per_iter="Programs of a task in one round at most.",
     early_stop="End when a round promises to gain less than this share of the latency.",
+    latency_target="End when the network's tasks take no more milliseconds than this.",
     layout="Layout of the convolutions: channels-last or as-imported.",
     winograd="Compute convolutions by Winograd's algorithm where it is faster.",
     update="How the checkpoint learns meanwhile: auto, none, context or few-shot.",

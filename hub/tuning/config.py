@@ -54,6 +54,7 @@ class TuneConfig:
             a floor.
         early_stop: end when one more round of any task is expected to gain less than this share of the network's
             latency; 0: spend all trials.
+        latency_target: end when the network's tasks take no more than so many milliseconds; None: spend all trials.
         update: how the checkpoint learns from the measurements: `few-shot` moves its weights, `context` hands them
             to a TileNet as they are, `none` does neither, `auto` is what suits the model.
         online: settings of that learning.
@@ -86,6 +87,7 @@ class TuneConfig:
     winograd: bool = True
     trials_per_iter: int | None = None
     early_stop: float = 0.0
+    latency_target: float | None = None
     update: str = field(default="auto", metadata={"choices": ("auto", "none", "context", "few-shot")})
     online: OnlineSettings | None = None
     search: SearchSettings | None = None
@@ -104,6 +106,7 @@ class TuneConfig:
         at_least_one = "give a number of at least 1"
         problems = {
             "trials": (self.trials < 1, at_least_one),
+            "latency_target": (self.latency_target is not None and not self.latency_target > 0, "give milliseconds"),
             "threads": (self.threads is not None and self.threads < 1, at_least_one),
             "builder": ((self.builder is None) != (self.runner is None), "give both builder and runner"),
             "device": (self.builder is not None and self.device != "local", "give a builder and a runner, or a device"),

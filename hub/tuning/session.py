@@ -122,7 +122,8 @@ class TuningSession:
         self.view.phases.update(before)  # the tuning's clock starts here: what came before is no part of it
         self._started = time.monotonic()
         self._choose()
-        while self.view.done < self.config.trials:
+        self._check_target()
+        while self.view.done < self.config.trials and not self._is_target_met():
             chosen = next_round(self.view.progress, self.view.batch, getattr(self._measure_batch, "room", ROOM))
             if not chosen or settled(self.view.progress, self.config.early_stop):
                 break
@@ -132,6 +133,20 @@ class TuningSession:
         self._check_failures(last=True)
         self._enter("done", None)
         return self.view
+
+    def _is_target_met(self) -> bool:
+        target = self.config.latency_target
+        return target is not None and 1e3 * self.view.latency() <= target
+
+    def _check_target(self) -> None:
+        """Note a latency target that the device cannot reach; the trials are then spent as without one."""
+        target, pairs = self.config.latency_target, zip(self.view.tasks, self.view.progress, strict=True)
+        least = 1e3 * sum(task.weight * one.bound for task, one in pairs)
+        if target is not None and target < least:
+            self.view.notes.append(
+                f"the latency target of {target:g} ms is out of reach: the roofline of this device allows "
+                f"{least:.3g} ms at best; all trials are spent"
+            )
 
     # What was measured before ------------------------------------------------------------------------
 

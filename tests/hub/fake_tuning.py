@@ -67,14 +67,14 @@ class FakeMeasure:
 
 def open_session(
     folder: Path, tasks: Sequence[Any], target: Any, measure: Any, *, model: Any = None, share: bool = False,
-    stop: StopFlag | None = None, scope: MeasurementScope = SCOPE, **settings: Any,
+    stop: StopFlag | None = None, scope: MeasurementScope = SCOPE, roofline: Any = None, **settings: Any,
 ) -> TuningSession:  # fmt: skip
     """A session in a folder as `tune` makes it, with a small search: 12 trials, rounds of 4."""
     search = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
     config = TuneConfig(**{"trials": 12, "trials_per_iter": 4, "search": search, **settings})
     store = open_store(folder, replace(scope, target=str(target)), share=share)
     model = model or ms.cost_model.RandomModel(seed=0)
-    return TuningSession(tasks, target, model, measure, store, config, stop or StopFlag())
+    return TuningSession(tasks, target, model, measure, store, config, stop or StopFlag(), roofline=roofline)
 
 
 def programs_in(folder: Path, strategy: str) -> list[MeasuredProgram]:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from tchub.hub.networks.alternatives import Alternative, find_alternatives, lower_known
+from tchub.hub.networks.alternatives import Alternative, extract, find_alternatives, lower_known
+from tchub.hub.networks.exported_file import from_torch
 from tchub.hub.networks.prepare import for_inference, lower
 from tchub.hub.networks.tasks import TuningTask, from_extracted
 from tchub.hub.networks.winograd import ConvShape, convolutions, matrices, transformed
@@ -135,6 +136,16 @@ def test_what_is_no_elementwise_operator_stays_a_task_of_its_own() -> None:
         assert not ("winograd" in task.name and any(word in task.name for word in ("pool", "mean", "reshape")))
         context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
         assert context.generate_design_space()
+
+
+def test_a_corpus_and_adapting_have_the_tasks_of_both_ways(network: tuple[Any, Any, Any]) -> None:
+    module, x, graph = network
+    tasks = extract(from_torch(module, (x,)), TARGET)
+    direct = {task.task_id for task in tasks_of(lower(graph))}
+    added = [task for task in tasks if task.task_id not in direct]
+    assert direct < {task.task_id for task in tasks}
+    assert sum("winograd_output" in task.name for task in added) == 3
+    assert all(task.weight > 0 and list(task.networks.values()) == [task.weight] for task in tasks)
 
 
 def test_alternatives_say_which_calls_differ(network: tuple[Any, Any, Any]) -> None:

@@ -18,6 +18,7 @@ from tchub.hub.search.cost_model import tvm_cost_model
 from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.measuring import RunnerMeasure
+from tchub.hub.search.roofline import Roofline
 from tchub.hub.tuning.progress import curve
 from tchub.hub.tuning.session import TuningSession
 
@@ -100,6 +101,20 @@ def test_a_killed_search_over_decisions_goes_on_and_repeats_nothing(
 def test_early_stop_ends_a_run_that_promises_nothing(session: Any) -> None:
     view = session(FakeMeasure(), trials=40, early_stop=1e9, untuned=False).run()
     assert view.done == 4, "after the floor"
+
+
+def test_a_latency_target_ends_a_run_that_meets_it(session: Any) -> None:
+    """The fake machine's programs take 1 to 2 ms."""
+    assert session(FakeMeasure(), trials=40, latency_target=2.0, untuned=False).run().done == 4, "after the floor"
+    assert session(FakeMeasure(), trials=8, latency_target=0.5, untuned=False).run().done == 8
+
+
+def test_a_latency_target_under_the_roofline_is_named_and_ends_nothing(session: Any, small_task: Any) -> None:
+    slow = Roofline(flops=small_task.flops / 0.9e-3, bandwidth=1e12)  # which bounds the task at 0.9 ms
+    view = session(FakeMeasure(), trials=8, latency_target=0.5, untuned=False, roofline=slow).run()
+    assert view.done == 8
+    assert "0.5 ms is out of reach" in view.notes[0]
+    assert "0.9 ms at best" in view.notes[0]
 
 
 def test_a_done_run_measures_nothing_and_more_trials_may_be_asked_for(session: Any) -> None:
