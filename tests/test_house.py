@@ -20,11 +20,11 @@ BUDGETS = {
     "hub/cli": (3_225, 18),
     "hub/registry": (3_705, 17),
     "hub/device": (5_813, 32),
-    "hub/networks": (5_822, 31),
+    "hub/networks": (5_825, 31),
     "hub/search": (2_795, 17),
     "hub/records": (592, 4),
-    "hub/tuning": (2_302, 11),
-    "hub/adaptation": (2_110, 10),
+    "hub/tuning": (2_328, 11),
+    "hub/adaptation": (2_119, 10),
     "hub/publishing": (1_971, 8),
     "hub/bundle": (975, 5),
     "hub/site": (360, 3),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_770, 23),
     "cards": (1_386, 7),
     "scripts": (10_560, 63),
-    "tests": (30_582, 229),
+    "tests": (30_650, 229),
 }
-PRODUCT = (48_879, 279)
+PRODUCT = (48_920, 279)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
