@@ -21,6 +21,7 @@ import psutil
 from ...zoo.apportion import apportion
 from ...zoo.corpus.canonical import canonical_task, renamed_program
 from ...zoo.corpus.tir import computation_of_module
+from ...zoo.files import write_atomically
 from ..device.candidate import Candidate
 from ..device.measure import cores
 from ..device.pool import JobResult, WorkerPool, Zygote
@@ -32,12 +33,11 @@ from ..networks.workloads import tasks_of
 from ..search.candidates import evolved_candidates, has_choice, random_candidates, tune_context
 from ..search.errors import NoCandidateError
 from .archive import BundleProgram, write_parts
-from .target import BundleTarget, compile_program, outcome_file
+from .target import BundleTarget, compiler_of
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
 
-_JOB = f"{compile_program.__module__}:{compile_program.__name__}"
 _FAILURES = {"exception": "build", "timeout": "build_timeout", "crash": "crash"}
 
 
@@ -182,21 +182,21 @@ def _compile(
     """Compile on all cores; programs come as they are done."""
     import tvm
 
-    waiting: dict[Future[JobResult], Candidate] = {}
+    waiting: dict[Future[JobResult], tuple[Candidate, Path]] = {}
     with ExitStack() as stack:
         pool: WorkerPool | None = None
         for candidate in candidates:
-            known = _known(candidate, work)
-            if known is not None:
-                yield known
+            file = work / f"{candidate.task_id}-{candidate.key}.bin"
+            if (plan := file.with_suffix(".json")).exists():
+                yield _program(candidate, file, json.loads(plan.read_text()))
                 continue
             pool = pool or _start_pool(stack)
-            args = (str(tvm.ir.save_json(candidate.mod)), target, str(_path_of(candidate, work)))
-            waiting[pool.submit(_JOB, args, timeout)] = candidate
+            args = (str(tvm.ir.save_json(candidate.mod)), target.target, str(file), compiler_of(target), target.code)
+            waiting[pool.submit("build", args, timeout)] = candidate, file
             if len(waiting) >= 2 * len(cores()):
-                yield from _take(waiting, work)
+                yield from _take(waiting)
         while waiting:
-            yield from _take(waiting, work)
+            yield from _take(waiting)
 
 
 def _start_pool(stack: ExitStack) -> WorkerPool:
@@ -208,31 +208,19 @@ def _start_pool(stack: ExitStack) -> WorkerPool:
     return pool
 
 
-def _path_of(candidate: Candidate, work: Path) -> Path:
-    return work / f"{candidate.task_id}-{candidate.key}.bin"
-
-
-def _take(waiting: dict[Future[JobResult], Candidate], work: Path) -> Iterator[BundleProgram]:
+def _take(waiting: dict[Future[JobResult], tuple[Candidate, Path]]) -> Iterator[BundleProgram]:
     done, _ = wait(waiting, return_when=FIRST_COMPLETED)
     for future in done:
-        candidate, result = waiting.pop(future), future.result()
+        (candidate, file), result = waiting.pop(future), future.result()
         if result.error is None:
-            yield _program(candidate, _path_of(candidate, work), result.value)
+            write_atomically(file.with_suffix(".json"), json.dumps(result.value.plan).encode())  # it is whole
+            yield _program(candidate, file, result.value.plan)
         else:  # not remembered: a longer time-out, or a disk with room, may let it compile
-            failure = {"error": _FAILURES[result.error], "message": result.message}
-            yield _program(candidate, None, failure)
+            yield _program(candidate, None, None, _FAILURES[result.error], result.message)
 
 
-def _known(candidate: Candidate, work: Path) -> BundleProgram | None:
-    file = _path_of(candidate, work)
-    try:
-        return _program(candidate, file, json.loads(outcome_file(file).read_text()))
-    except FileNotFoundError:
-        return None
-
-
-def _program(candidate: Candidate, file: Path | None, outcome: dict[str, Any]) -> BundleProgram:
-    return BundleProgram(candidate.task_id, candidate.key, candidate.strategy, candidate.trace, file, **outcome)
+def _program(candidate: Candidate, *outcome: Any) -> BundleProgram:
+    return BundleProgram(candidate.task_id, candidate.key, candidate.strategy, candidate.trace, *outcome)
 
 
 # A checkpoint chooses among so many times the programs that it may take.

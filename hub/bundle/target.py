@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 from ...zoo.devices import UnknownDeviceError, get_device
 from ...zoo.errors import TchubError
-from ..device.cuda_compile import compile_cuda, find_nvcc, run_tool
+from ..device.cuda_compile import find_nvcc
 from ..device.detect import detect_local
 from ..device.device_choice import parse_target
 from ..device.errors import DeviceError
@@ -60,16 +59,23 @@ def resolve_target(text: str, threads: int | None = None, code: str | None = Non
         DeviceError: no nvcc.
     """
     target, device = _lookup(text, threads)
-    if target.get("kind") == "cuda":
-        return _cuda(target, device, code or "cubin")
-    if target.get("kind") == "llvm":
-        threads = threads or int(target.get("num-cores", 1))
-        return _cpu({**target, "num-cores": threads}, device, threads)
-    raise BundleError(
-        f"bundles are built for llvm and cuda, not for {target.get('kind')!r}",
-        remedy="name an x86-64, AArch64 or NVIDIA device",
-        target=text,
-    )
+    kind, wrong = target.get("kind"), f"bundles are built for llvm and cuda, not for {target.get('kind')!r}"
+    resolved = None
+    if kind == "cuda":
+        arch, code = target.get("arch"), code or "cubin"
+        wrong = f"a CUDA bundle needs the target's arch and cubin or ptx, not {arch!r} and {code!r}"
+        if arch and code in ("cubin", "ptx"):
+            resolved = BundleTarget(target, device, "cuda", code, str(arch))
+    elif kind == "llvm":
+        arch, threads = architecture_of(target), threads or int(target.get("num-cores", 1))
+        wrong = f"a CPU bundle is for x86_64 or aarch64, not for {arch!r}"
+        if arch in ("x86_64", "aarch64"):
+            resolved = BundleTarget({**target, "num-cores": threads}, device, "cpu", "library", arch, threads)
+    if resolved is None:
+        remedy = 'for example --target h200, graviton2, or \'{"kind": "cuda", "arch": "sm_90", ...}\''
+        raise BundleError(wrong, remedy=remedy, target=json.dumps(target))
+    compiler_of(resolved)
+    return resolved
 
 
 def _lookup(text: str, threads: int | None) -> tuple[dict[str, Any], str | None]:
@@ -86,38 +92,25 @@ def _lookup(text: str, threads: int | None) -> tuple[dict[str, Any], str | None]
     return dict(device.target), device.name
 
 
-def _cuda(target: dict[str, Any], device: str | None, code: str) -> BundleTarget:
-    arch = target.get("arch")
-    if not arch or code not in ("cubin", "ptx"):
-        raise BundleError(
-            f"a CUDA bundle needs the target's arch and cubin or ptx, not {arch!r} and {code!r}",
-            remedy='for example --target h200, or \'{"kind": "cuda", "arch": "sm_90", ...}\'',
-            target=json.dumps(target),
-        )
-    find_nvcc()
-    return BundleTarget(target, device, "cuda", code, str(arch))
+def compiler_of(target: BundleTarget) -> str | tuple[str, ...]:
+    """Return nvcc, or the command that links a CPU's programs.
 
-
-def _cpu(target: dict[str, Any], device: str | None, threads: int) -> BundleTarget:
-    arch = architecture_of(target)
-    if arch not in ("x86_64", "aarch64"):
-        raise BundleError(
-            f"a CPU bundle is for x86_64 or aarch64, not for {arch!r}",
-            remedy="for example --target graviton2",
-            target=json.dumps(target),
-        )
-    if find_linker(arch) is None:
+    Raises:
+        BundleError: no linker; DeviceError: no nvcc.
+    """
+    if target.device_kind == "cuda":
+        return find_nvcc()
+    arch = target.arch
+    names = [f"{arch}-linux-gnu-ld", "ld.lld", *(["ld"] if arch == platform.machine() else [])]
+    linker = next((name for name in names if shutil.which(name)), None)
+    if linker is None:
         raise BundleError(
             f"no linker for {arch} was found",
             remedy=f"install {arch}-linux-gnu-ld (Debian: binutils-{arch.replace('_', '-')}-linux-gnu) or ld.lld",
-            target=json.dumps(target),
+            target=json.dumps(target.target),
         )
-    return BundleTarget(target, device, "cpu", "library", arch, threads)
-
-
-def find_linker(arch: str) -> str | None:
-    names = [f"{arch}-linux-gnu-ld", "ld.lld", *(["ld"] if arch == platform.machine() else [])]
-    return next((name for name in names if shutil.which(name)), None)
+    # Symbols that nothing outside needs, and the time of the link, would make every archive larger and different.
+    return linker, "--build-id=none", "--strip-all"
 
 
 def copy_runtime(folder: Path) -> list[Path]:
@@ -136,50 +129,3 @@ def copy_runtime(folder: Path) -> list[Path]:
         raise BundleError(
             f"cannot copy TVM's runtime to {folder}: {error}", remedy="choose another folder", path=str(folder)
         ) from error
-
-
-# Compiling, in a worker process (`tchub.hub.device.worker` runs these jobs) -------------------------------
-
-
-def compile_program(module_json: str, target: BundleTarget, file: str) -> dict[str, Any]:
-    """Compile a scheduled module for a bundle.
-
-    Args:
-        file: where the library, cubin or PTX goes; written atomically, and its outcome beside it.
-
-    Returns:
-        for CUDA `plan`, see `launch_plan`; else nothing.
-    """
-    import tvm
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-
-    mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(module_json))
-    partial = Path(f"{file}.{os.getpid()}.partial")
-    try:
-        if target.device_kind == "cuda":
-            outcome = {"plan": compile_cuda(mod, target.target, partial, target.code)}
-        else:
-            outcome = _compile_cpu(mod, target, partial)
-        os.replace(partial, file)
-        partial.write_text(json.dumps(outcome))
-        os.replace(partial, outcome_file(Path(file)))  # last: it says that the program is whole
-    finally:
-        for rest in partial.parent.glob(f"{partial.name}*"):
-            rest.unlink(missing_ok=True)
-    return outcome
-
-
-def outcome_file(program: Path) -> Path:
-    """Return the file that says that a program is compiled, with its launch plan."""
-    return program.with_suffix(".json")
-
-
-def _compile_cpu(mod: Any, target: BundleTarget, output: Path) -> dict[str, Any]:
-    import tvm
-
-    objects = Path(f"{output}.o")
-    tvm.tirx.build(mod, target=tvm.target.Target(target.target)).write_to_file(str(objects), "o")
-    # Symbols that nothing outside needs, and the time of the link, would make every archive larger and different.
-    flags = ["-shared", "--build-id=none", "--strip-all"]
-    run_tool([str(find_linker(target.arch)), *flags, "-o", str(output), str(objects)])
-    return {}

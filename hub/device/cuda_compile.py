@@ -66,7 +66,7 @@ def _ask(nvcc: str, question: str) -> str:
     return subprocess.run([nvcc, question], capture_output=True, text=True, check=True, timeout=30).stdout
 
 
-def compile_cuda(mod: Any, target: dict[str, Any], output: Path, code: str = "cubin", nvcc: str = "nvcc") -> Any:
+def compile_cuda(mod: Any, target: dict[str, Any], output: Path, code: str, nvcc: str) -> dict[str, Any]:
     """Compile a scheduled module for one architecture, and return its launch plan; see `launch_plan`.
 
     Args:
@@ -83,7 +83,7 @@ def compile_cuda(mod: Any, target: dict[str, Any], output: Path, code: str = "cu
     return plan
 
 
-def assemble(source: str, arch: str, output: Path, code: str = "cubin", nvcc: str = "nvcc") -> None:
+def assemble(source: str, arch: str, output: Path, code: str, nvcc: str) -> None:
     """Compile CUDA source for one architecture into machine code; see `compile_cuda`."""
     text = Path(f"{output}.cu")
     try:

@@ -1,41 +1,53 @@
 """Measuring candidate programs on a card of this machine: compiled by all cores, run by one process that has the card.
 
 The runtime of TVM is not needed there: programs go through the driver's own interface. Their outputs are compared with
-what the task's unscheduled program computes on the CPU.
+what the task's unscheduled program computes on the CPU. What a program breaks (an illegal access, a sticky error)
+breaks the context of its process, so that the next program gets a new process.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from .cuda_card import CUDA
 from .cuda_compile import find_nvcc
-from .cuda_jobs import COMPILE, OPEN, RUN, CardAddress, CardFault
 from .errors import DeviceError
-from .measure import Measurer, MeasuringJob, ProgramMeasurer
+from .jobs import BuildResult, RunResult, complaint, load_reference
+from .measure import Measurer, MeasuringJob
 from .measurement import MeasureConfig, Measurement
+from .onsite.contents import ArgsInfo, random_values
+from .onsite.cuda import CudaDriver, CudaProgram
+from .onsite.files import OnsiteError, ProgramError
+from .onsite.repeats import TimingConfig, take_repeats
 from .pool import JobResult, Worker
 from .worker import WorkerSetup
 
-if TYPE_CHECKING:
-    from .candidate import Candidate
-
+_OPEN, _RUN = (f"{__name__}:{job}" for job in ("open_card", "run"))
 _LOST = "lost"
+# Programs are small; what a card needs besides is the driver's own and the flushing of the cache.
+_LEAST_BYTES = 1 << 30
+# Events of one repeat at most: short programs are flushed before each run, which takes longer than they do.
+_MOST_RUNS = 100
 
 
 class CudaMeasurer(Measurer):
     """Measures candidates on a card.
 
     A program that breaks the context, hangs or needs more memory than there is costs itself and the process that has
-    the card; another takes over.
+    the card; another takes over. Where the card is lost, `measure` raises a DeviceError.
 
     Args:
         number: of the card.
-        target: TVM's CUDA target as a dictionary.
-        config, note: as of `Measurer`; its threads are of no account.
+        target, config, note: as of `Measurer`; the config's threads are of no account.
 
     Raises:
         DeviceError: no context on the card: another process has it for itself, its memory is full, or it is lost.
@@ -48,13 +60,13 @@ class CudaMeasurer(Measurer):
         config: MeasureConfig | None = None,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        super().__init__({"kind": "llvm"}, config, note)  # of the references
+        super().__init__(target, config, note)
         self.overlaps = True  # the card does not mind what the CPU does
-        self._nvcc, self._card_target = find_nvcc(), target
-        self._card = CardAddress(os.environ.get("TCHUB_LIBCUDA"), number)
+        self.linker = find_nvcc()
+        self._card = os.environ.get("TCHUB_LIBCUDA"), number
         self._worker = Worker(self._zygote, WorkerSetup(), waits=True)
         self._runs = ThreadPoolExecutor(1, thread_name_prefix="tchub-cuda")
-        opened = self._call(OPEN, (self._card,))
+        opened = self._call(_OPEN)
         if opened.error is not None:
             self.close()
             raise self._refusal(opened)
@@ -65,40 +77,20 @@ class CudaMeasurer(Measurer):
         self._worker.stop()
         super().close()
 
-    def measure(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
-        """Measure candidates; see `ProgramMeasurer.measure`.
-
-        Raises:
-            DeviceError: the card is lost; what was measured was yielded before.
-        """
-        yield from ProgramMeasurer.measure(self, candidates)
-
-    def _start_build(self, candidate: Candidate, active: dict[Future[JobResult], MeasuringJob]) -> None:
-        import tvm
-
-        self._serial += 1
-        image = self.scratch / f"{self._serial}.cubin"
-        args = (tvm.ir.save_json(candidate.mod), self._card_target, str(image), self._nvcc)
-        active[self.builders.submit(COMPILE, args, self.config.build_timeout)] = MeasuringJob(candidate, image)
-
-    def _start_run(self, job: MeasuringJob) -> Future[JobResult]:
-        reference = self._reference(job)
-        self.watched["checked"] += reference is not None
-        best = self._best.get(job.candidate.task_id)
-        args = (str(job.library), job.built, job.candidate.args_info, self.config.timing, best, reference)
-        return self._runs.submit(self._run, (self._card, *args))
+    def _submit_run(self, *args: Any) -> Future[JobResult]:
+        return self._runs.submit(self._run, args)
 
     def _run(self, args: tuple[Any, ...]) -> JobResult:
         """Run a program; one after which no new context can be had is not blamed: the card is lost."""
-        result = self._call(RUN, args)
+        result = self._call(_RUN, *args)
         if result.error is not None and not self._worker.alive:
-            opened = self._call(OPEN, (self._card,))
+            opened = self._call(_OPEN)
             return opened if opened.error is not None else result
         return result
 
-    def _call(self, job: str, args: tuple[Any, ...]) -> JobResult:
+    def _call(self, job: str, *args: Any) -> JobResult:
         """Have the process that owns the card do a job; a fatal fault is its last one."""
-        result = self._worker.call(job, args, self.config.run_timeout)
+        result = self._worker.call(job, (self._card, *args), self.config.run_timeout)
         fault = result.value
         if not isinstance(fault, CardFault):
             return result
@@ -112,9 +104,80 @@ class CudaMeasurer(Measurer):
         return super()._measurement(job, result)
 
     def _refusal(self, result: JobResult) -> DeviceError:
+        number = self._card[1]
         return DeviceError(
-            f"{CUDA}:{self._card.number} cannot be used: {result.message}",
+            f"{CUDA}:{number} cannot be used: {result.message}",
             remedy="see `nvidia-smi` for what holds the card (nvidia-smi -c DEFAULT lets processes share it), then run "
             "the same command again: what was measured is kept",
-            number=self._card.number,
+            number=number,
         )
+
+
+# Jobs of the process that has the card -----------------------------------------------------------------
+
+_Card = tuple[str | None, int]  # path of the driver's library (None: the system's), and the card's number there
+
+
+@dataclass(frozen=True)
+class CardFault:
+    """A program that was not measured.
+
+    Attributes:
+        fatal: whether its process must not run another; lost: whether the card itself cannot be used.
+    """
+
+    message: str
+    fatal: bool = True
+    lost: bool = False
+
+
+@lru_cache(maxsize=1)
+def _driver(card: _Card) -> CudaDriver:
+    driver = CudaDriver(*card)
+    driver.spin_up()
+    return driver
+
+
+def open_card(card: _Card) -> CardFault | None:
+    """Make the context of this process; return why there is none."""
+    try:
+        free = _driver(card).free_bytes()
+    except (OnsiteError, ProgramError) as error:
+        return CardFault(str(error), lost=True)
+    if free < _LEAST_BYTES:
+        return CardFault(f"{free / 2**30:.2f} GiB of its memory are free, and 1 is needed", lost=True)
+    return None
+
+
+def run(
+    card: _Card,
+    image: str,
+    args_info: ArgsInfo,
+    config: TimingConfig,
+    best: float | None,
+    reference: tuple[ArgsInfo, str] | None,
+    built: BuildResult,
+) -> RunResult | CardFault:
+    """Time a compiled program on random inputs, each run with an empty L2 cache; see `jobs.run`."""
+    start = time.perf_counter()
+    try:
+        driver = _driver(card)
+    except OnsiteError as error:
+        return CardFault(str(error), lost=True)
+    right = {} if reference is None else load_reference(reference[1])
+    inputs = [np.zeros_like(value) if i in right else value for i, value in enumerate(random_values(args_info))]
+    try:
+        program = CudaProgram(driver, Path(image).read_bytes(), built.plan or {}, inputs)
+        wrong = None
+        if right:
+            program.run(1)
+            wrong = complaint(dict(enumerate(program.outputs())), right)
+        costs = [] if wrong else take_repeats(lambda n, repeats: _repeats(program, n, repeats), config, best)
+        program.close()
+    except ProgramError as error:
+        return CardFault(str(error), fatal=error.fatal)
+    return RunResult(costs, time.perf_counter() - start, wrong)
+
+
+def _repeats(program: CudaProgram, number: int, repeats: int) -> list[float]:
+    return [program.run_cold(min(number, _MOST_RUNS)) for _ in range(repeats)]

@@ -80,9 +80,10 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
             sources.append(source)
         nvcc = find_nvcc()
         with ThreadPoolExecutor(len(cores())) as threads:
-            jobs = [threads.submit(assemble, *job, nvcc=nvcc) for job in _jobs(sources, facts["arch"], images)]
-            for job in jobs:
-                job.result()
+            compiled = threads.map(
+                lambda source, image: assemble(source, facts["arch"], image, "cubin", nvcc), sources, images
+            )
+            list(compiled)  # raises what one of them raised
         temporary = path.with_name(f"{path.stem}.part")
         with zipfile.ZipFile(temporary, "w") as archive:
             archive.writestr(PLAN, json.dumps(plan))
@@ -91,10 +92,6 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
                 archive.write(image, image.name)
         temporary.replace(path)
     return len(kernels), tuned
-
-
-def _jobs(sources: Sequence[str], arch: str, images: Sequence[Path]) -> list[tuple[str, str, Path]]:
-    return [(source, arch, image) for source, image in zip(sources, images, strict=True)]
 
 
 class _RelaxReader:
@@ -249,7 +246,7 @@ class CudaNetwork(CudaLaunches):
         self._launch_all()
         outputs = [np.empty(shape, np.dtype(dtype)) for _, shape, dtype in self._plan["outputs"]]
         for array, (buffer, _, _) in zip(outputs, self._plan["outputs"], strict=True):
-            self._driver.call("cuMemcpyDtoH_v2", array.ctypes.data, self._addresses[buffer], array.nbytes)
+            self._download(array, self._addresses[buffer])
         return outputs
 
     def _write(self, buffer: int, array: Any) -> None:
@@ -257,7 +254,7 @@ class CudaNetwork(CudaLaunches):
             raise ProgramError(
                 f"buffer {buffer} has {self._plan['buffers'][buffer]} bytes, and {array.nbytes} were given"
             )
-        self._driver.call("cuMemcpyHtoD_v2", self._addresses[buffer], array.ctypes.data, array.nbytes)
+        self._upload(array, self._addresses[buffer])
 
 
 def card_for(path: Path, target: dict[str, Any], number: int = 0, *, context: bool = False) -> CudaDriver:

@@ -19,9 +19,13 @@ from typing import Any
 import numpy as np
 
 from ...zoo.files import file_sha256
-from .contents import ArgsInfo, Array, random_values, turns_of
+from .cuda_compile import compile_cuda
 from .errors import DeviceError
-from .timing import DriftWatch, TimingConfig, make_reference_kernel, measure_watched, time_in_turn, time_kernel
+from .onsite.contents import ArgsInfo, random_values
+from .onsite.repeats import TimingConfig
+from .timing import DriftWatch, make_reference_kernel, measure_watched, time_in_turn, time_kernel, turns_of
+
+Array = np.ndarray[Any, Any]
 
 PREPACK = "prepack"
 """Function of a library that permutes weights: takes them as the task has them, then arrays for the permuted ones."""
@@ -36,12 +40,14 @@ class BuildResult:
         sha256: of the library, by which it is loaded; None for one that its user names.
         prepacked: places of the arguments that it takes permuted, as its `PREPACK` makes them.
         weights: places of the arguments that are constants of its network.
+        plan: how a card launches it, see `launch_plan`; None on a CPU.
     """
 
     seconds: float = 0.0
     sha256: str | None = None
     prepacked: tuple[int, ...] = ()
     weights: tuple[int, ...] = ()
+    plan: dict[str, Any] | None = None
 
 
 @lru_cache(maxsize=16)
@@ -51,14 +57,21 @@ def _target(text: str) -> Any:
     return tvm.target.Target(json.loads(text))
 
 
-def build(module_json: str, target: dict[str, Any], library: str, linker: str | None = None) -> BuildResult:
-    """Compile a scheduled module into the shared library `library`.
+def build(
+    module_json: str,
+    target: dict[str, Any],
+    library: str,
+    linker: str | Sequence[str] | None = None,
+    code: str = "cubin",
+) -> BuildResult:
+    """Compile a scheduled module into the shared library `library`, or for a card into machine code.
 
     The passes are those of stock's `LocalBuilder`. Where the schedule permutes weights, which the compiled network
-    does once, the program takes them permuted. The write is atomic: a killed build leaves no library that looks whole.
+    does once, the program takes them permuted. The write is atomic: a killed build leaves nothing that looks whole.
 
     Args:
-        linker: for another architecture; None for this machine's own.
+        linker: for another architecture, with its options; None for this machine's own. For a card: nvcc.
+        code: for a card `cubin`, or `ptx`.
     """
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
@@ -67,17 +80,20 @@ def build(module_json: str, target: dict[str, Any], library: str, linker: str | 
     scheduled: Any = tvm.ir.load_json(module_json)
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
     prepacked: tuple[int, ...] = ()
-    if _PREPACKED in module_json:
-        mod[PREPACK], prepacked = _prepack(scheduled["main"])
-    built = tvm.tirx.build(mod, target=_target(json.dumps(target)))
+    plan = None
     unfinished = Path(f"{library}.{os.getpid()}.so")
     try:
-        _export(built, unfinished, linker or shutil.which("ld"))
+        if target["kind"] == "cuda":
+            plan = compile_cuda(mod, target, unfinished, code, str(linker))
+        else:
+            if _PREPACKED in module_json:
+                mod[PREPACK], prepacked = _prepack(scheduled["main"])
+            _export(tvm.tirx.build(mod, target=_target(json.dumps(target))), unfinished, linker or shutil.which("ld"))
         sha256 = file_sha256(unfinished)
         os.replace(unfinished, library)
     finally:
         unfinished.unlink(missing_ok=True)
-    return BuildResult(time.perf_counter() - start, sha256, prepacked, weight_arguments(scheduled))
+    return BuildResult(time.perf_counter() - start, sha256, prepacked, weight_arguments(scheduled), plan)
 
 
 def weight_arguments(mod: Any) -> tuple[int, ...]:
@@ -109,7 +125,7 @@ def _prepack(func: Any) -> tuple[Any, tuple[int, ...]]:
     return prepack.with_attr("global_symbol", PREPACK), tuple(names.index(str(weight.name)) for weight in weights)
 
 
-def _export(built: Any, library: Path, linker: str | None) -> None:
+def _export(built: Any, library: Path, linker: str | Sequence[str] | None) -> None:
     """Write a library, with `ld` itself where it can be: the driver that TVM calls costs a tenth of a second.
 
     What the kernel takes from libc and libm is resolved when it is loaded into this interpreter.
@@ -125,11 +141,12 @@ def _export(built: Any, library: Path, linker: str | None) -> None:
         compiled.unlink(missing_ok=True)
 
 
-def linked_by(linker: str) -> Callable[..., None]:
+def linked_by(linker: str | Sequence[str]) -> Callable[..., None]:
     """Return a function, as TVM's `export_library` takes one, that runs `LINKER -shared -o LIBRARY OBJECTS`."""
+    command = [linker] if isinstance(linker, str) else linker
 
     def link(output: str, objects: Sequence[str], **_: Any) -> None:
-        subprocess.run([linker, "-shared", "-o", output, *objects], check=True, capture_output=True)
+        subprocess.run([*command, "-shared", "-o", output, *objects], check=True, capture_output=True)
 
     return link
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
@@ -76,13 +76,13 @@ class ProgramMeasurer(ABC):
         self.builders = WorkerPool(self._zygote, builders)
         self._at_once = 4 * len(builders)
         self._best: dict[str, float] = {}
-        self._serial = 0
+        self._serial = count()
         self._remedy = remedy
         self._failures: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
         self.watched: Counter[str] = Counter()
 
-    def __enter__(self) -> ProgramMeasurer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +120,8 @@ class ProgramMeasurer(ABC):
             # Where builds would disturb the timing a batch is built first, and its programs run one after the other.
             if self.overlaps or not (active or built):
                 for candidate in islice(waiting, max(0, self.window() - len(active))):
-                    self._start_build(candidate, active)
+                    job = MeasuringJob(candidate, self.scratch / f"{next(self._serial)}.so")
+                    active[self._build(candidate.mod, job.library, self.target, self.linker)] = job
             while built and (self.overlaps or not active):
                 job = built.pop(0)
                 active[self._start_run(job)] = job
@@ -135,17 +136,11 @@ class ProgramMeasurer(ABC):
                 else:
                     yield job.candidate, self._counted(self._measurement(job, result))
 
-    def _build(self, module_json: str, library: Path) -> Future[JobResult]:
-        args = (module_json, self.target, str(library), self.linker)
-        return self.builders.submit("build", args, self.config.build_timeout)
-
-    def _start_build(self, candidate: Candidate, active: dict[Future[JobResult], MeasuringJob]) -> None:
+    def _build(self, mod: IRModule, library: Path, target: dict[str, Any], linker: str | None) -> Future[JobResult]:
         import tvm
 
-        self._serial += 1
-        library = self.scratch / f"{self._serial}.so"
-        module_json = tvm.ir.save_json(candidate.mod)
-        active[self._build(module_json, library)] = MeasuringJob(candidate, library)
+        args = (tvm.ir.save_json(mod), target, str(library), linker)
+        return self.builders.submit("build", args, self.config.build_timeout)
 
     @abstractmethod
     def _start_run(self, job: MeasuringJob) -> Future[JobResult]:
@@ -173,9 +168,9 @@ class ProgramMeasurer(ABC):
             self._failures[f"{measurement.error}: {measurement.message}"] += 1
         total, failed = self.outcomes.total(), self._failures.total()
         if total >= self.config.failure_minimum and failed > self.config.failure_rate * total:
-            ((message, count),) = self._failures.most_common(1)
+            ((message, alike),) = self._failures.most_common(1)
             raise MeasurementFailureRateError(
-                f"{failed} of {total} programs failed, {count} of them with: {message}",
+                f"{failed} of {total} programs failed, {alike} of them with: {message}",
                 remedy=self._remedy,
                 failed=failed,
                 total=total,
@@ -212,9 +207,6 @@ class Measurer(ProgramMeasurer):
         self.unchecked: dict[str, str] = {}
         self._neighbours = Neighbours(note)
 
-    def __enter__(self) -> Measurer:
-        return self
-
     def close(self) -> None:
         """End the workers and remove the scratch folder."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -238,12 +230,12 @@ class Measurer(ProgramMeasurer):
 
     def _make_reference(self, task_id: str, mod: IRModule) -> tuple[Any, str] | None:
         """Return the arguments of a task and the file of its right outputs, None where it cannot be checked."""
-        import tvm
         from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
         library, file = self.scratch / f"reference-{task_id}.so", str(self.scratch / f"reference-{task_id}.npz")
         args = args_of(ArgInfo.from_entry_func(mod, remove_preproc=False))
-        result = self._build(tvm.ir.save_json(mod), library).result()
+        target = self.target if self.target["kind"] == "llvm" else {"kind": "llvm"}
+        result = self._build(mod, library, target, None).result()
         if result.error is None:
             job = (str(library), result.value.sha256, args, file)
             result = self.runner.submit("make_reference", job, self.config.check_seconds).result()
@@ -272,5 +264,9 @@ class Measurer(ProgramMeasurer):
         reference = self._reference(job)
         self.watched["checked"] += reference is not None
         best = self._best.get(job.candidate.task_id)
-        args = (str(job.library), job.candidate.args_info, self.config.timing, best, reference, job.built)
+        config = self.config.timing
+        return self._submit_run(str(job.library), job.candidate.args_info, config, best, reference, job.built)
+
+    def _submit_run(self, *args: Any) -> Future[JobResult]:
+        """Queue the job `run`, or one that takes the same arguments."""
         return self.runner.submit("run", args, self.config.run_timeout)

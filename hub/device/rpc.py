@@ -283,9 +283,6 @@ class RpcMeasurer(ProgramMeasurer):
         self._threads = ThreadPoolExecutor(_MOST_PROGRAMS, thread_name_prefix="tchub-rpc")
         self._over = Event()
 
-    def __enter__(self) -> RpcMeasurer:
-        return self
-
     def close(self) -> None:
         """End the sessions and workers, and remove the scratch folder."""
         self._over.set()

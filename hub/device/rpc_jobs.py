@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ...zoo.errors import last_line
-from .contents import ArgsInfo, random_integers
 from .jobs import RunResult
-from .timing import TimingConfig, time_kernel
+from .onsite.contents import ArgsInfo, random_integers
+from .onsite.repeats import TimingConfig
+from .timing import time_kernel
 
 CONNECT, RUN = f"{__name__}:connect", f"{__name__}:run"
 # Of TVM's ways to place threads (`AffinityMode`) the usual one: fast cores first.

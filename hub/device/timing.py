@@ -1,53 +1,25 @@
-"""Timing of one program: repeats until their median is known well enough; a reference kernel shows disturbances."""
+"""Timing of a program in this process; a reference kernel shows disturbances."""
 
 from __future__ import annotations
 
 import math
 import os
-import statistics
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
+
+from .onsite.contents import ArgsInfo, aligned_bytes, numpy_dtype, random_values
+from .onsite.repeats import TimingConfig, take_repeats
 
 # Of a process that times programs of several threads: they stay on its cores, and go to sleep some milliseconds after
 # a run, which leaves back-to-back runs as they are; by default they turn in circles for a quarter of a second, beside
 # whatever is timed next.
 POOL_ENVIRONMENT = {"TVM_BIND_THREADS": "0", "TVM_THREAD_POOL_SPIN_COUNT": "10000"}
 POOL_SETTLE_SECONDS = 0.02
-# The standard error of a median is 1.253 sigma / sqrt(n), and the quartiles of a normal lie 1.349 sigma apart.
-_QUARTILES_TO_ERROR = 1.253 / 1.349
-
-
-@dataclass(frozen=True)
-class TimingConfig:
-    """Settings of timing one program.
-
-    Attributes:
-        min_repeat_seconds: a repeat runs the program often enough to last this long.
-        min_repeats: repeats always taken, except of clearly slow programs.
-        max_repeats: repeats at most.
-        spread: stop when the standard error of the median, as a share of it, is under this.
-        max_seconds: stop after this much timing, whatever the spread.
-        slow_factor: a program this many times slower than the best known of its task gets one repeat only.
-        good_factor: a program within this factor of the best gets repeats until half of `spread`.
-        weights: bytes of weights that a network reads between two runs of a program. The program's own are then at
-            another address in each run, and come from the level of memory that they come from in the network.
-    """
-
-    min_repeat_seconds: float = 0.004
-    min_repeats: int = 3
-    max_repeats: int = 10
-    spread: float = 0.01
-    max_seconds: float = 0.6
-    slow_factor: float = 5.0
-    good_factor: float = 1.2
-    weights: int = 0
-
-
 # Weights under this stay in a second-level cache; those over the other are in memory, as far as a core's share of the
 # last level goes.
 _LEAST_WEIGHTS, _MOST_WEIGHTS = 1 << 20, 128 << 20
@@ -56,56 +28,6 @@ _LEAST_WEIGHTS, _MOST_WEIGHTS = 1 << 20, 128 << 20
 def weights_between(total: int) -> int:
     """Return `TimingConfig.weights` of a network that reads so many bytes: a power of two, or 0."""
     return 0 if total < _LEAST_WEIGHTS else min(1 << (total - 1).bit_length(), _MOST_WEIGHTS)
-
-
-def median_error(costs: Sequence[float]) -> float:
-    """The standard error of the median of two repeats or more, as a share of it."""
-    low, middle, high = statistics.quantiles(costs, n=4)
-    return _QUARTILES_TO_ERROR * (high - low) / (middle * math.sqrt(len(costs))) if middle > 0 else 0.0
-
-
-def _is_slow(cost: float, best: float | None, config: TimingConfig) -> bool:
-    return best is not None and cost > config.slow_factor * best
-
-
-def is_enough(costs: Sequence[float], best: float | None, seconds: float, config: TimingConfig) -> bool:
-    """Return whether to stop repeating.
-
-    Args:
-        costs: seconds a run, one entry a repeat.
-        best: latency of the task's fastest known program, or None.
-        seconds: what the timing took so far.
-    """
-    if len(costs) >= config.max_repeats:
-        return True
-    if costs and _is_slow(min(costs), best, config):
-        return True
-    if len(costs) < config.min_repeats:
-        return False
-    good = best is None or statistics.median(costs) <= config.good_factor * best
-    return median_error(costs) < (config.spread / 2 if good else config.spread) or seconds > config.max_seconds
-
-
-def take_repeats(run: Callable[[int, int], list[float]], config: TimingConfig, best: float | None) -> list[float]:
-    """Seconds a run, one entry a repeat.
-
-    Args:
-        run: given how often to run in a row and how many repeats, seconds a run of each repeat.
-        best: latency of the task's fastest known program, or None.
-    """
-    start = time.perf_counter()
-    # The faster of two, so that one preempted run (10 ms) does not make a program of 0.3 ms look slow.
-    firsts = run(1, 2)
-    first = min(firsts)
-    if first > config.min_repeat_seconds and _is_slow(first, best, config):
-        return [first]
-    number = max(1, int(config.min_repeat_seconds / max(first, 1e-9)))
-    # A long program's first runs are repeats as good as any.
-    costs = firsts if number == 1 else []
-    while not is_enough(costs, best, time.perf_counter() - start, config):
-        # Each call runs the program once untimed, so the repeats of a long one, which are sure to be taken, share it.
-        costs += run(number, max(1, config.min_repeats - len(costs)) if number == 1 else 1)
-    return costs
 
 
 def time_kernel(module: Any, args: Sequence[Any], device: Any, config: TimingConfig, best: float | None) -> list[float]:
@@ -135,6 +57,43 @@ def time_in_turn(
         return [once(number) for _ in range(repeat)]
 
     return take_repeats(run, config, best)
+
+
+# Where the next weights of a dtype begin.
+_taken: Counter[str] = Counter()
+_LINE = 64  # bytes; of a cache, and what TVM aligns tensors to
+
+
+def turns_of(args_info: ArgsInfo, args: Sequence[Any], weights: Sequence[int], size: int) -> Iterator[Sequence[Any]]:
+    """Yield arguments of one run after the other, the weights each time from another part of `size` bytes."""
+    while True:
+        taken = list(args)
+        for position in weights:
+            weight = _take(*args_info[position], size)
+            taken[position] = args[position] if weight is None else weight
+        yield taken
+
+
+def _take(shape: Sequence[int], dtype: str, size: int) -> Any:
+    """Return the next part of the memory of a dtype; None for a tensor that is larger than it."""
+    import tvm
+
+    memory, needed = _memory(dtype, size), math.prod(shape) * numpy_dtype(dtype).itemsize
+    if needed > size:
+        return None
+    start = _taken[dtype] if _taken[dtype] + needed <= size else 0
+    _taken[dtype] = start + -(-needed // _LINE) * _LINE
+    part: Any = tvm.runtime.from_dlpack(memory[start : start + needed])
+    return part._create_view(shape, dtype)
+
+
+@lru_cache(maxsize=2)
+def _memory(dtype: str, size: int) -> Any:
+    """Return bytes of random contents, at a border of cache lines."""
+    (some,) = random_values([((1 << 16,), dtype)])
+    memory = aligned_bytes(size)
+    memory[...] = np.resize(some.view(np.uint8), size)
+    return memory
 
 
 T = TypeVar("T")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from typing import Any
 
 import numpy as np
 
 from .files import OnsiteError, ProgramError
 
-_SUCCESS = 0
 # What refuses one program only: an invalid value, image or PTX, no such kernel, more memory, registers or threads than
 # there are. Whatever else a program meets breaks its context, or the GPU is lost.
 _HARMLESS = {1, 2, 200, 209, 218, 500, 701}
@@ -19,6 +19,7 @@ _COMPUTE_MODE, _MEMORY_KHZ, _BUS_BITS = 20, 36, 37
 _LIMITS = {
     "max_threads_per_block": 1, "max_shared_memory_per_block": 8, "registers_per_block": 12, "thread_warp_size": 10,
 }  # fmt: skip
+_SPIN_UP_SECONDS = 0.5
 _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _POINTER, _SIZE, _UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _LAUNCH = [_POINTER, *[_UINT] * 7, _POINTER, ctypes.POINTER(_POINTER), _POINTER]
@@ -68,7 +69,6 @@ class CudaDriver:
 
     Attributes:
         stream: where everything is launched; it waits for copies, which go by the default stream.
-        events: two, to time with.
         count: GPUs that the driver shows.
 
     Raises:
@@ -105,12 +105,20 @@ class CudaDriver:
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
         self.call("cuCtxSetCurrent", context)
         self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
-        self.events = self._event(), self._event()
 
-    def _event(self) -> Any:
-        event = _POINTER()
-        self.call("cuEventCreate", ctypes.byref(event), 0)
-        return event
+    def spin_up(self) -> None:
+        """Keep the GPU busy for half a second: an idle one runs at a fraction of its clock.
+
+        Raises:
+            OnsiteError: it cannot be used.
+        """
+        start = time.perf_counter()
+        try:
+            while time.perf_counter() - start < _SPIN_UP_SECONDS:
+                self.flush()
+                self.call("cuCtxSynchronize")
+        except ProgramError as error:
+            raise OnsiteError(f"no GPU can be used: {error}", 3) from error
 
     def call(self, name: str, *args: Any) -> None:
         """Call a driver function.
@@ -122,13 +130,11 @@ class CudaDriver:
 
     def check(self, name: str, code: int) -> None:
         """Raise a driver function's error code as a ProgramError."""
-        if code != _SUCCESS:
-            raise ProgramError(f"{name}: {self._describe(code)}", fatal=code not in _HARMLESS)
-
-    def _describe(self, code: int) -> str:
-        text = ctypes.c_char_p()
-        self._cuda.cuGetErrorName(ctypes.c_int(code), ctypes.byref(text))
-        return f"{(text.value or b'unknown error').decode()} ({code})"
+        if code:
+            text = ctypes.c_char_p()
+            self._cuda.cuGetErrorName(ctypes.c_int(code), ctypes.byref(text))
+            message = f"{name}: {(text.value or b'unknown error').decode()} ({code})"
+            raise ProgramError(message, fatal=code not in _HARMLESS)
 
     def attribute(self, number: int) -> int:
         """An integer attribute of the GPU (CUdevice_attribute)."""
@@ -181,7 +187,10 @@ class CudaDriver:
     def event_pairs(self, count: int) -> list[tuple[Any, Any]]:
         """So many pairs of events, the same ones each time."""
         while len(self._pairs) < count:
-            self._pairs.append((self._event(), self._event()))
+            pair = _POINTER(), _POINTER()
+            for event in pair:
+                self.call("cuEventCreate", ctypes.byref(event), 0)
+            self._pairs.append(pair)
         return self._pairs[:count]
 
     def elapsed(self, start: Any, end: Any) -> float:
@@ -191,12 +200,8 @@ class CudaDriver:
         self.call("cuEventElapsedTime", ctypes.byref(milliseconds), start, end)
         return milliseconds.value * 1e-3
 
-    def allow_shared(self, function: Any, size: int) -> None:
-        """Let a kernel have more dynamic shared memory than the 48 KiB that all may have."""
-        self.call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, size)
 
-
-_STATIC_SHARED = 48 << 10
+_STATIC_SHARED = 48 << 10  # dynamic shared memory that every kernel may have
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _SCALARS: dict[str, Any] = {
     "int32": ctypes.c_int32, "int64": ctypes.c_int64, "uint32": ctypes.c_uint32, "float32": ctypes.c_float,
@@ -222,7 +227,7 @@ class CudaLaunches:
 
     def run(self, number: int) -> float:
         """Run about so often, after one run that is not timed; the mean seconds a run."""
-        start, end = self._driver.events
+        ((start, end),) = self._driver.event_pairs(1)
         graphs = number // self.graph_runs
         if graphs and not self._graph:
             self._graph = self._captured()
@@ -291,7 +296,7 @@ class CudaLaunches:
         function = _POINTER()
         self._driver.call("cuModuleGetFunction", ctypes.byref(function), module, launch["kernel"].encode())
         if launch["shared"] > _STATIC_SHARED:
-            self._driver.allow_shared(function, launch["shared"])
+            self._driver.call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, launch["shared"])
         buffers = {"arg": args, "workspace": workspaces}
         values: list[Any] = [
             ctypes.c_uint64(buffers[kind][value]) if kind in buffers else _SCALARS[kind](value)
@@ -307,10 +312,11 @@ class CudaLaunches:
         self._buffers.append(address.value)
         return address.value
 
-    def _upload(self, array: Any) -> int:
-        address = self._allocate(array.nbytes)
+    def _upload(self, array: Any, address: int) -> None:
         self._driver.call("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes)
-        return address
+
+    def _download(self, array: Any, address: int) -> None:
+        self._driver.call("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes)
 
 
 class CudaProgram(CudaLaunches):
@@ -332,7 +338,9 @@ class CudaProgram(CudaLaunches):
         self._host = arrays
         try:
             module = self._load(image)
-            self._args = [self._upload(array) for array in arrays]
+            self._args = [self._allocate(array.nbytes) for array in arrays]
+            for array, address in zip(arrays, self._args, strict=True):
+                self._upload(array, address)
             workspaces = [self._allocate(size) for size in plan["workspaces"]]
             self._launches = [self._prepare(launch, module, self._args, workspaces) for launch in plan["launches"]]
         except ProgramError:
@@ -343,5 +351,5 @@ class CudaProgram(CudaLaunches):
         """The arguments as the last run left them, copied back."""
         outputs = [np.empty_like(array) for array in self._host]
         for array, address in zip(outputs, self._args, strict=True):
-            self._driver.call("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes)
+            self._download(array, address)
         return outputs

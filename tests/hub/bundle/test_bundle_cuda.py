@@ -16,9 +16,9 @@ from tchub.hub.bundle.archive import Bundle, BundleProgram, write_parts
 from tchub.hub.bundle.build import BuildSettings, build_bundle
 from tchub.hub.bundle.ingest import ingest
 from tchub.hub.bundle.target import resolve_target
+from tchub.hub.device.onsite.contents import random_values
 from tchub.hub.device.onsite.cuda import CudaDriver, CudaProgram
 from tchub.hub.device.onsite.files import ProgramError
-from tchub.hub.device.onsite.worker import random_arguments
 from tchub.zoo.corpus import Corpus
 
 ARGS = [[[96], "float32"], [[96], "float32"]]
@@ -40,7 +40,7 @@ def paper_driver(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_kernels_get_their_arguments_in_their_order(driver_library: str) -> None:
-    arrays = random_arguments(ARGS)
+    arrays = random_values(ARGS)
     program = CudaProgram(CudaDriver(driver_library), b"image", PLAN, arrays)
     assert program.run(5) == pytest.approx(2 * 0.25e-3), "two launches a run, a quarter of a millisecond each"
     unchanged, out = program.outputs()
@@ -52,7 +52,7 @@ def test_kernels_get_their_arguments_in_their_order(driver_library: str) -> None
 def test_short_programs_are_run_from_a_graph(
     driver_library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    arrays = random_arguments(ARGS)
+    arrays = random_values(ARGS)
     program = CudaProgram(CudaDriver(driver_library), b"image", PLAN, arrays)
     monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "launches"))
     assert program.run(50) == pytest.approx(2 * 0.25e-3), "a mean of the runs that there were"
@@ -67,9 +67,9 @@ def test_a_refused_program_leaves_the_context_whole_and_a_broken_context_is_said
     driver = CudaDriver(driver_library)
     absent = {"workspaces": [], "launches": [PLAN["launches"][0] | {"kernel": "missing"}]}
     with pytest.raises(ProgramError, match=r"cuModuleGetFunction: CUDA_ERROR_NOT_FOUND \(500\)") as caught:
-        CudaProgram(driver, b"image", absent, random_arguments(ARGS))
+        CudaProgram(driver, b"image", absent, random_values(ARGS))
     assert not caught.value.fatal
-    program = CudaProgram(driver, b"illegal access", PLAN, random_arguments(ARGS))
+    program = CudaProgram(driver, b"illegal access", PLAN, random_values(ARGS))
     with pytest.raises(ProgramError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
         program.run(1)
     assert caught.value.fatal

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.device import contents, jobs, rpc_jobs
+from tchub.hub.device import jobs, rpc_jobs, timing
 from tchub.hub.device import measure as measuring
-from tchub.hub.device.contents import random_values, turns_of
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
 from tchub.hub.device.jobs import BuildResult, run
 from tchub.hub.device.measure import MeasureConfig, Measurement, Measurer, plan_workers
-from tchub.hub.device.onsite.worker import random_arguments
-from tchub.hub.device.timing import TimingConfig
+from tchub.hub.device.onsite.contents import random_values
+from tchub.hub.device.timing import TimingConfig, turns_of
 from tchub.zoo.files import file_sha256
 
 
@@ -52,19 +51,13 @@ def _served(args_info: Any) -> list[Any]:
     return [tensor.numpy() for tensor in rpc_jobs._arguments(rpc_jobs._Connection(remote), args_info)]
 
 
-@pytest.mark.parametrize("contents", [random_values, random_arguments, _served])
+@pytest.mark.parametrize("contents", [random_values, _served])
 def test_an_integer_argument_may_be_a_divisor_or_an_index(contents: Any) -> None:
     for rows, integers in ((2, {1}), (3, {1, 2}), (1000, {1, 2})):
         args_info = [[[rows, 8], "float32"], [[64], "int64"], [[64], "uint8"], [[64], "bool"]]
         _, *indices, mask = contents(args_info)
         assert all(set(np.unique(index)) == integers for index in indices), "no 0, and no row that is not there"
         assert set(np.unique(mask)) == {False, True}
-
-
-def test_a_bundle_measures_with_the_contents_of_collect() -> None:
-    args_info = [[[64], "int32"], [[3, 8], "float32"], [[64], "bool"], [[2, 8], "float16"]]
-    for ours, theirs in zip(random_values(args_info), random_arguments(args_info), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_broken_program_fails_alone(target_dict: dict[str, Any], small_candidates: list[Any]) -> None:
@@ -173,8 +166,8 @@ def test_a_program_is_told_its_weights_and_timed_with_them_in_turn(target_dict: 
     library, info = str(tmp_path / "one.so"), [([16, 64], "float32"), ([64, 64], "float32"), ([16, 64], "float32")]
     built = jobs.build(tvm.ir.save_json(tvm.IRModule({"main": func})), target_dict, library)
     assert built.weights == (1,)
-    before = contents._taken["float32"]
+    before = timing._taken["float32"]
     result = run(library, info, TimingConfig(weights=1 << 20), None, built=built)
     assert result.wrong is None
     assert all(0 < seconds < 1 for seconds in result.latencies)
-    assert contents._taken["float32"] != before
+    assert timing._taken["float32"] != before

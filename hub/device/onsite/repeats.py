@@ -1,0 +1,80 @@
+"""How often a program is timed: until the median of its repeats is known well enough. The same on every machine."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+# The standard error of a median is 1.253 sigma / sqrt(n), and the quartiles of a normal lie 1.349 sigma apart.
+_QUARTILES_TO_ERROR = 1.253 / 1.349
+
+
+@dataclass(frozen=True)
+class TimingConfig:
+    """Settings of timing one program.
+
+    Attributes:
+        min_repeat_seconds: a repeat runs the program often enough to last this long.
+        min_repeats: repeats always taken, except of clearly slow programs.
+        max_repeats: repeats at most.
+        spread: stop when the standard error of the median, as a share of it, is under this.
+        max_seconds: stop after this much timing, whatever the spread.
+        slow_factor: a program this many times slower than the best known of its task gets one repeat only.
+        good_factor: a program within this factor of the best gets repeats until half of `spread`.
+        weights: bytes of weights that a network reads between two runs of a program. The program's own are then at
+            another address in each run, and come from the level of memory that they come from in the network.
+    """
+
+    min_repeat_seconds: float = 0.004
+    min_repeats: int = 3
+    max_repeats: int = 10
+    spread: float = 0.01
+    max_seconds: float = 0.6
+    slow_factor: float = 5.0
+    good_factor: float = 1.2
+    weights: int = 0
+
+
+def _is_slow(cost: float, best: float | None, config: TimingConfig) -> bool:
+    return best is not None and cost > config.slow_factor * best
+
+
+def _is_enough(costs: Sequence[float], best: float | None, seconds: float, config: TimingConfig) -> bool:
+    """Return whether to stop repeating after so many seconds of timing."""
+    if len(costs) >= config.max_repeats or (costs and _is_slow(min(costs), best, config)):
+        return True
+    if len(costs) < config.min_repeats:
+        return False
+    if seconds > config.max_seconds:
+        return True
+    if len(costs) < 2:
+        return False
+    low, middle, high = statistics.quantiles(costs, n=4)
+    error = _QUARTILES_TO_ERROR * (high - low) / (middle * math.sqrt(len(costs))) if middle > 0 else 0.0
+    good = best is None or statistics.median(costs) <= config.good_factor * best
+    return error < (config.spread / 2 if good else config.spread)
+
+
+def take_repeats(run: Callable[[int, int], list[float]], config: TimingConfig, best: float | None) -> list[float]:
+    """Return the seconds a run, one entry a repeat.
+
+    Args:
+        run: given how often to run in a row and how many repeats, seconds a run of each repeat.
+        best: latency in seconds of the task's fastest known program, or None.
+    """
+    start = time.perf_counter()
+    # The faster of two, so that one preempted run (10 ms) does not make a program of 0.3 ms look slow.
+    firsts = run(1, 2)
+    first = min(firsts)
+    if first > config.min_repeat_seconds and _is_slow(first, best, config):
+        return [first]
+    number = max(1, int(config.min_repeat_seconds / max(first, 1e-9)))
+    # A long program's first runs are repeats as good as any.
+    costs = firsts[: config.max_repeats] if number == 1 else []
+    while not _is_enough(costs, best, time.perf_counter() - start, config):
+        # Each call runs the program once untimed, so the repeats of a long one, which are sure to be taken, share it.
+        costs += run(number, max(1, config.min_repeats - len(costs)) if number == 1 else 1)
+    return costs
