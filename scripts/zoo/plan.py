@@ -39,7 +39,7 @@ class Job:
 
     @property
     def version(self) -> str:
-        return self.settings.get("version", _FIRST)
+        return self.settings.get("versions", {}).get(self.family) or self.settings.get("version", _FIRST)
 
     @property
     def place(self) -> dict[str, Any]:
