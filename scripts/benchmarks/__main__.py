@@ -9,8 +9,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 # Each writes docs/benchmarks/NAME.json; a folder holds `run.py` and what only this benchmark needs.
 NAMES = (
-    *("choices", "classes", "corpus", "coverage", "local", "main_job", "measure", "models"),
-    *("predict", "rivals", "sampling", "scale", "soak", "startup", "transfer", "tuning"),
+    *("classes", "coverage", "local", "main_job", "measure", "models", "predict"),
+    *("rivals", "sampling", "startup", "transfer", "tuning"),
 )
 
 

@@ -117,6 +117,7 @@ def cards() -> list[bytes]:
     return [_json({"config": config, "metrics": own}) for config, own in map(_published, names)]
 
 
+@cache
 def files(name: str) -> list[bytes]:
     """The files of a folder beside this module, by their names: small ones of other tools, in any form they write."""
     return [path.read_bytes() for path in sorted(_folder(name).iterdir())]
@@ -126,6 +127,7 @@ def _folder(name: str) -> Path:
     return Path(__file__).parent / "files" / name
 
 
+@cache
 def database() -> dict[str, bytes]:
     """A MetaSchedule database of one task; its module is one that no TVM of today loads."""
     return {path.name: path.read_bytes() for path in _folder("database").iterdir()}

@@ -20,8 +20,8 @@ def line(sampler: str, share: float, value: float, seed: int = 0, **where: Any) 
     """A line of the journal."""
     place = {"corpus": "k80", "block": "scratch"} | where
     scores = dict.fromkeys(("pairwise", "mean_top1", "mean_top5"), value)
-    times = {"measuring_seconds": 10.0, "select_seconds": 1.0, "learn_seconds": 2.0}
-    return place | times | {"sampler": sampler, "share": share, "seed": seed, "programs": 100, "scores": scores}
+    counts = {"measuring_seconds": 10.0, "programs": 100, "scores": scores}
+    return place | counts | {"sampler": sampler, "share": share, "seed": seed}
 
 
 def curve(sampler: str, values: tuple[float, ...], seed: int = 0, **where: Any) -> list[dict[str, Any]]:

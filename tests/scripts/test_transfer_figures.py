@@ -17,7 +17,7 @@ def answer(method: str, value: float, seed: int = 0, **where: Any) -> dict[str, 
     asked = {"target": "k80", "seen": False, "protocol": "cross-task", "labels": 0}
     asked |= {"sources": ("v100",), "taught": ()} | where
     scores = dict.fromkeys(("pairwise", "mean_top1", "mean_top5", "top1", "top5"), value)
-    facts = {"drawn": asked["labels"], "seconds": 1.0, "pretraining_seconds": 2.0, "parameters": 10, "tasks": 3}
+    facts = {"drawn": asked["labels"]}
     return facts | asked | {"method": method, "seed": seed, "scores": scores}
 
 

@@ -30,7 +30,7 @@ HEAD_NAMES = frozenset({"decoder", "head"})
 class FineTuneConfig:
     """How far and how fast a few labels may move a model.
 
-    The defaults were chosen on validation tasks; `python -m scripts.benchmarks choices` changes each of them alone.
+    The defaults were chosen on validation tasks.
 
     Attributes:
         learning_rate: of the encoder; head_learning_rate: of the decoder.

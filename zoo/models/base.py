@@ -92,7 +92,7 @@ class CostModel(nn.Module, ABC):
         """Score programs (N, rows, width) without gradients, in evaluation mode: (N,) of float64, higher means faster.
 
         PyTorch runs it eagerly: of the time to score a live candidate an MLP takes a tenth, and int8, torch.compile
-        and ONNX Runtime gain too little for what they cost (docs/benchmarks/predict.json).
+        and ONNX Runtime gain too little for what they cost.
 
         Args:
             batch: programs a pass; bounds the memory.

@@ -43,7 +43,7 @@ class TileNetConfig(ModelConfig):
         dropout: share of the hidden numbers dropped in training.
         device_dropout: share of the batches of a training that are read without the columns of the device. Above 0,
             the network notes which devices it learns, and reads any other without them: a spec sheet outside of what
-            four or five others span tells it nothing (`python -m scripts.benchmarks choices`). At 0 all are read.
+            four or five others span tells it nothing. At 0 all are read.
     """
 
     width: int = 160

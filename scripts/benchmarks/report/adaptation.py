@@ -24,12 +24,9 @@ _PLAIN = {
     "sources": "Number and order of the sources",
     "forgetting": "What the base still knows of earlier devices",
     "lost": "Score lost on earlier devices",
-    "cost": "Size and cost by number of devices",
     "papers": "The papers' own networks",
     "ablation": "Parts of TCL, added one by one",
 }
-# A gain is called one where it is so many standard errors above none.
-CLEAR = 2.0
 
 
 def pivot(rows: Iterable[Row], index: Callable[[Row], Row], column: Any, value: Any) -> list[dict[str, Any]]:
@@ -81,7 +78,6 @@ def sampling(job: Row) -> dict[str, Any]:
     shown["Differences at a tenth, seed by seed"] = plain(details["cells"])
     shown["Share of RDU's tenth that gives RDU's score"] = list(_budget_means(job["summary"]))
     shown["The same for each corpus and start"] = plain(details["budgets"])
-    shown["Seconds to pick"] = plain(details["pool"])
     return _filled(shown)
 
 
@@ -199,47 +195,3 @@ def _ahead(rows: Sequence[Row], method: str, score: str, titles: Mapping[str, st
         best = max((name for name in ALONE if name in means), key=means.__getitem__, default=None)
         if best and method in means and means[best] > means[method]:
             yield f"{means[method]:.3f} with {labels} labels a task, {titles[best]} {means[best]:.3f}"
-
-
-def choices(job: Row) -> dict[str, Any]:
-    """A table a part: pairwise accuracy (top-1) of what is, and what each other value gains over it."""
-    shown: dict[str, list[dict[str, Any]]] = {}
-    for row in job["details"]["rows"]:
-        cells = {_heading(row, labels): _gain(scores) for labels, scores in row["scores"].items()}
-        changed = (row["setting"].replace("_", " "), _value(row["default"]), _value(row["value"]))
-        names = changed if row["setting"] else ("as it is", "", "")
-        if cells:
-            head = dict(zip(("setting", "instead of", "value"), names, strict=True))
-            shown.setdefault(row["part"][:1].upper() + row["part"][1:], []).append(head | cells)
-    return shown
-
-
-def _heading(row: Row, labels: str) -> str:
-    return f"{labels} labels" if row["protocol"] == "in-task" else "pairwise (top-1)"
-
-
-def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _gain(scores: Row) -> str:
-    pairwise, top1 = scores["pairwise"], scores["mean_top1"]
-    if "gain" not in pairwise:
-        return f"{pairwise['mean']:.3f} ({top1['mean']:.3f})"
-    error = "" if pairwise["error"] is None else f" ± {pairwise['error']:.3f}"
-    return f"{pairwise['gain']:+.3f}{error} ({top1['gain']:+.3f})"
-
-
-def lost_choices(job: Row) -> Iterator[str]:
-    """Values that rank better than the default, for some number of labels, beyond two standard errors."""
-    for row in job["details"]["rows"]:
-        better = [
-            f"{_gain(scores)} with {_heading(row, labels)}" if row["protocol"] == "in-task" else _gain(scores)
-            for labels, scores in row["scores"].items()
-            if row["setting"]
-            and scores["pairwise"]["error"] is not None
-            and scores["pairwise"]["gain"] > CLEAR * scores["pairwise"]["error"]
-        ]
-        if better:
-            value = f"{row['setting'].replace('_', ' ')} {_value(row['value'])} instead of {_value(row['default'])}"
-            yield f"{row['part']}, {value}, ranks better than the default: {'; '.join(better)}."

@@ -11,7 +11,6 @@ from scripts.benchmarks.common import ROOT
 from scripts.benchmarks.report.shapes import rival_row
 from scripts.benchmarks.report.tables import cell, measured_on, seeds_of, table
 
-DEVICES = 1000
 Results = Mapping[str, Mapping[str, Any]]
 
 
@@ -191,59 +190,6 @@ def architectures(_: Results) -> Iterator[str]:
     yield from table(("architecture", "reads", "features", "parameters", "float32", "described in"), rows)
 
 
-def scale(results: Results) -> Iterator[str]:
-    """What was measured of each engine, and what that comes to at a thousand devices."""
-    job, known = results["scale"], results["scale"]["summary"]
-    run, build, library = known["run_seconds"], known["build_seconds"], known["library_kib"]
-    asked, writes = known["tracker_questions_per_second"], known["journal_writes_per_second"]
-    merged, learnt = known["merge_programs_per_second"], results["corpus"]["summary"]["train_programs_per_second"]
-    demand = DEVICES / run
-    an_hour = 3600 * demand
-    epoch, upload = an_hour / learnt, cell(known["tracker_upload_mib_per_second"])
-    rows = (
-        (
-            "a device", f"a program in {cell(run)} s",
-            f"{cell(demand)} programs a second, {cell(an_hour / 1e6)} million an hour",
-        ),
-        (
-            "builders", f"a program in {cell(build)} s of one core",
-            f"{cell(demand * build)} cores build without a break",
-        ),
-        (
-            "uploads", f"{cell(library)} KiB a program; {upload} MiB/s to one server",
-            f"{cell(demand * library / 1024)} MiB/s leave the builders",
-        ),
-        (
-            "RPC tracker, one process",
-            f"{cell(asked)} questions a second; a server is back and open again in {cell(known['session_ms'])} ms",
-            f"one question a program would serve {cell(asked * run)} devices; a session is for many programs",
-        ),
-        (
-            "journal, one file", f"{cell(writes)} measurements a second",
-            f"serves {cell(writes * run)} devices: {cell(demand / writes)} files, a tuner or shard each",
-        ),
-        (
-            "`tchub corpus import`", f"{cell(merged)} programs a second",
-            f"an hour's programs in {_clock(an_hour / merged)}",
-        ),
-        (
-            "training, one process of one thread", f"{cell(learnt)} programs a second (TCL)",
-            f"an epoch of an hour's programs in {_clock(epoch)}; with 8 processes {_clock(epoch / 8)} at best",
-        ),
-    )  # fmt: skip
-    yield from table(("engine", "measured here", f"with {DEVICES:,} devices"), rows)
-    yield (
-        f"Measured on {measured_on(job)}, {job['date']}, by `{job['command']}`; "
-        "training by `python -m scripts.benchmarks corpus`."
-    )
-
-
-def _clock(seconds: float) -> str:
-    if seconds < 120:
-        return f"{cell(seconds)} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 BLOCKS: dict[str, Callable[[Results], Iterator[str]]] = {
     "rivals": rivals,
     "speed": speed,
@@ -251,7 +197,6 @@ BLOCKS: dict[str, Callable[[Results], Iterator[str]]] = {
     "main-job": main_job,
     "zoo": zoo,
     "architectures": architectures,
-    "scale": scale,
 }
 
 

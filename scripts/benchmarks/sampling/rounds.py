@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,12 +64,10 @@ class Opening:
 
 @dataclass(frozen=True)
 class Picked:
-    """What a run came to: the model that learnt all picks, these from the start on, and wall time."""
+    """What a run came to: the model that learnt all picks, and these from the start on."""
 
     model: Any
     indices: np.ndarray
-    select_seconds: float
-    learn_seconds: float
 
 
 def run_rounds(
@@ -98,14 +95,13 @@ def run_rounds(
     opening = opening or Opening(RandomSampler())
     pool = Pool(data.group, tuple(ops), to_rank=opening.to_rank)
     known = {} if known is None else known
-    picked, selecting, learning, model = np.empty(0, np.int64), 0.0, 0.0, opening.base
+    picked, model = np.empty(0, np.int64), opening.base
     for number in range(ROUNDS + 1):
         count = -(-(budget - len(picked)) // (ROUNDS + 1 - number))
         if not number:
             count = min(budget, max(count, opening.least))
         if count < 1:
             continue
-        began = time.perf_counter()
         chooser, latency = sampler if number else opening.sampler, data.latency[picked]
         if model is None:
             view = PoolPredictions(np.zeros(len(data)), picked, latency, _nothing, features=data.features)
@@ -113,17 +109,14 @@ def run_rounds(
             view = PoolPredictions.of(model, data.features, picked, latency, task=data.group, cost=cost)
         chosen = chooser.select(pool, picked, count, view, np.random.default_rng([seed, number]), round=number)
         picked = np.concatenate([picked, chosen.indices])
-        selecting += time.perf_counter() - began
         if number < ROUNDS and sampler.name in BLIND:
             continue
-        began = time.perf_counter()
         model = known.get((budget, seed)) if number == 0 else None
         if model is None:
             model = learn(data.take(np.sort(picked)), seed)
         if number == 0:
             known[budget, seed] = model
-        learning += time.perf_counter() - began
-    return Picked(model, picked, selecting, learning)
+    return Picked(model, picked)
 
 
 def _nothing() -> np.ndarray:

@@ -13,7 +13,6 @@ and a part can be run alone: the figures are of all lines, and the document name
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
@@ -21,11 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
-import numpy as np
-from tchub.zoo.adapt.sampling import MeasuringCost, Pool, PoolPredictions, create_sampler
+from tchub.zoo.adapt.sampling import MeasuringCost, create_sampler
 from tchub.zoo.training import evaluate_scores
 
-from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, kept, lacking, note, work_option
+from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, lacking, note, work_option
 from scripts.benchmarks.sampling.figures import ALL, budgets, by_cell, common_means, means, summary, table
 from scripts.benchmarks.sampling.rounds import SOURCES, Material, run_in_task, run_rounds
 
@@ -34,9 +32,6 @@ SHARES = (0.1, 0.05, 0.2, 0.02)
 # Labels of each task, where the tasks that are measured judge.
 LABELS = (8, 4, 16)
 WANTED_SEEDS = 5
-# Of the made-up pool that is timed: programs, tasks, operators.
-POOL, TASKS = 1_000_000, 1000
-OPS = ("conv2d", "depthwise", "matmul", "batch_matmul", "softmax", "pool", "norm", "reduce")
 
 
 class Key(NamedTuple):
@@ -91,8 +86,6 @@ def run(key: Key, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
         "programs": budget,
         "scores": {k: round(v, 5) for k, v in scores.items()},
         "measuring_seconds": round(float(cost.seconds(data.latency[picked.indices]).sum()), 1),
-        "select_seconds": round(picked.select_seconds, 2),
-        "learn_seconds": round(picked.learn_seconds, 2),
     }
 
 
@@ -145,7 +138,6 @@ def main(
     if split == "val":
         click.echo(json.dumps({"summary": summary(rows), "in_task": in_task}, indent=2))
         return None
-    timed = kept(work / f"pool-{POOL}.json", time_samplers, clock) or []
     planned, planned_in_task = set(keys(range(WANTED_SEEDS), SHARES)), set(in_task_keys(range(WANTED_SEEDS), LABELS))
     left, left_in_task = len(planned - done.keys()), len(planned_in_task - done_in_task.keys())
     details = {
@@ -157,34 +149,9 @@ def main(
         "budgets": budgets(rows),
         "table": table(rows),
         "in_task": in_task,
-        "pool": timed,
         "not_done": [
             *lacking(left, len(planned), "results"),
             *lacking(left_in_task, len(planned_in_task), "results of the tasks that are measured"),
-            *([] if timed else ["the time to pick from a large pool"]),
         ],
     }
     return summary(rows), details, sorted({row["seed"] for row in rows})
-
-
-def time_samplers(size: int = POOL) -> list[dict[str, Any]]:
-    """Seconds of `select`, the scores and embeddings being there, on a made-up pool of tasks of unlike sizes."""
-    rng = np.random.default_rng(0)
-    task = np.sort(rng.choice(TASKS, size=size, p=rng.dirichlet(np.full(TASKS, 5.0))))
-    pool = Pool(task, tuple(rng.choice(OPS, size=TASKS).tolist()))
-    embeddings = rng.normal(size=(size, 64)).astype(np.float32)
-    scores = embeddings[:, :8].sum(axis=1).astype(np.float64)
-    labeled = rng.choice(size, 1000, replace=False)
-    latency = np.exp(-scores[labeled] / 8 + 0.1 * rng.normal(size=1000)) / 1000
-    rows = []
-    for name in SAMPLERS:
-        for budget in (size // 1000, size // 10):
-            view = PoolPredictions(
-                scores, labeled, latency, lambda: embeddings, task=task, features=embeddings[:, None]
-            )
-            began = time.perf_counter()
-            picked = create_sampler(name).select(pool, labeled, budget, view, np.random.default_rng(0))
-            seconds = round(time.perf_counter() - began, 2)
-            rows.append({"sampler": name, "pool": size, "budget": len(picked.indices), "seconds": seconds})
-            note(str(rows[-1]))
-    return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset
 from tchub.zoo.training.programs import corpus_device
 
-from scripts.benchmarks.transfer.case import Answer, Case, TrainedModel, train_new
+from scripts.benchmarks.transfer.case import Answer, Case, train_new
 from scripts.benchmarks.transfer.continual import gone_on, learn_more
 from scripts.benchmarks.transfer.data import SHARE, cut
 from scripts.zoo.plan import open_corpus
@@ -66,13 +65,10 @@ def merged(case: Case) -> Answer:
 
 def _moved_on(case: Case, base: CostModel, name: str) -> CostModel:
     """A copy of a model that learnt a source, gently."""
-
-    def make() -> TrainedModel:
-        started = time.process_time()
-        more = learn_more(base, case.given(name), case.arch, case.seed)
-        return TrainedModel(more, time.process_time() - started)
-
-    return case.kept(f"moved-on/{case.scene.sources[0]}-{name}-{case.seed}", make).model
+    return case.kept(
+        f"moved-on/{case.scene.sources[0]}-{name}-{case.seed}",
+        lambda: learn_more(base, case.given(name), case.arch, case.seed),
+    )
 
 
 def _training_set(case: Case, base: CostModel, **more: Any) -> TrainingSet:
@@ -87,28 +83,22 @@ def ours(case: Case) -> Answer:
 
     Chosen on training and validation tasks: three models hardly more than one, models from scratch where a task has
     labels enough for them to learn. `transfer --split val` has one model (`fine-tune-strata`), one of each
-    kind (`committee`) and this side by side, `choices` the settings.
+    kind (`committee`) and this side by side.
     """
-    begun = [trained.model for trained in starts(case)]
+    begun = [case.base(), *(case.base(100 * (case.seed + 1) + i) for i in range(1, MEMBERS))]
     case = on_strata(case, begun[0])
     answer = case.answer(*(gone_on(model, case) for model in begun))
     labels = len(case.measured) / len(case.measured.task_ids)
     if labels < FRESH_FROM:
         return answer
     weight, fresh = min(1.0, labels / FRESH_EQUAL), three_scratch(case)
-    scores = (answer.scores + weight * fresh.scores) / (1 + weight)
-    return replace(answer, scores=scores, parameters=answer.parameters + fresh.parameters)
+    return replace(answer, scores=(answer.scores + weight * fresh.scores) / (1 + weight))
 
 
 def three_scratch(case: Case) -> Answer:
     """As many models of no source, of other seeds: what part of the gain is that there are three."""
     seeds = (case.seed + 100 * i for i in range(MEMBERS))
-    return case.answer(*(train_new(case.scene, case.measured, seed, case.arch).model for seed in seeds))
-
-
-def starts(case: Case) -> list[TrainedModel]:
-    """Models of the sources that differ by their seed; the first is every other method's."""
-    return [case.base(), *(case.base(100 * (case.seed + 1) + i) for i in range(1, MEMBERS))]
+    return case.answer(*(train_new(case.scene, case.measured, seed, case.arch) for seed in seeds))
 
 
 def on_strata(case: Case, model: CostModel) -> Case:

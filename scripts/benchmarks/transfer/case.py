@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +17,7 @@ from tchub.zoo.training import RankingDataset, TrainConfig, train
 from tchub.zoo.training.evaluation import draw_labels, scores_given
 from tchub.zoo.training.programs import resolve_schema
 
-from scripts.benchmarks.common import kept, read_json
+from scripts.benchmarks.common import write_text
 from scripts.benchmarks.transfer.data import SHARE, Scene, draw
 
 CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
@@ -27,23 +25,14 @@ CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a method came to: (N,) scores of the judging tasks' programs, and its parameters.
+    """What a method came to: (N,) scores of the judging tasks' programs.
 
     Attributes:
         known: (N,) bool, the programs that it had measured where it chose them itself; None: the case's.
     """
 
     scores: np.ndarray
-    parameters: int = 0
     known: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """A model and the seconds that training took."""
-
-    model: CostModel
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -103,12 +92,12 @@ class Case:
         """Where the models of the scene are kept."""
         return self.models / self.scene.path
 
-    def base(self, seed: int | None = None) -> TrainedModel:
+    def base(self, seed: int | None = None) -> CostModel:
         """The model that was trained on the sources, all at once, by the case's seed or another."""
         seed = self.seed if seed is None else seed
         return self.kept(f"{self.arch}-{seed}", lambda: train_new(self.scene, self.scene.all_given, seed, self.arch))
 
-    def informed(self) -> TrainedModel:
+    def informed(self) -> CostModel:
         """The model that was trained on the sources and on all programs of the target's training tasks at once."""
         data = [self.scene.own, self.scene.all_given]
         return self.kept(f"{self.arch}-informed-{self.seed}", lambda: self.train(RankingDataset.concat(data)))
@@ -119,13 +108,13 @@ class Case:
 
     def alone(self, source: str) -> CostModel:
         """The model that was trained on one source alone."""
-        return self.kept(f"bases/alone-{source}-{self.seed}", lambda: self.train(self.given(source))).model
+        return self.kept(f"bases/alone-{source}-{self.seed}", lambda: self.train(self.given(source)))
 
-    def kept(self, name: str, make: Callable[[], TrainedModel]) -> TrainedModel:
+    def kept(self, name: str, make: Callable[[], CostModel]) -> CostModel:
         """A model of the scene, made only when it is not there yet."""
         return kept_model(self.folder / name, self.scene, make)
 
-    def train(self, data: RankingDataset) -> TrainedModel:
+    def train(self, data: RankingDataset) -> CostModel:
         """A new model of the case's architecture and seed."""
         return train_new(self.scene, data, self.seed, self.arch)
 
@@ -136,25 +125,19 @@ class Case:
         """
         return scores_given(model, self.judged, self.known) if self.labels else model.score(self.judged.features)
 
-    def answer(self, *models: CostModel, more: int = 0) -> Answer:
-        """The mean of what models say, and their parameters; `more`: of what was trained beside them."""
-        scores = np.mean([self.scores(model) for model in models], axis=0)
-        return Answer(scores, more + sum(model.parameter_count() for model in models), self.chosen)
+    def answer(self, *models: CostModel) -> Answer:
+        """The mean of what models say."""
+        return Answer(np.mean([self.scores(model) for model in models], axis=0), self.chosen)
 
 
-def train_new(
-    scene: Scene, data: RankingDataset, seed: int, arch: str = "tilenet", changed: Mapping[str, Any] | None = None
-) -> TrainedModel:
-    """A model of random weights, trained on some programs by the recipe, of which some settings may be changed."""
-    started, recipe = time.process_time(), recipe_for(arch, data)
-    if changed:
-        model = recipe.model | {name: value for name, value in changed.items() if name in recipe.model}
-        recipe = replace(recipe, model=model, **{name: changed[name] for name in changed if name not in model})
+def train_new(scene: Scene, data: RankingDataset, seed: int, arch: str = "tilenet") -> CostModel:
+    """A model of random weights, trained on some programs by the recipe."""
+    recipe = recipe_for(arch, data)
     sizes = {"width": scene.schema.width, "hardware": scene.schema.hardware} | recipe.model
     model = create(arch, seed=seed, **sizes)
     model.prepare(torch.from_numpy(data.features))
     train(model, data, None, recipe, seed)
-    return TrainedModel(model.eval(), time.process_time() - started)
+    return model.eval()
 
 
 def train_heads(
@@ -184,15 +167,14 @@ def task_tree_scores(data: RankingDataset, known: np.ndarray) -> np.ndarray:
     return scores
 
 
-def kept_model(folder: Path, scene: Scene, make: Callable[[], TrainedModel]) -> TrainedModel:
+def kept_model(folder: Path, scene: Scene, make: Callable[[], CostModel]) -> CostModel:
     """A model of a folder, made only when it is not there yet; a folder without `made.json` is not finished."""
     if not (folder / "made.json").is_file():
-        trained = make()
-        model, schema = trained.model, scene.schema
+        model, schema = make(), scene.schema
         config = CheckpointConfig(
             folder.name, "1.0.0", model.arch, model.config.as_dict(), schema.name, scene.device.family,
             feature_version=schema.version, device=scene.device.to_dict(),
         )  # fmt: skip
         Checkpoint(config, model, scene.device).save(folder)
-        kept(folder / "made.json", lambda: {"seconds": trained.seconds})
-    return TrainedModel(Checkpoint.load(folder).model, read_json(folder / "made.json")["seconds"])
+        write_text(folder / "made.json", "{}")
+    return Checkpoint.load(folder).model

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from tchub.zoo.models import CostModel, ProgressiveNetwork
 from tchub.zoo.training import RankingDataset, evaluate_model, train
 from tchub.zoo.training.programs import corpus_device
 
-from scripts.benchmarks.transfer.case import IN_TASK, Answer, Case, TrainedModel, kept_model, train_new
+from scripts.benchmarks.transfer.case import IN_TASK, Answer, Case, kept_model, train_new
 from scripts.benchmarks.transfer.data import Scene
 from scripts.zoo.plan import open_corpus
 
@@ -25,8 +24,8 @@ from scripts.zoo.plan import open_corpus
 SETTINGS = ContinualConfig(select="last")
 # Equations 7 to 11 with tchub's epochs and rates: what a base of the product adds to the loss is left out.
 EQUATIONS = replace(SETTINGS, rehearsal=0.0)
-# Share of the recipe's rate at which what the sources taught goes on to a tenth of the target; `choices` tries
-# others on validation tasks.
+# Share of the recipe's rate at which what the sources taught goes on to a tenth of the target; chosen on
+# validation tasks.
 GENTLE = 0.3
 # Steps of each phase of a base's further device at most: all of a source's programs taught a column more in so many
 # than a hundred a task in the recipe's epochs, in twice the time.
@@ -55,11 +54,11 @@ def gone_on(model: CostModel, case: Case) -> CostModel:
     return learn_more(model, case.measured, case.arch, case.seed)
 
 
-def learn_more(model: CostModel, data: RankingDataset, arch: str, seed: int, rate: float = GENTLE) -> CostModel:
+def learn_more(model: CostModel, data: RankingDataset, arch: str, seed: int) -> CostModel:
     """A copy of a trained model that learnt more programs, at a share of the recipe's rate."""
     more = copy.deepcopy(model)
     config = paced(EQUATIONS, arch, data)
-    train(more, data, None, replace(config, learn_rate=rate * config.learn_rate).learning(), seed)
+    train(more, data, None, replace(config, learn_rate=GENTLE * config.learn_rate).learning(), seed)
     return more.eval()
 
 
@@ -70,36 +69,21 @@ def knowledge_base(
     folder: Path,
     arch: str = "tilenet",
     config: ContinualConfig = SETTINGS,
-) -> list[TrainedModel]:
+) -> list[ProgressiveNetwork]:
     """A base after each device, of which every prefix is kept: a network of the first, then both phases for each."""
-    bases: list[TrainedModel] = []
+    bases: list[ProgressiveNetwork] = []
     for count, (_, data) in enumerate(taught, 1):
         names = "+".join(name for name, _ in taught[:count])
 
-        def make(data: RankingDataset = data) -> TrainedModel:
+        def make(data: RankingDataset = data) -> ProgressiveNetwork:
             if bases:
-                return next_base(is_base(bases[-1]), data, seed, config)
-            first = train_new(scene, data, seed, arch)
-            started = time.process_time()
-            base = start_base(first.model, data, config, seed=seed)
-            return TrainedModel(base, first.seconds + time.process_time() - started)
+                return add_device(bases[-1], data, None, paced(config, bases[-1].kb.arch, data), seed).kb
+            return start_base(train_new(scene, data, seed, arch), data, config, seed=seed)
 
-        bases.append(kept_model(folder / f"{arch}-{names}-{seed}", scene, make))
+        base = kept_model(folder / f"{arch}-{names}-{seed}", scene, make)
+        assert isinstance(base, ProgressiveNetwork)
+        bases.append(base)
     return bases
-
-
-def is_base(trained: TrainedModel) -> ProgressiveNetwork:
-    """The model, which is a knowledge base."""
-    if not isinstance(trained.model, ProgressiveNetwork):
-        raise TypeError(f"{trained.model.arch} is no knowledge base")
-    return trained.model
-
-
-def next_base(base: ProgressiveNetwork, data: RankingDataset, seed: int, config: ContinualConfig) -> TrainedModel:
-    """A base that learnt a further device by both phases."""
-    started = time.process_time()
-    more = add_device(base, data, None, paced(config, base.kb.arch, data), seed).kb
-    return TrainedModel(more, time.process_time() - started)
 
 
 def column_of(base: ProgressiveNetwork, case: Case, config: ContinualConfig = EQUATIONS) -> ProgressiveNetwork:
@@ -129,19 +113,10 @@ def chosen(case: Case) -> Answer:
 
 
 def _answer(case: Case, order: Sequence[str], config: ContinualConfig) -> Answer:
-    return case.answer(column_of(is_base(bases(case, order, config)[-1]), case, config))
-
-
-def base_seconds(case: Case) -> float:
-    """What the base of the sources took, in the case's order."""
-    return sum(base.seconds for base in bases(case, case.taught, EQUATIONS))
-
-
-def bases(case: Case, order: Sequence[str], config: ContinualConfig) -> list[TrainedModel]:
-    """The base after each of some of the sources, in an order."""
     folder = case.folder / "bases" / f"{config.strength:g}-{config.rehearsal:g}"
     taught = [(name, case.given(name)) for name in order]
-    return knowledge_base(case.scene, taught, case.seed, folder, case.arch, config)
+    base = knowledge_base(case.scene, taught, case.seed, folder, case.arch, config)[-1]
+    return case.answer(column_of(base, case, config))
 
 
 def agreeing_sources(target: Device, devices: Mapping[str, Device], agreement: Mapping[str, float]) -> list[str]:

@@ -55,8 +55,6 @@ def _mean_row(found: Sequence[Row]) -> dict[str, Any]:
         "taught": list(first["taught"]),
         "seeds": [answer["seed"] for answer in found],
         **{name: spread([answer["scores"][name] for answer in found]) for name in SCORES},
-        **{name: statistics.mean(a[name] for a in found) for name in ("seconds", "pretraining_seconds", "parameters")},
-        "tasks": first["tasks"],
     }
 
 

@@ -12,10 +12,8 @@ from tchub.zoo.training import RankingDataset
 
 from scripts.benchmarks.transfer import adapt
 from scripts.benchmarks.transfer.case import CROSS, IN_TASK, PROTOCOLS, Answer, Case, task_tree_scores, train_heads
-from scripts.benchmarks.transfer.continual import base_seconds, chosen, continual, gone_on
+from scripts.benchmarks.transfer.continual import chosen, continual, gone_on
 from scripts.benchmarks.transfer.data import SHARE, draw
-from scripts.benchmarks.transfer.devices import head_parameters
-from scripts.benchmarks.transfer.local_model import fit_local
 from scripts.zoo.plan import open_corpus
 
 Run = Callable[[Case], Answer]
@@ -25,7 +23,7 @@ PAPER_TARGETS = {"k80": ("v100",), "mi50": ("v100",)}
 
 def scratch(case: Case) -> Answer:
     """The architecture trained on what was measured, from random weights; labels are context too, and no source."""
-    return case.answer(case.train(case.measured).model)
+    return case.answer(case.train(case.measured))
 
 
 def trees(case: Case) -> Answer:
@@ -35,26 +33,19 @@ def trees(case: Case) -> Answer:
 
 def pretrained(case: Case) -> Answer:
     """The model of the sources with the labels, if there are any, as context; no gradient step."""
-    return case.answer(case.base().model)
+    return case.answer(case.base())
 
 
 def tuned(case: Case) -> Answer:
     """The model of the sources, fine-tuned on what was measured."""
-    return case.answer(gone_on(case.base().model, case))
-
-
-def local_model(case: Case) -> Answer:
-    """The model of the sources, and trees that predict its gap to what was measured (TenSet)."""
-    model = case.base().model
-    return Answer(fit_local(model, case.measured)(case.judged.features), model.parameter_count())
+    return case.answer(gone_on(case.base(), case))
 
 
 def multi(case: Case) -> Answer:
     """One trunk for what was measured and for all sources, a head each (MTL-TLP's way)."""
     given = list(case.scene.given)
     settings = recipe_for(case.arch, RankingDataset.concat([case.measured, *given]))
-    model = train_heads(case.arch, case.measured, given, settings, case.seed)
-    return case.answer(model, more=len(given) * head_parameters(model))
+    return case.answer(train_heads(case.arch, case.measured, given, settings, case.seed))
 
 
 def on_all(run: Run) -> Run:
@@ -70,7 +61,7 @@ def sampled(run: Run) -> Run:
 def _by_rdu(case: Case) -> Case:
     own = case.scene.own
     first = draw(own, SHARE / 2, case.seed)
-    model = case.kept(f"{case.arch}-half-{case.seed}", lambda: case.train(own.take(first))).model
+    model = case.kept(f"{case.arch}-half-{case.seed}", lambda: case.train(own.take(first)))
     tasks = open_corpus(case.scene.target).tasks
     pool = Pool(own.group, tuple(tasks[task].op for task in own.task_ids))
     view = PoolPredictions.of(model, own.features, first, own.latency[first], task=own.group)
@@ -82,16 +73,6 @@ def _by_rdu(case: Case) -> Case:
     return replace(case, drawn=np.sort(np.concatenate([first, picked])))
 
 
-def of_base(case: Case) -> float:
-    """Seconds of the model of the sources."""
-    return case.base().seconds
-
-
-def of_informed(case: Case) -> float:
-    """Seconds of the model of the sources and of the target's training tasks."""
-    return case.informed().seconds
-
-
 @dataclass(frozen=True)
 class Method:
     """One row of a table.
@@ -100,7 +81,6 @@ class Method:
         run: makes the answer.
         title: in tables.
         protocols: where it has a meaning.
-        before: makes what it starts from, which the sources alone decide, and returns its seconds; None: nothing.
         seeds: how many at most.
         arch: of its models.
         alone: no source has a part in it.
@@ -111,7 +91,6 @@ class Method:
     run: Run
     title: str
     protocols: tuple[str, ...] = PROTOCOLS
-    before: Callable[[Case], float] | None = of_base
     seeds: int = 5
     alone: bool = False
     arch: str = "tilenet"
@@ -121,51 +100,46 @@ class Method:
 
 _ALL = "all of the target's training data"
 METHODS: dict[str, Method] = {
-    "random": Method(
-        lambda case: Answer(np.zeros(len(case.judged))), "random order", (CROSS,), before=None, alone=True, seeds=1
-    ),
-    "scratch": Method(scratch, "from scratch", before=None, alone=True),
-    "three-scratch": Method(adapt.three_scratch, "three from scratch", (IN_TASK,), None, alone=True, unseen=True),
-    "trees": Method(trees, "boosted trees of the task's labels", (IN_TASK,), before=None, alone=True),
+    "random": Method(lambda case: Answer(np.zeros(len(case.judged))), "random order", (CROSS,), alone=True, seeds=1),
+    "scratch": Method(scratch, "from scratch", alone=True),
+    "three-scratch": Method(adapt.three_scratch, "three from scratch", (IN_TASK,), alone=True, unseen=True),
+    "trees": Method(trees, "boosted trees of the task's labels", (IN_TASK,), alone=True),
     "zero-shot": Method(pretrained, "pretrained, nothing measured", (CROSS,)),
     "context": Method(pretrained, "pretrained, labels as context", (IN_TASK,)),
     "fine-tune": Method(tuned, "pretrained, fine-tuned"),
     "fine-tune-strata": Method(
-        lambda case: tuned(adapt.on_strata(case, case.base().model)), "the same on strata", (CROSS, IN_TASK)
+        lambda case: tuned(adapt.on_strata(case, case.base())), "the same on strata", (CROSS, IN_TASK)
     ),
-    "committee": Method(lambda case: adapt.ensemble(case, case.base().model), "a committee on strata", (IN_TASK,)),
-    "local": Method(local_model, "pretrained, local model of the gap"),
-    "multi-task": Method(multi, "multi-task", before=None, slow=True),
-    "continual": Method(continual, "continual distillation", before=base_seconds),
-    "continual-chosen": Method(chosen, "the same, sources chosen, rehearsal", (CROSS,), before=None),
-    "continual-adapt": Method(adapt.continual, "tchub adapt --method continual", (CROSS, IN_TASK), None, slow=True),
-    "merged": Method(adapt.merged, "models of the sources averaged, fine-tuned", (CROSS,), before=None),
-    "ours": Method(adapt.ours, "ours", before=lambda case: sum(start.seconds for start in adapt.starts(case))),
+    "committee": Method(lambda case: adapt.ensemble(case, case.base()), "a committee on strata", (IN_TASK,)),
+    "multi-task": Method(multi, "multi-task", slow=True),
+    "continual": Method(continual, "continual distillation"),
+    "continual-chosen": Method(chosen, "the same, sources chosen, rehearsal", (CROSS,)),
+    "continual-adapt": Method(adapt.continual, "tchub adapt --method continual", (CROSS, IN_TASK), slow=True),
+    "merged": Method(adapt.merged, "models of the sources averaged, fine-tuned", (CROSS,)),
+    "ours": Method(adapt.ours, "ours"),
     "fine-tune-all": Method(on_all(tuned), f"fine-tuned on {_ALL}", (CROSS,)),
-    "continual-all": Method(on_all(continual), f"continual distillation, {_ALL}", (CROSS,), before=base_seconds),
+    "continual-all": Method(on_all(continual), f"continual distillation, {_ALL}", (CROSS,)),
     "full": Method(
-        lambda case: case.answer(case.informed().model),
+        lambda case: case.answer(case.informed()),
         f"one training on {_ALL} and the sources",
         (CROSS,),
-        before=of_informed,
     ),
     "committee-informed": Method(
-        lambda case: adapt.ensemble(case, case.informed().model),
+        lambda case: adapt.ensemble(case, case.informed()),
         "a committee that knows the target's other tasks",
         (IN_TASK,),
-        before=of_informed,
         unseen=True,
     ),
 }
 PAPER_METHODS: dict[str, Method] = {
-    "tlp-fine-tune": Method(tuned, "TLP, fine-tuned", (CROSS,), of_base, arch="tlp"),
-    "mtl-tlp": Method(multi, "MTL-TLP", (CROSS,), None, arch="tlp"),
-    "tcl-fine-tune": Method(tuned, "TCL, fine-tuned", (CROSS,), of_base, arch="tcl"),
-    "tcl-continual": Method(continual, "TCL, continual distillation", (CROSS,), base_seconds, arch="tcl"),
+    "tlp-fine-tune": Method(tuned, "TLP, fine-tuned", (CROSS,), arch="tlp"),
+    "mtl-tlp": Method(multi, "MTL-TLP", (CROSS,), arch="tlp"),
+    "tcl-fine-tune": Method(tuned, "TCL, fine-tuned", (CROSS,), arch="tcl"),
+    "tcl-continual": Method(continual, "TCL, continual distillation", (CROSS,), arch="tcl"),
 }
 ABLATION: dict[str, Method] = {
-    "tlp-random": Method(scratch, "TLP, random tenth", (CROSS,), None, arch="tlp"),
-    "tlp-rdu": Method(sampled(scratch), "+ RDU", (CROSS,), None, arch="tlp"),
-    "tcl-rdu": Method(sampled(scratch), "+ Mamba", (CROSS,), None, arch="tcl"),
-    "tcl-rdu-continual": Method(sampled(continual), "+ continual distillation", (CROSS,), base_seconds, arch="tcl"),
+    "tlp-random": Method(scratch, "TLP, random tenth", (CROSS,), arch="tlp"),
+    "tlp-rdu": Method(sampled(scratch), "+ RDU", (CROSS,), arch="tlp"),
+    "tcl-rdu": Method(sampled(scratch), "+ Mamba", (CROSS,), arch="tcl"),
+    "tcl-rdu-continual": Method(sampled(continual), "+ continual distillation", (CROSS,), arch="tcl"),
 }

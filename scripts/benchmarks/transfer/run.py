@@ -10,7 +10,6 @@ writes no document.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +24,7 @@ from tchub.zoo.training.evaluation import evaluate_unknown
 from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, kept, lacking, note, work_option
 from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case
 from scripts.benchmarks.transfer.data import CAP, SHARE, SOURCE_CAP, TARGETS, Library, Scene
-from scripts.benchmarks.transfer.devices import CHAIN, OURS, VARIANTS, devices_block
+from scripts.benchmarks.transfer.devices import OURS, VARIANTS, devices_block
 from scripts.benchmarks.transfer.figures import (
     difference_rows,
     mean_rows,
@@ -164,20 +163,11 @@ class Runs:
                 return kept(self.folder / same.path(self.split), lambda: self._ask(same))
         models, asked = self.folder / "models", (question.protocol, question.labels, question.seed)
         case = Case(scene, *asked, models, method.arch, order=question.taught)
-        pretraining = method.before(case) if method.before else 0.0
-        started = time.process_time()
         answer = method.run(case)
-        seconds = time.process_time() - started
         known = case.known if answer.known is None else answer.known
         scores = evaluate_unknown(case.judged, known, answer.scores)
-        note(f"{question.path(self.split)}: pairwise {scores['pairwise']:.4f} in {seconds:.1f} s")
-        return {
-            "scores": scores,
-            "seconds": round(seconds, 2),
-            "pretraining_seconds": round(pretraining, 2),
-            "parameters": answer.parameters,
-            "tasks": len(case.judged.task_ids),
-        }
+        note(f"{question.path(self.split)}: pairwise {scores['pairwise']:.4f}")
+        return {"scores": scores}
 
 
 def not_done(answers: Iterable[dict[str, Any]], missing: Sequence[Question]) -> list[str]:
@@ -231,11 +221,13 @@ def _without_values(value: Any) -> Any:
 
 
 def devices_not_done(devices: dict[str, Any]) -> list[str]:
-    """What is missing of forgetting, and of the cost of a further device."""
+    """What is missing of forgetting."""
     seeds = {name: len(devices.get("forgetting_seeds", {}).get(name, ())) for name in VARIANTS}
-    left = [(WANTED_SEEDS - count, WANTED_SEEDS, f"seeds of a base with {name}") for name, count in seeds.items()]
-    left.append((len(CHAIN) - len(devices.get("cost", ())), len(CHAIN), "numbers of devices, of the cost"))
-    return [line for one in left for line in lacking(*one)]
+    return [
+        line
+        for name, count in seeds.items()
+        for line in lacking(WANTED_SEEDS - count, WANTED_SEEDS, f"seeds of a base with {name}")
+    ]
 
 
 @benchmark(

@@ -18,8 +18,8 @@ _SHARED = ("loss", "optimizer", "weight_decay", "clip_norm", "average", "groups_
 class ContinualConfig:
     """Settings of `learn` and `distill`; see `PAPER` for TCL's own.
 
-    The defaults were chosen on validation tasks (`python -m scripts.benchmarks choices`). A mean rank loss has a Fisher
-    diagonal so small that the paper's lambda holds little: it is rehearsal that keeps what a base knows.
+    The defaults were chosen on validation tasks. A mean rank loss has a Fisher diagonal so small that the paper's
+    lambda holds little: it is rehearsal that keeps what a base knows.
 
     Attributes:
         learn_epochs, distill_epochs: passes over the device's programs in each phase.

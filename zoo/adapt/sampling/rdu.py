@@ -107,7 +107,7 @@ class RDUPlusSampler(Sampler):
     each stratum. Where all programs compete, the model learns from oddities: that was no better than chance.
 
     Without a model the choice within a task is random. O(n log n + n p^2 + k p^2) for p directions. Block and cost
-    were chosen on validation tasks (`python -m scripts.benchmarks choices`).
+    were chosen on validation tasks.
     """
 
     name: ClassVar[str] = "rdu+"
