@@ -5,8 +5,7 @@
 Six operators (convolution, depthwise, dense, batch matmul, softmax, pooling) on an LLVM and on a CUDA target, batches
 of 64 and 512 distinct programs where the space holds as many. Stock is `XGBModel.predict` on PerStoreFeature with two
 threads, past its random warm-up; TenSet-MLP reads PerStoreFeature too; TileNet and TCL read traces on one thread.
-TileNet knows the latencies of as many programs as stock was trained on. `first_us` is the first batch of a task, when
-nothing is known of its space yet.
+TileNet knows the latencies of as many programs as stock was trained on.
 
 Programs and results are kept in the work folder: a run that was stopped goes on.
 """
@@ -14,7 +13,7 @@ Programs and results are kept in the work folder: a run that was stopped goes on
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import geometric_mean
@@ -47,13 +46,11 @@ def measure_task(task: str, target: str, repeats: int, folder: Path) -> dict[str
         return lambda: pretrained(drawn(), name, TRAIN, BATCHES, repeats, update)
 
     subjects: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "programs": lambda: [{"batch": 0, "distinct": len(drawn().candidates)}],
         "stock": lambda: stock(drawn(), TRAIN, BATCHES, repeats, THREADS),
         "tilenet": ours(f"tilenet-{family}", "context"),
         "tcl": ours(f"tcl-{family}", "none"),
         "tenset-mlp": ours(f"tenset-mlp-{family}", "none"),
         "tilenet-decisions": lambda: from_decisions(drawn(), f"tilenet-{family}", BATCHES, repeats),
-        "tcl-decisions": lambda: from_decisions(drawn(), f"tcl-{family}", BATCHES, repeats),
     }
     setting = f"{'-'.join(map(str, BATCHES))}/{TRAIN}/{repeats}/{THREADS}"
     return {
@@ -73,33 +70,16 @@ def _local_llvm() -> dict[str, Any]:
     return {"kind": "llvm", "mcpu": detect_local().mcpu, "num-cores": THREADS}
 
 
-def summarise(
-    details: dict[str, dict[str, dict[str, dict[str, Any]]]], forward: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Geometric means over tasks and batches: `<target>_ratio`, and microseconds a candidate."""
-    out: dict[str, Any] = {}
+def summarise(details: dict[str, dict[str, dict[str, dict[str, Any]]]]) -> dict[str, Any]:
+    """Geometric means over tasks and batches of stock's time over TileNet's, TCL's and TenSet-MLP's."""
+    ratios = {}
     for target, tasks in details.items():
-        cells = [
-            {subject: own[size] for subject, own in task.items() if size in own}
-            for task in tasks.values()
-            for size in task["stock"]
-        ]
         for other, end in (("tilenet", ""), ("tcl", "_tcl"), ("tenset-mlp", "_tenset_mlp")):
-            out[f"{target}_ratio{end}"] = _mean(cell["stock"]["us"] / cell[other]["us"] for cell in cells)
-        for subject in ("stock", "tilenet", "tcl", "tenset-mlp"):
-            for part in ("us", "features_us", "forward_us"):
-                out[f"{target}_{subject.replace('-', '_')}_{part}"] = _mean(cell[subject][part] for cell in cells)
-        for subject in ("tilenet", "tcl"):
-            out[f"{target}_{subject}_decisions_us"] = _mean(cell[f"{subject}-decisions"]["us"] for cell in cells)
-        out[f"{target}_fewest_distinct"] = min(task["programs"]["0"]["distinct"] for task in tasks.values())
-    for row in forward:
-        if "us" in row:
-            out[f"forward_{row['model']}_{row['batch']}_{row['form']}_us"] = row["us"]
-    return out
-
-
-def _mean(values: Iterable[float]) -> float:
-    return round(geometric_mean(values), 2)
+            cells = [
+                stock["us"] / own[other][size]["us"] for own in tasks.values() for size, stock in own["stock"].items()
+            ]
+            ratios[f"{target}_ratio{end}"] = round(geometric_mean(cells), 2)
+    return ratios
 
 
 @benchmark(
@@ -112,13 +92,8 @@ def main(repeats: int, work: Path) -> Document:
     os.environ["OMP_NUM_THREADS"] = str(THREADS)  # before TVM, XGBoost and PyTorch are imported
     from tchub.zoo.tvm_import import import_tensor_intrinsics
 
-    from scripts.benchmarks.predict.forward import forms
     from scripts.benchmarks.predict.subjects import TASKS
 
     import_tensor_intrinsics()
     details = {target: {task: measure_task(task, target, repeats, work) for task in TASKS} for target in TARGETS}
-    forward = []
-    for name in ("tilenet-epyc", "tcl-epyc", "tenset-mlp-epyc"):
-        key = f"forward/{name}/{'-'.join(map(str, BATCHES))}"
-        forward += rows(work, key, lambda name=name: forms(name, BATCHES, max(20, repeats), SEED))
-    return summarise(details, forward), {"tasks": details, "forward": forward}, [SEED]
+    return summarise(details), {"tasks": details}, [SEED]

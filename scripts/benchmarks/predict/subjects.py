@@ -58,22 +58,19 @@ def pretrained(
         if update == "context":
             model.update(programs.context, programs.batch(train), _results(train))
         batch = programs.batch(size)
-        first = clock(partial(model.predict, programs.context, batch), 1)
+        model.predict(programs.context, batch)  # the first batch of a task makes what its space needs
         features, usable = candidate_features(checkpoint, programs.context, batch)
         parts = (
             partial(model.predict, programs.context, batch),
             partial(candidate_features, checkpoint, programs.context, batch),
             partial(model.scorer.predict, task, features, usable),
         )
-        rows.append(_row(size, *(clock(part, repeats) for part in parts)) | {"first_us": microseconds(first, size)})
+        rows.append(_row(size, *(clock(part, repeats) for part in parts)))
     return rows
 
 
 def from_decisions(programs: Programs, name: str, sizes: tuple[int, ...], repeats: int) -> list[dict[str, Any]]:
-    """Features of a checkpoint from decisions, as a search that draws them itself asks for them.
-
-    `first_us` is with a skeleton that has yet to be made.
-    """
+    """Features of a checkpoint from decisions, as a search that draws them itself asks for them."""
     from tchub import hub
     from tchub.zoo.features import Skeleton, get_schema
     from tchub.zoo.primitives.metaschedule import read_trace
@@ -88,9 +85,8 @@ def from_decisions(programs: Programs, name: str, sizes: tuple[int, ...], repeat
     rows = []
     for size in sizes:
         batch = [decided[i % len(decided)] for i in range(size)]
-        first = clock(lambda batch=batch: Skeleton(template, schema, device).features(batch), 1)
         times = clock(partial(skeleton.features, batch), max(repeats, 20))
-        rows.append({"batch": size, "us": microseconds(times, size), "first_us": microseconds(first, size)})
+        rows.append({"batch": size, "us": microseconds(times, size)})
     return rows
 
 
@@ -102,13 +98,12 @@ def _results(count: int) -> list[Any]:
 
 
 def _row(size: int, total: list[float], features: list[float], forward: list[float]) -> dict[str, Any]:
-    """Microseconds a candidate: medians, and the fastest and slowest whole prediction."""
+    """Medians of microseconds a candidate."""
     return {
         "batch": size,
         "us": microseconds(total, size),
         "features_us": microseconds(features, size),
         "forward_us": microseconds(forward, size),
-        "range_us": [round(1e6 * x / size, 2) for x in (min(total), max(total))],
     }
 
 

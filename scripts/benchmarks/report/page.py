@@ -18,7 +18,6 @@ SHAPES: dict[str, Callable[[Row], Mapping[str, Any]]] = {
     "predict": shapes.predict,
     "sampling": adaptation.sampling,
     "transfer": adaptation.transfer,
-    "local": shapes.local,
     "coverage": shapes.coverage,
     "fuzz": shapes.fuzz,
     "startup": shapes.startup,
@@ -30,7 +29,6 @@ LOST: dict[str, Callable[[Row], Iterable[str]]] = {
     "predict": shapes.lost_predict,
     "sampling": adaptation.lost_sampling,
     "transfer": adaptation.lost_transfer,
-    "local": shapes.lost_local,
     "coverage": shapes.lost_coverage,
     "startup": shapes.lost_startup,
 }

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
-from statistics import fmean
+from collections.abc import Iterator
 from typing import Any
 
 from scripts.benchmarks.report.tables import Row, pick
 from scripts.benchmarks.rivals import best_rival
 from scripts.benchmarks.tuning.runs import OURS
 
-SCRATCH = "none"  # source of a model without pretraining
 _SYSTEM = ("time_ratio", "trials_ratio", "wall_ratio", "latency_ratio_equal_trials", "latency_ratio_at_stock_wall")
 _NETWORK = ("stock_final_ms", "final_ms", "stock_seconds", "seconds_to_stock", "trials_to_stock")
 _RATIOS = ("time_ratio", "trials_ratio", "latency_ratio_equal_trials")
@@ -47,15 +44,13 @@ def tuning(job: Row) -> dict[str, Any]:
 
 
 def predict(job: Row) -> dict[str, Any]:
-    """Microseconds a candidate, by target, task and batch; the forward pass in its forms."""
-    details = job["details"]
-    shown: dict[str, Any] = {
+    """Microseconds a candidate, by target, task and batch."""
+    return {
         f"{target}: microseconds a candidate": [
             _scoring(task, size, subjects) for task, subjects in tasks.items() for size in subjects["stock"]
         ]
-        for target, tasks in details["tasks"].items()
+        for target, tasks in job["details"]["tasks"].items()
     }
-    return shown | {"Forward pass alone": details["forward"]}
 
 
 def _scoring(task: str, size: str, subjects: Row) -> dict[str, Any]:
@@ -107,54 +102,6 @@ def startup(job: Row) -> dict[str, Any]:
     }
     commands = job["details"]["commands"]
     return {"by command": pick([{"name": name} | row for name, row in commands.items()], columns)}
-
-
-# Means over seeds, of scores on further programs.
-_FURTHER = {
-    "further_start_pairwise": "source, no label",
-    "further_start_given_pairwise": "source, labels as context",
-    "further_decided_given_pairwise": "decided on, labels as context",
-    "further_start_given_mean_top1": "source, top-1",
-    "further_decided_given_mean_top1": "decided on, top-1",
-}
-_JUDGED = ("further_start_given_pairwise", "further_decided_given_pairwise")
-_LOCAL = {
-    **_same("target", "source", "seed", "programs", "failed"),
-    **{
-        name.replace("_", " "): lambda row, name=name: round(row[name], 1)
-        for name in ("measuring_seconds", "learning_seconds", "tuning_seconds")
-    },
-    **{"pairwise, no label": "zero_shot_before", "before": "before", "after": "after"},
-    "gain, 90% interval": lambda row: (
-        f"{row['after'] - row['before']:+.3f} ({row['gain_low']:+.3f} to {row['gain_high']:+.3f})"
-    ),
-    **{"method": "method", "decision": "decision", "tuned ms": "tuned_ms", "untuned ms": "untuned_ms"},
-}
-
-
-def local(job: Row) -> dict[str, Any]:
-    """Two tables for each network, then what the targets and sources are."""
-    details = job["details"]
-    shown: dict[str, Any] = {}
-    for network in dict.fromkeys(row["network"] for row in details["rows"]):
-        own = [row for row in details["rows"] if row["network"] == network]
-        shown[f"{network}: adapted, then tuned"] = pick(own, _LOCAL)
-        shown[f"{network}: on further programs"] = list(_further(own))
-    for name in ("targets", "sources"):
-        shown[name.capitalize()] = [{"name": key, "what it is": text} for key, text in details[name].items()]
-    return shown
-
-
-def _further(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """A line for each target and source, and the mean over targets; pairwise accuracy where nothing else is named."""
-    for source in dict.fromkeys(row["source"] for row in rows):
-        own = [row for row in rows if row["source"] == source]
-        for target in (*dict.fromkeys(row["target"] for row in rows), "mean"):
-            if those := [row for row in own if target in ("mean", row["target"])]:
-                adapted = sum(row["decision"] == "adapted" for row in those)
-                line = {"source": source, "target": target, "runs": len(those), "adapted": adapted}
-                means = {title: round(fmean(row[name] for row in those), 3) for name, title in _FURTHER.items()}
-                yield line | means
 
 
 # Where tchub loses -----------------------------------------------------------------------------------
@@ -231,33 +178,3 @@ def lost_startup(job: Row) -> Iterator[str]:
     for name, row in commands.items():
         if name.startswith("tchub") and row["median_ms"] >= commands["hf --help"]["median_ms"]:
             yield f"`{name}` takes {row['median_ms']:g} ms, `hf --help` {commands['hf --help']['median_ms']:g} ms."
-
-
-def lost_local(job: Row) -> Iterator[str]:
-    """Sources that adapting left worse, and networks that a model without pretraining tunes to a lower latency."""
-    yield from _left_worse(job["details"]["rows"])
-    rows = [row for row in job["details"]["rows"] if row["tuned_ms"]]
-    scratch = {_run(row): row["tuned_ms"] for row in rows if row["source"] == SCRATCH}
-    for row in rows:
-        least = scratch.get(_run(row), row["tuned_ms"])
-        if least < row["tuned_ms"]:
-            run = f"{row['network']} on {row['target']}, seed {row['seed']}"
-            both = f"{row['tuned_ms']:.3g} ms against {least:.3g} ms"
-            yield f"{run}: tuned slower from {row['source']} than without pretraining, {both}."
-
-
-_run = itemgetter("network", "target", "seed")
-
-
-def _left_worse(rows: Iterable[Row]) -> Iterator[str]:
-    """Sources of which the guard stored models that rank further programs worse in the mean, and how many do."""
-    by_source: dict[str, list[list[float]]] = {}
-    for row in rows:
-        if row["decision"] == "adapted":
-            by_source.setdefault(row["source"], []).append([row[name] for name in _JUDGED])
-    for source, pairs in by_source.items():
-        before, after = map(fmean, zip(*pairs, strict=True))
-        if after < before:
-            worse = sum(late < early for early, late in pairs)
-            both = f"{after:.3f} against {before:.3f}; {worse} of {len(pairs)} adapted models are worse"
-            yield f"Adapting on one machine, from {source}: pairwise accuracy on further programs fell, {both}."
