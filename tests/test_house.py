@@ -37,7 +37,7 @@ BUDGETS = {
     "zoo/adapt": (3_770, 23),
     "cards": (1_386, 7),
     "scripts": (8_725, 55),
-    "tests": (30_457, 228),
+    "tests": (30_470, 227),
 }
 PRODUCT = (48_920, 279)
 MOST_ERRORS = 45
