@@ -18,14 +18,14 @@ ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
     "hub/cli": (3_225, 18),
-    "hub/registry": (3_705, 17),
+    "hub/registry": (3_398, 17),
     "hub/device": (5_677, 32),
     "hub/networks": (5_825, 31),
     "hub/search": (2_795, 17),
     "hub/records": (591, 4),
     "hub/tuning": (2_328, 11),
     "hub/adaptation": (2_119, 10),
-    "hub/publishing": (1_971, 8),
+    "hub/publishing": (1_830, 8),
     "hub/bundle": (886, 5),
     "hub/site": (360, 3),
     "zoo/primitives": (2_370, 12),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_770, 23),
     "cards": (1_386, 7),
     "scripts": (8_725, 55),
-    "tests": (30_470, 227),
+    "tests": (30_426, 227),
 }
-PRODUCT = (48_920, 279)
+PRODUCT = (48_270, 279)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

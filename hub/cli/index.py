@@ -57,7 +57,7 @@ def index_refresh_command(source: str | None, output: Output) -> None:
 def _update(update: IndexUpdate) -> Iterator[Part]:
     before = "none" if update.before is None else update.before
     state = "unchanged" if update.before == update.serial else f"was {before}"
-    commit = f" at commit {update.commit} of {update.date}" if update.commit else ""
+    commit = f" at commit {update.commit}" if update.commit else ""
     yield f"serial {update.serial} ({state}) from {update.source}{commit}"
     yield f"signed by the keys of root {update.keys}, good until {update.expires}"
     yield from (f"new: {name}" for name in update.added)

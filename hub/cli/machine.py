@@ -182,7 +182,7 @@ def cache_command(prune: bool, keep: int, dry_run: bool, output: Output) -> None
     if dry_run or keep != 1:
         raise click.UsageError("these options are for --prune")
     items = cache.contents(store)
-    parts = cache.sizes(items)
+    parts = {kind: sum(item.size for item in items if item.what == kind) for kind in ("checkpoints", *cache.OTHERS)}
     total, path = sum(parts.values()), store.root.parent
     result = {"path": str(path), "bytes": total, "by": parts, "items": items}
     output.data(result, _table(items) if items else [])

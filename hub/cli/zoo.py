@@ -179,13 +179,14 @@ def _score(one: dict[str, Any], key: str) -> str:
 
 def _summary(entry: Entry, metrics: Mapping[str, Any]) -> Iterator[Part]:
     """Show the name, the facts and the scores, beside the baselines where metrics.json is there."""
-    from ..registry.listing import facts, results_of
+    from ..registry.listing import facts, metrics_of, results_of
 
     yield f"{entry.name} {entry.version}"
     yield {f"  {name}": fact for name, fact in facts(entry).items()}
-    lines = list(results_of(entry, metrics))
+    run = metrics_of(metrics)
+    lines = results_of(entry, run)
     yield [
-        Column(f"  {metrics.get('split', 'held-out')} split", [f"  {line['label']}" for line in lines], least=16),
+        Column(f"  {run.split or 'held-out'} split", [f"  {line['label']}" for line in lines], least=16),
         *(Column(title, [score_text(line[key]) for line in lines], True) for key, title in _SCORES.items()),
     ]
 

@@ -70,21 +70,17 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """True if the checkpoint may be published."""
         return not self.failed and (self.unchecked_allowed or not self.not_checked)
 
     @property
     def failed(self) -> tuple[CheckFinding, ...]:
-        """Findings that forbid publishing."""
         return tuple(finding for finding in self.findings if finding.outcome == "failed")
 
     @property
     def not_checked(self) -> tuple[CheckFinding, ...]:
-        """Questions without an answer."""
         return tuple(finding for finding in self.findings if finding.outcome == "not-checked")
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
         return {"ok": self.ok, "findings": [asdict(finding) for finding in self.findings]}
 
     def require(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-from ...cards import MISSING, CardData, CardError, check_card, missing, plots_of
+from ...cards import MISSING, CardData, check_card, missing, plots_of
 from ...zoo.devices import Device, UnknownDeviceError, get_device
+from ...zoo.untrusted import read_plain
 from ..registry.entry import KINDS, LASTING_FILES, RECORD, CheckpointName, as_object
 from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, read_json, records_of
 from ..registry.index import Index
@@ -53,34 +55,18 @@ class CheckSubject:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """config.json; {} without one."""
         return read_json(self.folder / CONFIG_FILE)
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """metrics.json; {} without one."""
         return read_json(self.folder / METRICS_FILE)
 
     @cached_property
-    def text(self) -> str:
-        """The card; empty without one. Raises CardError for one that is no text."""
-        path = self.folder / CARD_FILE
-        try:
-            with path.open("rb") as file:
-                return file.read(MAX_TEXT_BYTES).decode()
-        except FileNotFoundError:
-            return ""
-        except (OSError, UnicodeDecodeError) as error:
-            raise CardError(f"{CARD_FILE} cannot be read: {error}", remedy=_RENDER, field=CARD_FILE) from error
-
-    @cached_property
     def card(self) -> CardData:
-        """The facts of the card; raises CardError for a field of a wrong type."""
         return CardData.from_files(self.config, self.metrics)
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """The audited and loaded checkpoint; raises CheckpointError."""
         from ...zoo.models import Checkpoint
 
         return Checkpoint.load(self.folder)
@@ -111,8 +97,9 @@ def check_files(subject: CheckSubject) -> str:
     plots = present.pop(PLOTS, None)
     problems = [f"{name} is missing" for name in CHECKPOINT_FILES if name not in present]
     problems += [f"{name} does not belong to it" for name in sorted(set(present) - set(CHECKPOINT_FILES))]
-    faults = {name: _fault(present[name]) for name in CHECKPOINT_FILES if name in present}
-    problems += [f"{name} {fault}" for name, fault in faults.items() if fault]
+    for name in CHECKPOINT_FILES:
+        if name in present and (fault := _fault(present[name])):
+            problems.append(f"{name} {fault}")
     problems += _wrong_plots(subject, plots) if plots is not None else []
     if problems:
         raise failed("; ".join(problems), "make a folder of these files alone: tchub contribute does")
@@ -173,18 +160,12 @@ def check_name(subject: CheckSubject) -> str:
         raise failed(f"{parsed.name} is a name of checkpoints adapted on one machine", remedy)
     arch, family = str(config.get("arch")), str(config.get("family"))
     rest = parsed.name.removeprefix(f"{arch}-")
-    if rest == parsed.name or _family_of(rest) != family:
+    with suppress(UnknownDeviceError):  # the name or an alias of a device stands for its family
+        rest = rest if rest in KINDS else get_device(rest).family
+    if not parsed.name.startswith(f"{arch}-") or rest != family:
         remedy = f"call it {arch}-{family}"
         raise failed(f"{parsed.name} is no name for {arch} and the family {family}", remedy)
     return str(parsed)
-
-
-def _family_of(name: str) -> str:
-    """Return the family that the second part of a name means: itself, or that of a device's name or alias."""
-    try:
-        return name if name in KINDS else get_device(name).family
-    except UnknownDeviceError:
-        return name
 
 
 def check_version(subject: CheckSubject) -> str:
@@ -229,10 +210,13 @@ def check_facts(subject: CheckSubject) -> str:
 
 def check_text(subject: CheckSubject) -> str:
     """README.md is the card of the files, with nothing left to fill in."""
-    gaps = [line.strip() for line in subject.text.splitlines() if MISSING in line]
-    if gaps:
+    try:
+        text = read_plain(subject.folder / CARD_FILE, MAX_TEXT_BYTES).decode()
+    except (OSError, ValueError) as error:
+        raise failed(f"{CARD_FILE} cannot be read: {error}", _RENDER) from error
+    if gaps := [line.strip() for line in text.splitlines() if MISSING in line]:
         raise failed(f"{len(gaps)} facts are missing, first in: {gaps[0]}", _RENDER)
-    if differing := check_card(subject.text, subject.config, subject.metrics):
+    if differing := check_card(text, subject.config, subject.metrics):
         raise failed(f"{len(differing)} lines differ from the files, first: {differing[0]}", _RENDER)
     return "README.md agrees with config.json and metrics.json"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ from ...cards import draw, render_card
 from ...zoo.files import file_sha256
 from ...zoo.untrusted import parse_json
 from ..registry.entry import METRICS, Entry, Version, as_object, describe
-from ..registry.errors import IndexFileError, NotInSourceError
+from ..registry.errors import NotInSourceError
 from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, read_json
 from ..registry.index import INDEX_FILE, Index
 from .check import check
@@ -26,17 +26,10 @@ from .repository import Repository, differing
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
 
-_MAX_CONFIG_BYTES = 1 << 20
-
 
 @dataclass(frozen=True)
 class IndexRequest:
-    """The request to an index.
-
-    Attributes:
-        url: of the pull request; None when the checkpoint is listed already.
-        serial: the index's number once it is merged, or now.
-    """
+    """The request to an index: its page, None when the checkpoint is listed already, and the number of the index."""
 
     repo: str
     url: str | None
@@ -135,13 +128,7 @@ def publish(
 
 
 def _lay_out(source: Path, folder: Path, version: str | None) -> None:
-    """Put a checkpoint's files into a new folder as they go out: the card is rendered, the version is set.
-
-    Raises:
-        IndexFileError: config.json or metrics.json is no JSON object.
-        CheckpointNameError: not a version.
-        CardError: a field of either has the wrong type.
-    """
+    """Put a checkpoint's files into a new folder as they go out: the card is rendered, the version is set."""
     folder.mkdir()
     for name in (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE):
         if (source / name).is_file():
@@ -160,9 +147,8 @@ class Publication:
     """A checkpoint that is ready to go out.
 
     Attributes:
-        entry: its entry of an index, without the commit.
-        files: all that is uploaded: path in the repository -> file. Those of the entry are verified after every fetch,
-            and the same for good under a tag.
+        entry: its entry of an index, without the commit, whose files are the same for good under a tag.
+        files: all that is uploaded: path in the repository -> file.
     """
 
     entry: Entry
@@ -172,11 +158,9 @@ class Publication:
 
     @property
     def tag(self) -> str:
-        """The tag of its version."""
         return f"v{self.entry.version}"
 
     def result(self, outcome: Any, url: str, **more: Any) -> PublishResult:
-        """Return the result of an outcome."""
         files = {name: file_sha256(path) for name, path in self.files.items()}
         return PublishResult(self.entry.name, self.entry.version, self.repository.id, outcome, files, url, **more)
 
@@ -194,7 +178,7 @@ class Publication:
             outcome, commit = "published", head
             if differing(self._listed(), repository.files(head)):  # else an earlier try came as far as the commit
                 self.note(f"committing {len(self.files)} files")
-                commit = self._send(repository.commit, head)
+                commit = self._send(repository.commit, head).oid
             repository.set_tag(tag, commit, f"Publish {self.entry.id}")
             commit = repository.tagged(tag) or commit  # somebody else may have been first
         self._require_same(commit)
@@ -234,36 +218,24 @@ class Publication:
             raise _version_taken(self.entry, self.repository.id, f"has {self.tag}", changed)
 
     def _require_own(self, head: str) -> None:
-        """Refuse a repository with another content: its files would be replaced, and its tags mixed with ours.
-
-        Raises:
-            PublishError: its config.json is that of another checkpoint, or of no checkpoint (`occupied`).
-        """
+        """Raise PublishError where config.json is not this checkpoint's: files would be replaced, and tags mixed."""
         repository, held = self.repository, None
         config = repository.files(head).get(CONFIG_FILE)
         if config is None:
             return
-        if (config.size or 0) <= _MAX_CONFIG_BYTES:
-            held = _checkpoint_name(repository.read(CONFIG_FILE, head))
+        if (config.size or 0) <= 1 << 20:
+            with suppress(ValueError):
+                raw = as_object(parse_json(repository.read(CONFIG_FILE, head)))
+                held = str(raw.get("name")) if "feature_schema" in raw else None
         if held != self.entry.name:
             own = f"{repository.id.partition('/')[0]}/{self.entry.name}"
+            other = held if held and held.isprintable() and len(held) <= 128 else "another model"
             raise PublishError(
-                f"{repository.id} holds {held or 'another model'}; a repository is for one checkpoint",
+                f"{repository.id} holds {other}; a repository is for one checkpoint",
                 reason="occupied",
                 remedy=f"publish it to a repository of its own: --repo {own}",
                 repo=repository.id,
-                held=held,
             )
-
-
-def _checkpoint_name(config: bytes) -> str | None:
-    """Return the checkpoint's name of a config; None where it is not one of a checkpoint."""
-    try:
-        raw = as_object(parse_json(config))
-    except ValueError:
-        return None
-    name = raw.get("name") if "feature_schema" in raw else None
-    return name if isinstance(name, str) and name.isprintable() and len(name) <= 128 else None
 
 
 def _version_taken(entry: Entry, repo: str, state: str, files: Sequence[str]) -> PublishError:
@@ -285,11 +257,6 @@ def _request_entry(repository: Repository, entry: Entry) -> IndexRequest:
 
     The request changes index.json on top of the newest commit and raises its serial. A maintainer adds the
     signed metadata to it and merges it.
-
-    Raises:
-        PublishError: the index lists this version with other files (`taken`).
-        IndexFileError: its index.json cannot be read.
-        SourceError: the Hub or the token fails, or there is no such repository.
     """
     head = repository.head()
     if head is None:
@@ -298,8 +265,11 @@ def _request_entry(repository: Repository, entry: Entry) -> IndexRequest:
             remedy="name another with --index-repo, or ask none with --no-index; the checkpoint itself is published",
             repo=repository.id,
         )
-    index = _index_at(repository, head)
-    listed = _find(index, entry)
+    try:
+        index = Index.parse(repository.read(INDEX_FILE, head), f"{repository.uri}/{INDEX_FILE}")
+    except NotInSourceError:
+        index = Index()
+    listed = next((one for one in index.entries if one.id == entry.id), None)
     if listed is not None:
         names = sorted({*listed.files, *entry.files})
         if changed := [name for name in names if listed.files.get(name) != entry.files.get(name)]:
@@ -313,30 +283,8 @@ def _request_entry(repository: Repository, entry: Entry) -> IndexRequest:
         path = Path(scratch) / INDEX_FILE
         path.write_text(wanted.to_json(), encoding="utf-8")
         text = _describe_request(entry, wanted.serial)
-        asks = partial(_asks_for, repository, entry)
-        url, _ = repository.propose({INDEX_FILE: path}, (), f"Add {entry.id}", text, head, known=asks)
+        url, _ = repository.propose({INDEX_FILE: path}, (), f"Add {entry.id}", text, head)
     return IndexRequest(repository.id, url, wanted.serial)
-
-
-def _index_at(repository: Repository, revision: str) -> Index:
-    """Return the index of a revision; an empty one where there is no file yet."""
-    try:
-        text = repository.read(INDEX_FILE, revision)
-    except NotInSourceError:
-        return Index()
-    return Index.parse(text, f"{repository.uri}/{INDEX_FILE}")
-
-
-def _asks_for(repository: Repository, entry: Entry, ref: str) -> bool:
-    """Return whether a pull request is this very one; anybody may have opened it, so its file may be anything."""
-    try:
-        return _find(_index_at(repository, ref), entry) == entry
-    except IndexFileError:
-        return False
-
-
-def _find(index: Index, entry: Entry) -> Entry | None:
-    return next((listed for listed in index.entries if listed.id == entry.id), None)
 
 
 def _describe_request(entry: Entry, serial: int) -> str:

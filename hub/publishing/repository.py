@@ -53,7 +53,6 @@ class Repository:
 
     @property
     def url(self) -> str:
-        """Its page."""
         return f"{self._api.endpoint}/{self.id}"
 
     def require_login(self) -> None:
@@ -65,12 +64,9 @@ class Repository:
             raise PublishError("there is no access token", reason="login", remedy=remedy, repo=self.id)
         who = self._ask(self._api.whoami)
         if who.get("auth", {}).get("accessToken", {}).get("role") == "read":
-            raise PublishError(
-                f"the token of {who.get('name')} only reads",
-                reason="denied",
-                remedy="make a token that writes (Settings, Access Tokens), then: hf auth login",
-                repo=self.id,
-            )
+            remedy = "make a token that writes (Settings, Access Tokens), then: hf auth login"
+            message = f"the token of {who.get('name')} only reads"
+            raise PublishError(message, reason="denied", remedy=remedy, repo=self.id)
 
     def create(self) -> None:
         """Make the repository; one that exists stays as it is."""
@@ -84,20 +80,12 @@ class Repository:
             return None
 
     def require_head(self) -> str:
-        """Return the newest commit of main.
-
-        Raises:
-            NotInSourceError: there is no such repository.
-            PublishError: it is `public`, and was to be private.
-        """
+        """Return the newest commit of main; raises NotInSourceError, or PublishError where it should be private."""
         info = self._info(None)
         if self._private and not info.private:
-            raise PublishError(
-                f"{self.id} is public, and was to be private",
-                reason="public",
-                remedy="make it private in its settings on the Hub, give another --repo, or leave out --private",
-                repo=self.id,
-            )
+            remedy = "make it private in its settings on the Hub, give another --repo, or leave out --private"
+            message = f"{self.id} is public, and was to be private"
+            raise PublishError(message, reason="public", remedy=remedy, repo=self.id)
         return str(info.sha)
 
     def is_private(self) -> bool:
@@ -118,44 +106,33 @@ class Repository:
         path = self._ask(lambda: self._api.hf_hub_download(self.id, name, revision=revision))
         return Path(path).read_bytes()
 
-    def commit(self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, parent: str) -> str:
+    def commit(
+        self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, parent: str, **options: Any
+    ) -> CommitInfo:
         """Push all files to main as one commit on top of `parent`, without those that are stale.
 
-        A push whose answer was lost is found again: when main then holds these very files, that is the commit.
-
         Raises:
-            PublishError: main is not at `parent` any more (`changed`), and does not hold these files.
+            PublishError: main is not at `parent` any more (`changed`).
         """
-        try:
-            return self._commit(files, stale, title, text, parent).oid
-        except PublishError as error:
-            head = self.require_head() if error.reason == "changed" else None
-            if head is None or differing(files, self.files(head)):
-                raise
-            return head
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        changes = [
+            *(CommitOperationAdd(name, path) for name, path in files.items()),
+            *(CommitOperationDelete(name) for name in stale),
+        ]
+        options |= {"commit_message": title, "commit_description": text, "parent_commit": parent}
+        return self._ask(lambda: self._api.create_commit(self.id, changes, **options))
 
     def propose(
-        self,
-        files: Mapping[str, Path],
-        stale: Sequence[str],
-        title: str,
-        text: str,
-        parent: str,
-        known: Callable[[str], bool] | None = None,
+        self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, parent: str
     ) -> tuple[str, str]:
-        """Open a pull request with all files as one commit on top of `parent`; return its page and its commit.
-
-        Args:
-            known: returns True for the ref of an open pull request of this title that is kept in place of a new one;
-                by default for one that holds these very files.
-        """
-        known = known or (lambda ref: not differing(files, self.files(ref)))
+        """Return page and commit of a pull request with all files on top of `parent`, the open one where there is."""
         kinds: Any = {"discussion_type": "pull_request", "discussion_status": "open"}
         for request in self._ask(lambda: list(self._api.get_repo_discussions(self.id, **kinds))):
             ref = f"refs/pr/{request.num}"
-            if request.title == title and known(ref):
+            if request.title == title and not differing(files, self.files(ref)):
                 return request.url, str(self._info(ref).sha)
-        opened = self._commit(files, stale, title, text, parent, create_pr=True)
+        opened = self.commit(files, stale, title, text, parent, create_pr=True)
         return str(opened.pr_url), opened.oid
 
     def set_tag(self, tag: str, commit: str, text: str) -> None:
@@ -168,29 +145,12 @@ class Repository:
         more: dict[str, Any] = {"revision": revision, "files_metadata": hashes, "timeout": self._seconds}
         return self._ask(lambda: self._api.model_info(self.id, **more))
 
-    def _commit(
-        self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, parent: str, **options: Any
-    ) -> CommitInfo:
-        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-
-        changes = [
-            *(CommitOperationAdd(name, path) for name, path in files.items()),
-            *(CommitOperationDelete(name) for name in stale),
-        ]
-        options |= {"commit_message": title, "commit_description": text, "parent_commit": parent}
-        return self._ask(lambda: self._api.create_commit(self.id, changes, **options))
-
     def _ask(self, call: Callable[[], T]) -> T:
-        """Return the answer of the Hub's client, within `seconds`, with its errors as tchub's.
-
-        Raises:
-            PublishError: the token may not write there, another commit came first, or the Hub refuses the files.
-            SourceError: the environment rules the network out, or the token, the Hub or the network fails.
-        """
+        """Return the answer of the Hub's client, within `seconds`, with its errors as PublishError and SourceError."""
         if network_ruled_out():
             message, remedy = "the network is ruled out", f"run it without {' and '.join(VARIABLES)}"
             raise SourceError(f"{self.id} cannot be reached: {message}", reason="offline", remedy=remedy, repo=self.id)
-        about: Any = {"action": "reached", "alternative": _AGAIN, "fields": {"repo": self.id}}
+        about: Any = {"alternative": _AGAIN, "fields": {"repo": self.id}}
         with hub_errors(self.id, **about), _refusals(self.id), _answers_within(self._seconds):
             return call()
 

@@ -4,26 +4,22 @@ Light on purpose: neither torch nor TVM is imported here.
 """
 
 from .entry import CheckpointName, Entry, Version, describe
-from .files import FileRecord, Outcome, Verification
+from .files import Verification
 from .index import Index
 from .registry import PulledCheckpoint, Registry, find_checkpoint
-from .resolve import Resolution, Verdict, resolve
-from .sources import FolderSource, Source, parse_source
+from .resolve import Resolution, resolve
+from .sources import FolderSource, parse_source
 from .store import Store, cache_root, home_root
 
 __all__ = [
     "CheckpointName",
     "Entry",
-    "FileRecord",
     "FolderSource",
     "Index",
-    "Outcome",
     "PulledCheckpoint",
     "Registry",
     "Resolution",
-    "Source",
     "Store",
-    "Verdict",
     "Verification",
     "Version",
     "cache_root",

@@ -6,8 +6,7 @@ Only the cache: checkpoints that were adapted here (TCHUB_HOME) are never touche
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,15 +51,9 @@ class CacheItem:
 
 def contents(store: Store) -> list[CacheItem]:
     """Return the cache's contents: checkpoints by name and version, leftovers of downloads, then the other folders."""
-    checkpoints = [item for name in _names(store) for item in (*_versions(store, name), *_leftovers(store, name))]
+    checkpoints = [item for name in _names(store) for item in _items(store, name)]
     others = (store.root.parent / kind for kind in OTHERS)
     return [*checkpoints, *(_item(path.name, path.name, path) for path in others if is_folder(path))]
-
-
-def sizes(items: Iterable[CacheItem]) -> dict[str, int]:
-    """Return the bytes of each part of the cache's contents."""
-    items = list(items)
-    return {kind: sum(item.size for item in items if item.what == kind) for kind in (CHECKPOINTS, *OTHERS)}
 
 
 def prune(store: Store, *, keep: int = 1, dry_run: bool = False) -> list[CacheItem]:
@@ -79,14 +72,11 @@ def prune(store: Store, *, keep: int = 1, dry_run: bool = False) -> list[CacheIt
 
 
 def _prune_name(store: Store, name: str, keep: int, dry_run: bool) -> list[CacheItem]:
-    def removable() -> list[CacheItem]:
-        return [*_leftovers(store, name), *_unneeded(_versions(store, name), keep)]
-
     try:
         with store.locked(name, seconds=0.0):
-            items = removable()
-            for item in () if dry_run else items:
-                if item.outcome is not Outcome.UNREADABLE:
+            items = list(_unneeded(store, name, keep))
+            for item in items:
+                if item.outcome is not Outcome.UNREADABLE and not dry_run:
                     store.remove(item.path)
             return items
     except LockError:
@@ -94,21 +84,19 @@ def _prune_name(store: Store, name: str, keep: int, dry_run: bool) -> list[Cache
         return [replace(item, reason="left alone: another process is writing it")]
     except StoreError as error:
         if dry_run and error.read_only:  # where nobody can write, nobody has to be kept out
-            return removable()
+            return list(_unneeded(store, name, keep))
         raise
 
 
-def _leftovers(store: Store, name: str) -> list[CacheItem]:
-    items = [_item(CHECKPOINTS, f"{name}/{path.name}", path) for path in leftovers(store.root / name)]
-    return [replace(item, freed=item.size, reason="left behind by a process that was stopped") for item in items]
-
-
-def _unneeded(versions: list[CacheItem], keep: int) -> Iterator[CacheItem]:
-    whole = [item for item in versions if item.outcome is Outcome.OK]
+def _unneeded(store: Store, name: str, keep: int) -> Iterator[CacheItem]:
+    items = _items(store, name)
+    whole = [item for item in items if item.outcome is Outcome.OK]
     older = whole[: max(0, len(whole) - keep)]
-    for item in versions:
+    for item in items:
         if item.outcome is Outcome.UNREADABLE:
             yield replace(item, reason="left alone: it cannot be read")
+        elif item.outcome is None:
+            yield replace(item, freed=item.size, reason="left behind by a process that was stopped")
         elif item.outcome is not Outcome.OK:
             yield replace(item, freed=item.size, reason=f"damaged: {item.outcome}")
         elif item in older:
@@ -118,7 +106,7 @@ def _unneeded(versions: list[CacheItem], keep: int) -> Iterator[CacheItem]:
 def _names(store: Store) -> list[str]:
     """Return names of fetched checkpoints, and none adapted here, even where both roots are one folder."""
     try:
-        paths = sorted(store.root.iterdir())
+        names = sorted(path.name for path in store.root.iterdir() if is_folder(path))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -127,7 +115,7 @@ def _names(store: Store) -> list[str]:
             remedy=f"check its permissions, or set {store.variable} to a folder of your own",
             path=str(store.root),
         ) from error
-    return [path.name for path in paths if _is_fetched(path.name) and is_folder(path)]
+    return [name for name in names if _is_fetched(name)]
 
 
 def _is_fetched(name: str) -> bool:
@@ -137,28 +125,27 @@ def _is_fetched(name: str) -> bool:
     return False
 
 
-def _versions(store: Store, name: str) -> list[CacheItem]:
-    """Return the versions of a name, oldest first, each checked; the name itself where it cannot be read."""
+def _items(store: Store, name: str) -> list[CacheItem]:
+    """Return the versions of a name, oldest first, each checked, and leftovers; or the name that cannot be read."""
     try:
-        versions = store.versions(name)
+        paths = [path for _, path in store.versions(name) if not path.is_symlink()]
     except OSError:
         return [CacheItem(CHECKPOINTS, name, store.root / name, 0, Outcome.UNREADABLE)]
-    return [_checked(store, name, path) for _, path in versions if not path.is_symlink()]
+    left = [_item(CHECKPOINTS, f"{name}/{path.name}", path) for path in leftovers(store.root / name)]
+    return [*(_item(CHECKPOINTS, f"{name}@{path.name}", path, _check(store, path)) for path in paths), *left]
 
 
-def _checked(store: Store, name: str, path: Path) -> CacheItem:
+def _check(store: Store, path: Path) -> Outcome:
     if entry := store.record(path):
-        outcome = store.verify(entry).outcome
-    else:
-        outcome = Outcome.MISSING_FILE if os.access(path, os.R_OK | os.X_OK) else Outcome.UNREADABLE
-    return replace(_item(CHECKPOINTS, f"{name}@{path.name}", path), outcome=outcome)
+        return store.verify(entry).outcome
+    return Outcome.MISSING_FILE if os.access(path, os.R_OK | os.X_OK) else Outcome.UNREADABLE
 
 
-def _item(kind: str, name: str, path: Path) -> CacheItem:
+def _item(kind: str, name: str, path: Path, outcome: Outcome | None = None) -> CacheItem:
     """Return the item of a folder; a file that goes meanwhile, or may not be looked at, does not count."""
     size = 0
-    for file in (Path(parent, file) for parent, _, files in os.walk(path) for file in files):
-        with suppress(OSError):
-            info = file.lstat()
-            size += info.st_size if stat.S_ISREG(info.st_mode) else 0
-    return CacheItem(kind, name, path, size)
+    for folder, _, files in os.walk(path):
+        for file in files:
+            with suppress(OSError):
+                size += Path(folder, file).lstat().st_size
+    return CacheItem(kind, name, path, size, outcome)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict, TypeGuard
 
 from msgspec import Meta
 
-from .errors import CheckpointNameError, IndexFileError
+from .errors import CheckpointNameError
 from .files import (
     CARD_FILE,
     CONFIG_FILE,
@@ -46,7 +46,6 @@ ORIGINS = ("measured", "transferred")
 METRICS = ("top1", "top5", "pairwise")
 TRANSFER = ("pairwise", "top1", "tasks")
 LASTING_FILES = (CONFIG_FILE, WEIGHTS_FILE)  # what makes a version what it is
-OPTIONAL_FILES = (METRICS_FILE, CARD_FILE)
 RECORD = "entry.json"  # the store's own, beside the files of a version
 # A flat folder of weights, JSON and Markdown: no path can leave it, and no pickle can be named.
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}\.(?:json|safetensors|md)")
@@ -68,18 +67,16 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """Read `X.Y.Z`; raises CheckpointNameError for anything else."""
+        """Read `X.Y.Z`; raises CheckpointNameError."""
         if match := _VERSION.fullmatch(text):
             return cls(*map(int, match.groups()))
         message = f"{text[:_MAX_LENGTH]!r} is not a version"
         raise CheckpointNameError(message, remedy="write X.Y.Z, e.g. 1.0.0", version=text)
 
     def next_patch(self) -> Version:
-        """Return the version after this one."""
         return self._replace(patch=self.patch + 1)
 
     def next_minor(self) -> Version:
-        """Return the first version of the next minor number."""
         return Version(self.major, self.minor + 1, 0)
 
     def __str__(self) -> str:
@@ -106,7 +103,6 @@ class CheckpointName:
 
     @property
     def base(self) -> str:
-        """The name without variant and version."""
         return f"{self.arch}-{self.family}"
 
     @property
@@ -119,7 +115,7 @@ class CheckpointName:
 
 
 class DeviceScores(TypedDict, total=False):
-    """Scores on a device other than the checkpoint's own; `learnt` where its training has programs of the device."""
+    """Scores on a device other than its own; `learnt` where the training has programs of that device."""
 
     pairwise: Number
     top1: Number
@@ -171,7 +167,6 @@ class Entry:
 
     @cached_property
     def semver(self) -> Version:
-        """The version, ordered."""
         return Version.parse(self.version)
 
     @property
@@ -181,7 +176,7 @@ class Entry:
 
     @property
     def is_local(self) -> bool:
-        """True for a checkpoint that was made on this machine."""
+        """Made on this machine."""
         return "+" in self.name
 
     @property
@@ -216,11 +211,7 @@ class Entry:
 
     @classmethod
     def from_dict(cls, raw: object, path: str = "index") -> Entry:
-        """Return the entry of a JSON object.
-
-        Raises:
-            IndexFileError: a field is missing, of the wrong type, or unsafe (a path that leaves its folder).
-        """
+        """Return the entry of a JSON object; raises IndexFileError for a field that is missing, wrong or unsafe."""
         return checked(convert(raw, cls, path), path)
 
 
@@ -228,16 +219,13 @@ def checked(entry: Entry, path: str) -> Entry:
     """Return an entry whose name and file names are safe to write; raises IndexFileError."""
     path = f"{path}: {entry.id}"[:200]
     try:
-        if str(CheckpointName.parse(entry.id)) != entry.id:
-            raise unusable(path, "the name holds a version")
+        CheckpointName.parse(entry.id)  # of "a-b@1.0.0" as a name, the version is none
     except CheckpointNameError as error:
         raise unusable(path, error.message) from error
-    for name in LASTING_FILES:
-        if name not in entry.files:
-            raise unusable(path, f"files lacks {name}")
-    for name in entry.files:
-        if not _FILE.fullmatch(name) or name == RECORD:
-            raise unusable(path, f"file name {name[:80]!r} is not allowed")
+    if absent := [name for name in LASTING_FILES if name not in entry.files]:
+        raise unusable(path, f"files lacks {', '.join(absent)}")
+    if wrong := [name for name in entry.files if not _FILE.fullmatch(name) or name == RECORD]:
+        raise unusable(path, f"file name {wrong[0][:80]!r} is not allowed")
     if len({name.lower() for name in entry.files}) < len(entry.files):
         raise unusable(path, "two file names that differ in their case alone, which some file systems take for one")
     return entry
@@ -246,23 +234,18 @@ def checked(entry: Entry, path: str) -> Entry:
 def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
     """Return the entry of a checkpoint's files as they are now.
 
-    The licences come from `facts`, or from the config: `lineage.weights_licence`, and those of all corpora in
-    `training`.
-
     Args:
         folder: holds config.json, the weights and maybe metrics.json and README.md.
-        facts: fields of the entry that override what the files give.
+        facts: fields of the entry that override what the files give, e.g. the licences.
 
     Raises:
         IndexFileError: a file is missing or unreadable, or a licence is not given.
+        CardError: a field of config.json or metrics.json has the wrong type.
     """
-    present = tuple(file for file in (*LASTING_FILES, *OPTIONAL_FILES) if (folder / file).is_file())
+    present = tuple(file for file in (*LASTING_FILES, METRICS_FILE, CARD_FILE) if (folder / file).is_file())
     if not set(LASTING_FILES) <= set(present):
-        raise IndexFileError(
-            f"{folder} is no whole checkpoint: it has {', '.join(present) or 'no file of one'}",
-            remedy=f"save {CONFIG_FILE} and {WEIGHTS_FILE}",
-            path=str(folder),
-        )
+        reason = f"it is no whole checkpoint and has {', '.join(present) or 'no file of one'}"
+        raise unusable(str(folder), reason, f"save {CONFIG_FILE} and {WEIGHTS_FILE}")
     config = read_json(folder / CONFIG_FILE)
     keys = ("arch", "family", "format", "feature_schema", "feature_version", "tvm")
     raw = {key: config.get(key) for key in keys} | {"parameters": _parameters(config, folder / WEIGHTS_FILE)}
@@ -281,24 +264,6 @@ def is_number(value: object) -> TypeGuard[Number]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def scores_of(metrics: Mapping[str, Any]) -> dict[str, Number]:
-    """Return top1, top5 and pairwise of the model itself, and of how many tasks they are, from a metrics.json."""
-    row = as_object(as_object(metrics.get("results")).get("model")) | {"tasks": metrics.get("tasks")}
-    return {key: value for key in (*METRICS, "tasks") if is_number(value := row.get(key))}
-
-
-def _transfer_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return device -> scores there, from a metrics.json; of several corpora of a device those of most tasks."""
-    transfer: dict[str, dict[str, Any]] = {}
-    for row in _objects(metrics.get("transfer")):
-        values = as_object(row.get("metrics")) | {"tasks": row.get("tasks")}
-        scores: dict[str, Any] = {key: value for key in TRANSFER if is_number(value := values.get(key))}
-        device = row.get("device")
-        if isinstance(device, str) and scores and scores.get("tasks", 0) >= transfer.get(device, {}).get("tasks", 0):
-            transfer[device] = scores | ({"learnt": True} if row.get("device_learnt") else {})
-    return transfer
-
-
 def _parameters(config: Mapping[str, Any], weights: Path) -> int | None:
     """Return the number in the config; without one, count the tensors' (a model's fixed scales included)."""
     number = as_object(config.get("training")).get("parameters")
@@ -315,32 +280,37 @@ def _parameters(config: Mapping[str, Any], weights: Path) -> int | None:
 
 def _facts(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return licences, lineage, data and scores; of a knowledge base the data of all its corpora together."""
+    from ...cards.metrics import decode, read_metrics
+    from ...cards.schema import CardConfig, CorpusFacts
     from ...zoo.primitives.metaschedule import TVM_RELEASES
 
-    training, lineage = as_object(config.get("training")), as_object(config.get("lineage"))
-    named = training.get("corpus")
-    own = {"name": named} if isinstance(named, str) else as_object(named)
-    corpora = [own, *_objects(training.get("sources"))]
-    if config.get("family") in KINDS:
-        devices = _objects(lineage.get("devices"))
+    card, run = decode(config, CardConfig, CONFIG_FILE), read_metrics(metrics)
+    corpora, lineage = card.corpora, as_object(config.get("lineage"))
+    if card.family in KINDS:
+        devices = [as_object(device) for device in lineage.get("devices") or ()]
         lineage = lineage | {"devices": [{key: device.get(key) for key in _DEVICE_FACTS} for device in devices]}
-        data = {"name": ", ".join(str(corpus["name"]) for corpus in corpora if corpus.get("name"))} | {
-            key: sum(c[key] for c in corpora if isinstance(c.get(key), int)) for key in ("programs", "tasks")
-        }
+        data: dict[str, Any] = {"name": ", ".join(corpus.name for corpus in corpora if corpus.name)}
+        data |= {key: sum(getattr(corpus, key) or 0 for corpus in corpora) for key in ("programs", "tasks")}
     else:
-        device = as_object(config.get("device")).get("name")
-        known = ({"device": device} if device else {}) | own
-        data = {key: known[key] for key in ("name", "device", "cpu_model", "programs", "tasks") if key in known}
+        own = corpora[0] if corpora else CorpusFacts()
+        data = {key: getattr(own, key) for key in ("name", "device", "cpu_model", "programs", "tasks")}
+        data |= {"device": own.device or card.device.name}
+    transfer: dict[str, dict[str, Any]] = {}
+    for row in sorted(run.transfer, key=lambda row: row.tasks or 0):  # of several corpora of a device the largest
+        if row.device:
+            scores = {key: row.scores.value(key) for key in ("pairwise", "top1")}
+            transfer[row.device] = _known(scores | {"tasks": row.tasks, "learnt": row.device_learnt or None})
+    scores = {key: run.model.value(key) for key in METRICS} if run.model else {}
     return {
         "weights_licence": lineage.get("weights_licence"),
-        "data_licence": ", ".join(dict.fromkeys(str(c["licence"]) for c in corpora if c.get("licence"))) or None,
+        "data_licence": ", ".join(dict.fromkeys(corpus.licence for corpus in corpora if corpus.licence)) or None,
         "lineage": lineage,
-        "data": data,
-        "metrics": scores_of(metrics),
-        "transfer": _transfer_of(metrics),
+        "data": _known(data),
+        "metrics": _known(scores | {"tasks": run.tasks}),
+        "transfer": transfer,
         "tvm_range": TVM_RELEASES,
     }
 
 
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [as_object(one) for one in value] if isinstance(value, list) else []
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if value is not None}

@@ -35,7 +35,6 @@ class StoreError(TchubError):
 
     @property
     def read_only(self) -> bool:
-        """True where permission is missing, not room: what is stored can still be read."""
         return self.fields.get("errno") in NO_PERMISSION
 
 

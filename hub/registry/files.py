@@ -36,11 +36,6 @@ _STAGED = ".partial-"
 # Documents
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file; raises IndexFileError (see `parse_document`)."""
-    return parse_document(read_bytes(path), str(path))
-
-
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """Return the bytes of a plain file; raises IndexFileError, also for more than `limit` bytes."""
     data = _read(path, limit, _REMEDY)
@@ -71,11 +66,9 @@ def _read(path: Path, limit: int, remedy: str) -> bytes | None:
 
 
 def parse_document(data: bytes, path: str, remedy: str = _REMEDY) -> dict[str, Any]:
-    """Return the JSON object of a text.
+    """Return the JSON object of a text that keeps the rules of `zoo.untrusted.parse_json`; raises IndexFileError.
 
-    Raises:
-        IndexFileError: it is none; it is too large or breaks a rule of `zoo.untrusted.parse_json`; or a text in it
-            is very long or holds control characters, which could write anything onto a terminal.
+    A text in it may be long, but not very, and hold no control characters, which could write anything onto a terminal.
     """
     try:
         if len(data) > MAX_BYTES:
@@ -84,19 +77,14 @@ def parse_document(data: bytes, path: str, remedy: str = _REMEDY) -> dict[str, A
         _check_texts(value)
         if not isinstance(value, dict):
             raise ValueError("not a JSON object")
-    except json.JSONDecodeError as error:
-        raise unusable(path, f"not JSON: {error}", remedy) from error
     except ValueError as error:
-        raise unusable(path, str(error), remedy) from error
+        no_json = "not JSON: " if isinstance(error, json.JSONDecodeError) else ""
+        raise unusable(path, f"{no_json}{error}", remedy) from error
     return value
 
 
 def convert(value: object, kind: type[T], path: str, remedy: str = _REMEDY) -> T:
-    """Return a JSON value as a typed object; unknown fields are skipped.
-
-    Raises:
-        IndexFileError: a field is missing, of the wrong type or out of bounds; the message has the path of the field.
-    """
+    """Return a JSON value as a typed object, without unknown fields; raises IndexFileError with the field's path."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -109,12 +97,8 @@ def check_format(raw: Mapping[str, Any], newest: int, path: str) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise unusable(path, "no format number")
     if number > newest:
-        raise IndexFileError(
-            f"{path} has format {number}; this tchub reads up to {newest}",
-            remedy="upgrade tchub: pip install -U tchub",
-            path=path,
-            format=number,
-        )
+        message, remedy = f"{path} has format {number}; this tchub reads up to {newest}", "pip install -U tchub"
+        raise IndexFileError(message, remedy=f"upgrade tchub: {remedy}", path=path, format=number)
 
 
 def unusable(path: str, reason: str, remedy: str = _REMEDY) -> IndexFileError:
@@ -128,12 +112,8 @@ def _check_texts(value: object) -> None:
             raise ValueError(f"it holds a text of {len(value)} characters")
         if not value.isprintable() and not value.replace("\n", "").replace("\t", "").isprintable():
             raise ValueError(f"it holds control characters: {value[:40]!r}")
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            _check_texts(key)
-            _check_texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
+    elif isinstance(value, dict | list):
+        for inner in (*value, *value.values()) if isinstance(value, dict) else value:
             _check_texts(inner)
 
 
@@ -149,7 +129,7 @@ class FileRecord:
 
 
 class Outcome(StrEnum):
-    """The result of a check; the first failure in this order names the whole."""
+    """The result of a check; the first failure names the whole."""
 
     OK = "ok"
     NOT_INSTALLED = "not-installed"
@@ -187,20 +167,18 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """True for Outcome.OK alone."""
         return self.outcome is Outcome.OK
 
     @property
     def message(self) -> str:
-        """One sentence."""
         detail = f": expected {self.expected}, found {self.actual}" if self.expected is not None else ""
         return f"{self.path} {_SENTENCES[self.outcome]}{detail}"
 
     def require(self, remedy: str) -> None:
         """Raise IntegrityError unless all is well."""
         if not self.ok:
-            fields = {"outcome": self.outcome.value, "path": str(self.path)}
-            raise IntegrityError(self.message, remedy=remedy, expected=self.expected, actual=self.actual, **fields)
+            fields = {"path": str(self.path), "expected": self.expected, "actual": self.actual}
+            raise IntegrityError(self.message, remedy=remedy, outcome=self.outcome.value, **fields)
 
 
 def is_folder(path: Path) -> bool:
@@ -216,11 +194,7 @@ def is_folder(path: Path) -> bool:
 def verify_folder(
     folder: Path, files: Mapping[str, FileRecord], corrected: Mapping[str, FileRecord] | None = None
 ) -> Verification:
-    """Check size and sha256 of every listed file; files that are not listed are not looked at, nor loaded.
-
-    Args:
-        corrected: another listing of the same version, by which a file may be as well.
-    """
+    """Check size and sha256 of every listed file; by `corrected`, another listing of the version, a file may be too."""
     for name, record in sorted(files.items()):
         check, other = verify_file(folder / name, record), (corrected or {}).get(name)
         if not check.ok and not (other and verify_file(folder / name, other).ok):
@@ -256,10 +230,7 @@ def records_of(folder: Path, names: tuple[str, ...]) -> dict[str, FileRecord]:
 
 
 def leftovers(parent: Path) -> list[Path]:
-    """Return folders that are being written or removed; [] for a parent that cannot be read.
-
-    While no process writes, each belongs to a process that was killed.
-    """
+    """Return folders that are being written or removed, or, while nobody writes, were; [] for an unreadable parent."""
     with suppress(OSError):
         return sorted(path for path in parent.iterdir() if path.name.startswith(_STAGED))
     return []

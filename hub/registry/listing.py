@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ...zoo.devices import get_device
 from ...zoo.devices.registry import UnknownDeviceError
 from ..text import data_text, number_text, size_text
-from .entry import KINDS, METRICS, Entry, as_object, is_number
+from .entry import KINDS, METRICS, Entry
 from .errors import SourceError
 from .files import METRICS_FILE, read_card, read_json, verify_folder
 from .index import INDEX_FILE, Index
 from .registry import Registry
 from .sources import FolderSource, parse_source
+
+if TYPE_CHECKING:
+    from ...cards import CardMetrics
 
 SORT_KEYS = ("family", "name", *METRICS, "parameters", "size")
 TITLES = {
@@ -26,14 +31,6 @@ TITLES = {
     "mean_top1": "mean top-1",
     "mean_top5": "mean top-5",
 }
-_LABELS = {
-    "model": "this checkpoint",
-    "random": "random choice",
-    "xgboost": "XGBoost",
-    "ten_percent": "same, from 10% random data",
-    "base": "before adapting",
-}
-
 
 # Facts of one entry
 
@@ -76,16 +73,13 @@ def device_titles(entry: Entry) -> list[str]:
     """Return the vendors' names of the devices that it learnt from, or else of its family, as far as known."""
     titles = []
     for name in entry.measured_on or (entry.family,):
-        try:
+        with suppress(UnknownDeviceError):
             titles.append(get_device(name).title)
-        except UnknownDeviceError:
-            continue
     return titles
 
 
 def listing(entry: Entry) -> dict[str, Any]:
     """Return one line of a list of checkpoints, JSON-serialisable; reads no file."""
-    counts = {key: entry.data.get(key) for key in ("programs", "tasks")}
     return {
         "name": entry.name,
         "version": entry.version,
@@ -100,7 +94,7 @@ def listing(entry: Entry) -> dict[str, Any]:
         "size": entry.size,
         **{key: entry.metrics.get(key) for key in METRICS},
         "data": dict(entry.data),
-        **{key: count if _is_whole(count) else None for key, count in counts.items()},
+        **{key: n if isinstance(n := entry.data.get(key), int) else None for key in ("programs", "tasks")},
         "weights_licence": entry.weights_licence,
         "data_licence": entry.data_licence,
         "local": entry.is_local,
@@ -108,12 +102,13 @@ def listing(entry: Entry) -> dict[str, Any]:
     }
 
 
-def record(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, Any]:
+def record(entry: Entry, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return all facts of one version, JSON-serialisable.
 
     Args:
-        metrics: its metrics.json; {} when it is not at hand, and the scores are those of the index.
+        raw: its metrics.json; {} when it is not at hand, and the scores are those of the index.
     """
+    metrics = metrics_of(raw)
     return listing(entry) | {
         "devices": device_titles(entry),
         "scores": own_scores(entry, metrics),
@@ -134,61 +129,56 @@ def record(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, Any]:
 # Scores beside baselines, from metrics.json or else from the index
 
 
-def results_of(entry: Entry, metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+def metrics_of(raw: Mapping[str, Any]) -> CardMetrics:
+    """Return a metrics.json; an empty one where it is not at hand, or has another shape."""
+    from ...cards import CardError, CardMetrics, read_metrics
+
+    try:
+        return read_metrics(raw)
+    except CardError:
+        return CardMetrics()
+
+
+def results_of(entry: Entry, metrics: CardMetrics) -> list[dict[str, Any]]:
     """Return the checkpoint's own line, then its baselines': `key`, `label` and a number or None for each title."""
-    results = as_object(metrics.get("results"))
-    rows = {key: row for key, row in results.items() if isinstance(row, dict)} or {"model": entry.metrics}
-    lines = [
-        {"key": key, "label": str(row.get("label") or _LABELS.get(key, key))}
-        | {score: _number(row.get(score)) for score in TITLES}
-        for key, row in rows.items()
+    from ...cards import CardMetrics, ScoreLine
+
+    own = msgspec.convert(dict(entry.metrics), ScoreLine)
+    lines = metrics.scores or CardMetrics(results={"model": own}).scores
+    return [
+        {"key": line.key, "label": line.label.strip("*")} | {score: line.value(score) for score in TITLES}
+        for line in lines
     ]
-    return sorted(lines, key=lambda line: line["key"] != "model")
 
 
-def own_scores(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, float | None]:
+def own_scores(entry: Entry, metrics: CardMetrics) -> dict[str, float | None]:
     """Return the checkpoint's own numbers: those of the index, and what metrics.json holds besides."""
-    first = results_of(entry, metrics)[0]
-    row = first if first["key"] == "model" else {}
-    return {score: _number(entry.metrics.get(score, row.get(score))) for score in TITLES}
+    model = metrics.model
+    return {score: entry.metrics.get(score, model and model.value(score)) for score in TITLES}
 
 
-def seeds_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def seeds_of(metrics: CardMetrics) -> dict[str, Any]:
     """Return `count` and, by score, `mean` and `stdev` over trainings with several seeds; empty for a single training.
 
     The deviation belongs to this mean, not to the score of the checkpoint, which is the best one of the trainings.
     """
-    seeds = as_object(metrics.get("seeds"))
-    count = seeds.get("count")
-    if not isinstance(count, int) or count < 2:
-        return {}
-    pairs = {
-        score: {name: _number(as_object(seeds.get(score)).get(name)) for name in ("mean", "stdev")} for score in TITLES
-    }
-    known = {score: pair for score, pair in pairs.items() if None not in pair.values()}
-    return {"count": count} | known if known else {}
+    spread = metrics.seeds.spread
+    pairs = {score: {"mean": pair.mean, "stdev": pair.stdev} for score, pair in spread.items()}
+    return {"count": metrics.seeds.count} | pairs if pairs else {}
 
 
-def judged_on(metrics: Mapping[str, Any]) -> str:
+def judged_on(metrics: CardMetrics) -> str:
     """Return what the scores are of, e.g. `epyc-turin, 90 tasks, 4,139 programs`; empty where it is unknown.
 
     Scores compare where this is the same.
     """
-    counts = [f"{metrics[key]:,} {key}" for key in ("tasks", "programs") if isinstance(metrics.get(key), int)]
-    return ", ".join([str(metrics["corpus"]), *counts]) if metrics.get("corpus") else ""
+    counts = [f"{value:,} {key}" for key in ("tasks", "programs") if (value := getattr(metrics, key)) is not None]
+    return ", ".join([metrics.corpus, *counts]) if metrics.corpus else ""
 
 
 def comparable(records: Sequence[Mapping[str, Any]]) -> bool:
     """Return True where all were judged on the same programs, so that their scores compare."""
     return len({one["judged_on"] or one["name"] for one in records}) == 1
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if is_number(value) and isfinite(value) else None
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 # Search and order
@@ -220,7 +210,7 @@ def in_list_order(entries: Iterable[Entry], key: str = "family") -> list[Entry]:
     families of their kind, and in each family the highest top-1 first. Best scores come first, but the smallest model.
     """
     by_name = sorted(entries, key=lambda entry: (entry.name, entry.semver))
-    return sorted(by_name, key=_order_by(key))
+    return sorted(by_name, key=lambda entry: _rank(entry, key))
 
 
 def by_family(entries: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
@@ -228,23 +218,13 @@ def by_family(entries: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
     return [(family, list(group)) for family, group in groupby(in_list_order(entries), lambda entry: entry.family)]
 
 
-def _order_by(key: str) -> Callable[[Entry], Any]:
-    def score(entry: Entry, name: str) -> tuple[bool, float]:
-        value = entry.metrics.get(name)
-        return value is None, -(value or 0.0)
-
-    def family(entry: Entry) -> tuple[Any, ...]:
-        kind = kind_of(entry)
-        rank = KINDS.index(kind) if kind else len(KINDS)
-        return rank, entry.is_knowledge_base, entry.family, *score(entry, "top1")
-
-    if key == "name":
-        return lambda entry: entry.name
+def _rank(entry: Entry, key: str) -> tuple[Any, ...]:
     if key == "family":
-        return family
-    if key in METRICS:
-        return lambda entry: score(entry, key)
-    return lambda entry: (getattr(entry, key) is None, getattr(entry, key) or 0)
+        kind = kind_of(entry)
+        kinds = KINDS.index(kind) if kind else len(KINDS)
+        return kinds, entry.is_knowledge_base, entry.family, *_rank(entry, "top1")
+    value = entry.metrics.get(key) if key in METRICS else getattr(entry, key)
+    return value is None, -(value or 0) if key in METRICS else value or 0
 
 
 # The catalogue
@@ -281,12 +261,7 @@ class CatalogueItem:
 
 
 def registry_of(source: str) -> Registry:
-    """Return the registry of `file:///folder`, which holds `<name>/<version>/` and an index.json.
-
-    Raises:
-        SourceError: `source` is no folder.
-        IndexFileError: the index cannot be read.
-    """
+    """Return the registry of `file:///folder`, which holds `<name>/<version>/` and an index.json."""
     here, folder = Registry.default(), parse_source(source)
     if not isinstance(folder, FolderSource):
         message, remedy = f"{source!r} is no folder", "write file:///folder"
@@ -295,14 +270,7 @@ def registry_of(source: str) -> Registry:
 
 
 def published(registry: Registry) -> list[CatalogueItem]:
-    """Return every checkpoint of the index by name, with card and metrics where its files are on this machine.
-
-    Checkpoints that were adapted here are not published, so they are left out.
-
-    Raises:
-        IntegrityError: files of a checkpoint are not what the index says: its card cannot be shown.
-        IndexFileError: a metrics.json that cannot be read.
-    """
+    """Return every checkpoint of the index by name, with card and metrics where its files are here, and verified."""
     names: dict[str, list[Entry]] = {}
     for entry in registry.index.entries:
         names.setdefault(entry.name, []).append(entry)

@@ -15,7 +15,7 @@ from typing import Any
 from ...zoo.files import locked, write_atomically
 from .entry import CheckpointName, Entry
 from .errors import IndexFileError
-from .files import check_format, read_document, store_error, unusable
+from .files import check_format, parse_document, read_bytes, store_error, unusable
 from .index import Index
 
 LOCK_FILE = "tchub.lock"
@@ -30,36 +30,28 @@ _MAX_PINS = 1000
 
 @dataclass(frozen=True)
 class LockFile:
-    """The pins of a project.
-
-    Attributes:
-        pins: name -> what is pinned. Such an entry has neither scores nor data.
-    """
+    """The pins of a project: name -> what is pinned, without scores and data."""
 
     path: Path
     pins: Mapping[str, Entry] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> LockFile:
-        """Return a lock file.
-
-        Raises:
-            IndexFileError: it is missing, malformed, unsafe, too large or of a newer format.
-        """
+        """Return a lock file; raises IndexFileError where it is missing, malformed, unsafe or of a newer format."""
+        if not path.exists():
+            remedy = "make it: tchub pull NAME --lock"
+            raise IndexFileError(f"there is no lock file {path}", remedy=remedy, path=str(path))
         try:
-            raw = read_document(path)
+            raw = parse_document(read_bytes(path), str(path))
             check_format(raw, LOCK_FORMAT, str(path))
             pins = raw.get("checkpoints")
             if not isinstance(pins, dict) or len(pins) > _MAX_PINS:
                 raise unusable(str(path), f"no object of up to {_MAX_PINS} checkpoints in it")
             return cls(path, {name: _pin(name, body, str(path)) for name, body in pins.items()})
         except IndexFileError as error:
-            if not path.exists():
-                message, remedy = f"there is no lock file {path}", "make it: tchub pull NAME --lock"
-                raise IndexFileError(message, remedy=remedy, path=str(path)) from error
-            newer = error.fields.get("format") is not None
-            remedy = error.remedy if newer else "restore it, or make it again: tchub pull NAME --lock"
-            raise IndexFileError(error.message, remedy=remedy, **error.fields) from error
+            if "format" not in error.fields:  # else it is of a newer tchub
+                error.remedy = "restore it, or make it again: tchub pull NAME --lock"
+            raise
 
     def entry(self, name: str | None, index: Index) -> Entry:
         """Return a pin, with the facts and the card of the index where that lists the same model.
@@ -88,19 +80,13 @@ class LockFile:
         return replace(listed, sources=sources, revision=listed.revision or pin.revision)
 
     def with_pins(self, entries: Iterable[Entry]) -> LockFile:
-        """Return the lock file with these pinned, in place of other versions of the same names.
-
-        Raises:
-            IndexFileError: an entry is of this machine alone, or has other files than the same version's pin.
-        """
+        """Return the lock file with these pinned, in place of other versions of the same names."""
         pins = dict(self.pins)
         for entry in entries:
             if entry.is_local:
-                raise self._error(
-                    f"{entry.id} was adapted on this machine, so nobody else could fetch it",
-                    "pin the checkpoint that it was adapted from, or publish it first",
-                    name=entry.name,
-                )
+                message = f"{entry.id} was adapted on this machine, so nobody else could fetch it"
+                remedy = "pin the checkpoint that it was adapted from, or publish it first"
+                raise self._error(message, remedy, name=entry.name)
             before = pins.get(entry.name)
             if before and before.version == entry.version:
                 self._require_same(before, entry)
@@ -108,7 +94,6 @@ class LockFile:
         return replace(self, pins=pins)
 
     def to_json(self) -> str:
-        """Return the file's text."""
         pins = {name: {key: entry.as_dict()[key] for key in _FIELDS} for name, entry in self.pins.items()}
         return json.dumps({"format": LOCK_FORMAT, "checkpoints": pins}, indent=2, sort_keys=True) + "\n"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import ipaddress
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,21 +22,20 @@ from urllib3.util import Retry
 
 from .entry import Entry
 from .errors import NotInSourceError, SourceError
-from .files import FileRecord, Outcome, Verification
+from .files import Outcome, Verification
 from .network import SLOWEST, VARIABLES, network_ruled_out, within
 
 TOKEN_VARIABLE = "TCHUB_MIRROR_TOKEN"
-_TRIES = 4  # of a request that fails, and of a download that breaks off and goes on where it stopped
+_TRIES = 4  # of a request that fails, and of a download that breaks off
 _LONGEST_PAUSE = 20.0  # seconds that a server may ask for before the next try
 _PIECE = 1 << 16
 _BROKEN = (RequestException, HTTPError, OverflowError)  # the last one of a pause beyond all calendars
 
 
 class PatientRetry(Retry):
-    """Waits as long as the server asks for, and gives up where that is too long."""
+    """Waits as long as the server asks for, and gives up at once where that is too long."""
 
     def increment(self, method: Any = None, url: Any = None, response: Any = None, *args: Any, **kw: Any) -> Any:
-        """Return the next state; raises MaxRetryError at once where the server asks for a long pause."""
         if response is not None and (self.get_retry_after(response) or 0.0) > _LONGEST_PAUSE:
             raise MaxRetryError(kw["_pool"], url)  # raise_on_status is off: the answer itself is given back
         return super().increment(method, url, response, *args, **kw)
@@ -64,8 +62,7 @@ class MirrorSession(Session):
             self.mount(scheme, HTTPAdapter(max_retries=retry))
 
     def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
-        """Send a request, by no proxy to this machine's own servers."""
-        # All of plain http would be read by a proxy. trust_env stays, for ~/.netrc.
+        # All of plain http, to this machine's own servers, would be read by a proxy. trust_env stays, for ~/.netrc.
         if (request.url or "").startswith("http:"):
             kwargs["proxies"] = {}
             request.headers.pop("Proxy-Authorization", None)  # a redirect brings it along
@@ -107,27 +104,18 @@ class Mirror:
         self.patience = patience
 
     def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
-        """Return a small file of the mirror, of at most `limit` bytes, e.g. its index; raises SourceError."""
         data = io.BytesIO()
-        self._ask(name, limit, offline, lambda session: self._receive(session, name, data, limit))
+        self._download(name, data, limit, offline)
         return data.getvalue()
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
-        """Download the files; a download that breaks off goes on where it stopped.
+        """Download the files; a download that breaks off is begun again, one of another size refused."""
+        for name, record in entry.files.items():
+            with (dest / name).open("wb") as file:
+                self._download(f"{entry.name}/{entry.version}/{name}", file, record.size, offline, exact=True)
 
-        Raises:
-            SourceError: one reason for each way this can fail.
-            IntegrityError: a file has another size than in the index; refused before it is stored.
-        """
-
-        def run(session: Session) -> None:
-            for name, record in entry.files.items():
-                self._download(session, f"{entry.name}/{entry.version}/{name}", dest / name, record)
-
-        self._ask(entry.id, entry.size, offline, run)
-
-    def _ask(self, name: str, size: int, offline: bool, call: Callable[[Session], object]) -> None:
-        """Call with a session, in bounded time; raises SourceError.
+    def _download(self, name: str, file: BinaryIO, limit: int, offline: bool, *, exact: bool = False) -> None:
+        """Write a file of at most `limit` bytes, or of exactly so many, in bounded time; raises SourceError.
 
         The texts of the session's errors are left out: they hold addresses that a redirect may have led to, with what
         is secret in them.
@@ -140,10 +128,14 @@ class Mirror:
 
         def run() -> None:
             with MirrorSession(token) as session:
-                call(session)
+                for _ in range(_TRIES):
+                    if self._receive(session, name, file, limit, exact):
+                        return
+            message = f"{self.uri}/{name} broke off {_TRIES} times, the last time after {file.tell()} of {limit} bytes"
+            raise self._error("network", message, "try again; use another --source if it happens again", name)
 
         try:
-            within(3 * self.patience + size / SLOWEST, run)
+            within(3 * self.patience + limit / SLOWEST, run)
         except (TimeoutError, *_BROKEN) as error:
             inner = error.args[0] if error.args else None
             cause = type(getattr(inner, "reason", None) or error).__name__  # e.g. NameResolutionError
@@ -152,43 +144,23 @@ class Mirror:
             remedy = "check the connection and HTTPS_PROXY, try again later, or use another --source"
             raise self._error("network", message, remedy, name) from error
 
-    def _download(self, session: Session, name: str, dest: Path, record: FileRecord) -> None:
-        """Store a file of exactly the size of the index."""
-        etag = None
-        with dest.open("wb") as file:
-            for _ in range(_TRIES):
-                etag = self._receive(session, name, file, record.size, exact=True, etag=etag)
-                if (size := file.tell()) == record.size:
-                    return
-        message = f"{self.uri}/{name} broke off {_TRIES} times, the last time after {size} of {record.size} bytes"
-        raise self._error("network", message, "try again; use another --source if it happens again", name)
-
-    def _receive(
-        self, session: Session, name: str, file: BinaryIO, limit: int, *, exact: bool = False, etag: str | None = None
-    ) -> str | None:
-        """Add to `file` the bytes that it lacks, and return the ETag of the whole.
-
-        Args:
-            exact: the file has `limit` bytes, and a connection may break: what came is kept.
-            etag: of the bytes that are there; where the server has others by now, it sends the whole file.
-        """
-        headers = {"Range": f"bytes={file.tell()}-"} if file.tell() else {}
-        headers |= {"If-Range": etag} if headers and etag else {}
-        url = f"{self.uri}/{name}"
-        with session.get(url, headers=headers, stream=True, timeout=self.patience) as response:
+    def _receive(self, session: Session, name: str, file: BinaryIO, limit: int, exact: bool) -> bool:
+        """Write the whole file, from its begin; return False where it broke off."""
+        if file.tell():
+            file.seek(0)
+            file.truncate()
+        with session.get(f"{self.uri}/{name}", stream=True, timeout=self.patience) as response:
             self._require_good(response, name)
-            if file.tell() and response.status_code != 206:  # the whole file
-                file.seek(0)
-                file.truncate()
             announced = response.headers.get("Content-Length", "")
             if announced.isascii() and announced.isdecimal() and len(announced) < 20:
-                self._require_size(name, file.tell() + int(announced), limit, exact)
-            with suppress(*(_BROKEN if exact else ())):
+                self._require_size(name, int(announced), limit, exact)
+            with suppress(*_BROKEN):
                 while piece := response.raw.read(_PIECE, decode_content=False):
                     if file.tell() + len(piece) > limit:
                         self._require_size(name, file.tell() + len(piece), limit, exact)
                     file.write(piece)
-            return response.headers.get("ETag")
+                return not exact or file.tell() == limit
+        return False
 
     def _require_size(self, name: str, actual: int, limit: int, exact: bool) -> None:
         if exact and actual != limit:
@@ -200,10 +172,6 @@ class Mirror:
 
     def _require_good(self, response: Response, name: str) -> None:
         status, pause = response.status_code, response.headers.get("Retry-After", "")
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            message = f"{self.uri} sends {name} compressed, which it was not asked for"
-            remedy = "have the server send files as they are, or use another --source"
-            raise self._error("content", message, remedy, name)
         if status in (401, 403):
             remedy = f"set {TOKEN_VARIABLE}, or check that it is right and still valid"
             if not self.named:
@@ -211,15 +179,16 @@ class Mirror:
             remedy += "; some servers say the same of a file that is not there"
             raise self._error("token", f"{self.uri} refused to give {name} (HTTP {status})", remedy, name)
         if status in (404, 410):
-            message, remedy = (
-                f"{self.uri} has no {name}",
-                f"check the address {self.uri}/{name}, or use another --source",
-            )
-            raise NotInSourceError(message, remedy=remedy, source=self.uri, file=name)
-        if status not in (200, 206):
+            remedy = f"check the address {self.uri}/{name}, or use another --source"
+            raise NotInSourceError(f"{self.uri} has no {name}", remedy=remedy, source=self.uri, file=name)
+        if status != 200:
             remedy = f"try again {f'in {pause} s' if pause.isdecimal() else 'later'}, or use another --source"
             message = f"{self.uri} answered HTTP {status} for {name}"
             raise self._error("network", message, remedy, name, status=status)
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            message = f"{self.uri} sends {name} compressed, which it was not asked for"
+            remedy = "have the server send files as they are, or use another --source"
+            raise self._error("content", message, remedy, name)
 
     def _error(self, reason: str, message: str, remedy: str, name: str, **fields: object) -> SourceError:
         return SourceError(message, reason=reason, remedy=remedy, source=self.uri, file=name, **fields)

@@ -8,11 +8,12 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import NotInSourceError, SourceError
+from .errors import NO_PERMISSION, NotInSourceError, SourceError
 from .files import Outcome, Verification, store_error
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ SLOWEST = 16 << 10  # bytes a second of the slowest line that is waited for
 ANSWER_SECONDS = 60.0
 ELSEWHERE = "use --source file:///folder"
 _TRUE = ("1", "ON", "YES", "TRUE")  # as huggingface_hub reads its own
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_DISK = (errno.ENOSPC, errno.EDQUOT, *NO_PERMISSION)
 
 
 def network_ruled_out() -> bool:
@@ -31,40 +32,29 @@ def network_ruled_out() -> bool:
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """Return the result of a call, or raise its exception, in a thread of its own.
+    """Return the result of a call, or raise its exception, in a thread of its own; raises TimeoutError.
 
     A socket's time-out is of one read alone: a server that sends a byte now and then never meets it, and looking up
     a name has none. A thread that does not come back is left behind; it is a daemon, so it keeps no process alive.
-
-    Raises:
-        TimeoutError: the call took longer.
     """
-    results: list[T] = []
-    errors: list[BaseException] = []
+    future: Future[T] = Future()
 
     def run() -> None:
         try:
-            results.append(call())
+            future.set_result(call())
         except BaseException as error:  # whatever it is: nobody shall wait for a thread that ended
-            errors.append(error)
+            future.set_exception(error)
 
-    thread = threading.Thread(target=run, name="tchub-download", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
+    threading.Thread(target=run, name="tchub-download", daemon=True).start()
+    if not wait([future], seconds).done:
         raise TimeoutError(f"nothing came for {seconds:g} s")
-    return results[0]
+    return future.result()
 
 
 def ask_hub(repo: str, call: Callable[[], T], seconds: float | None = None, **about: Any) -> T:
-    """Return the result of a call of the Hub's client, with errors as `hub_errors` has them, in bounded time.
+    """Return the result of a call of the Hub's client, in bounded time and with errors as `hub_errors` has them.
 
     The client has time-outs, but waits for as long as a busy server asks, and for one that sends a byte now and then.
-
-    Raises:
-        SourceError: one reason for each way in which it can fail; `network` where it took longer than `seconds`.
     """
     seconds = seconds or ANSWER_SECONDS
     with hub_errors(repo, **about):
@@ -91,8 +81,7 @@ def require_size(
         about: as of `hub_errors`.
 
     Raises:
-        SourceError: the Hub does not give it.
-        IntegrityError: it has another size.
+        SourceError, IntegrityError: the Hub does not give it, or it has another size.
     """
     from huggingface_hub import hf_hub_download
 
@@ -126,7 +115,6 @@ def hub_errors(
     *,
     file: str | None = None,
     revision: str | None = None,
-    action: str = "fetched",
     alternative: str = ELSEWHERE,
     offline: bool = False,
     fields: Mapping[str, Any] | None = None,
@@ -134,9 +122,7 @@ def hub_errors(
     """Turn the errors of huggingface_hub into SourceError, or StoreError for the disk.
 
     Args:
-        action: what could not be done when the connection fails.
-        alternative: what else one can do when the server cannot be reached or fails.
-        offline: the caller ruled the network out.
+        alternative: what else one can do when the server fails; offline: the caller ruled the network out.
     """
     from huggingface_hub import errors as hub
     from huggingface_hub.constants import is_offline_mode
@@ -176,7 +162,7 @@ def hub_errors(
             raise store_error(error, Path(error.filename or ".")) from error
         if not isinstance(cause, hub.HfHubHTTPError):
             text = _without_token(str(cause).partition("\n")[0])
-            message = f"{repo} could not be {action}: {type(cause).__name__}{': ' + text if text else ''}"
+            message = f"{repo} could not be reached: {type(cause).__name__}{': ' + text if text else ''}"
             remedy = f"check the connection, proxy and HF_ENDPOINT, or {alternative}"
             raise failed("network", message, remedy) from error
         status, pause = cause.response.status_code, cause.response.headers.get("Retry-After", "")

@@ -37,7 +37,6 @@ class PulledCheckpoint:
 
     @property
     def entry(self) -> Entry:
-        """The index entry."""
         return self.resolution.entry
 
 
@@ -46,9 +45,7 @@ class Registry:
     """All checkpoints that are known on this machine and in the index.
 
     Attributes:
-        index: the published checkpoints.
-        cache: fetched ones.
-        home: the ones adapted here.
+        index: the published checkpoints; cache: fetched ones; home: the ones adapted here.
         wheel: the folder of those that ship with tchub.
     """
 
@@ -74,8 +71,10 @@ class Registry:
         return resolution
 
     def store_of(self, entry: Entry) -> Store:
-        """Return the store of a checkpoint."""
         return self.home if entry.is_local else self.cache
+
+    def _in_wheel(self, entry: Entry) -> Path:
+        return self.wheel / entry.name / entry.version
 
     def folder(self, entry: Entry) -> Path | None:
         """Return the copy that a load would use, whole or not: in a store, else in the wheel; None for neither."""
@@ -84,11 +83,8 @@ class Registry:
 
     def verify(self, entry: Entry) -> tuple[Verification, str]:
         """Check the copy that a load would use, and name it: `store` or `bundled`."""
-        folder = self.folder(entry)
-        if folder is None:
-            return Verification(Outcome.NOT_INSTALLED, self.store_of(entry).path(entry)), "store"
-        if folder == self._in_wheel(entry):
-            return verify_folder(folder, entry.files), "bundled"
+        if self.folder(entry) == (wheel := self._in_wheel(entry)):
+            return verify_folder(wheel, entry.files), "bundled"
         return self.store_of(entry).verify(entry), "store"
 
     def locate(self, resolution: Resolution, *, offline: bool = False) -> PulledCheckpoint:
@@ -99,8 +95,7 @@ class Registry:
             SourceError, StoreError: it is not here, and cannot be fetched.
         """
         entry = resolution.entry
-        wheel = self._in_wheel(entry)
-        if self.folder(entry) == wheel:
+        if self.folder(entry) == (wheel := self._in_wheel(entry)):
             verify_folder(wheel, entry.files).require("reinstall tchub: its own files are damaged")
             return PulledCheckpoint(wheel, "bundled", resolution)
         try:
@@ -109,9 +104,6 @@ class Registry:
             if entry.is_local or error.fields["outcome"] != Outcome.NOT_INSTALLED:
                 raise
         return self.fetch(resolution, offline=offline)
-
-    def _in_wheel(self, entry: Entry) -> Path:
-        return self.wheel / entry.name / entry.version
 
     def pull(
         self,
@@ -138,8 +130,7 @@ class Registry:
         """Return what a lock file pins (None: its only pin), whatever newer versions there are.
 
         Raises:
-            IndexFileError: the file cannot be used, does not pin it, or is at odds with the index.
-            UnknownCheckpointError: this tchub cannot load it.
+            IndexFileError, UnknownCheckpointError: it does not pin this, or is at odds with the index or this tchub.
         """
         entry = LockFile.read(lock).entry(name, self.index)
         require_loadable(entry)
@@ -177,9 +168,6 @@ class Registry:
             save: writes the files of this version into the folder that it is given.
             base: the checkpoint it was adapted from, whose licences it inherits.
             facts: entry fields that the files do not give, e.g. `data` or another `data_licence`.
-
-        Raises:
-            StoreError: TCHUB_HOME cannot be written; nothing is half-written.
         """
         facts = {"weights_licence": base.weights_licence, "data_licence": base.data_licence} | facts
 
@@ -195,9 +183,6 @@ def find_checkpoint(name_or_folder: str | Path, *, offline: bool = False) -> Pat
 
     A folder where there is one with a config.json, or the name is written like a path; else the verified files of the
     registry's checkpoint, fetched where they are not here.
-
-    Raises:
-        TchubError: there is no such checkpoint, or it cannot be fetched.
     """
     path = Path(name_or_folder)
     if isinstance(name_or_folder, Path) or (path / CONFIG_FILE).is_file() or len(path.parts) > 1:

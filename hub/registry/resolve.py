@@ -8,7 +8,7 @@ accuracy measured there, the nearest spec sheet, the highest top-1 on its own he
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -42,7 +42,6 @@ class Score:
 
     @property
     def by_chance(self) -> bool:
-        """True where it ranked pairs of programs no better than a coin would."""
         return self.pairwise is not None and self.pairwise <= _CHANCE
 
     def __str__(self) -> str:
@@ -96,10 +95,9 @@ def resolve(
 ) -> Resolution:
     """Choose a checkpoint by name, by family, or the one that fits a device best.
 
-    A name without a version means the newest version that can be used here and is not deprecated.
-
     Args:
-        name: `arch-family[+variant][@X.Y.Z]`; or a family or device, for the best checkpoint of that family; or None.
+        name: `arch-family[+variant][@X.Y.Z]`, without a version the newest that can be used here and is not deprecated;
+            or a family or device, for the best checkpoint of that family; or None.
         device: needed without a name.
         stand_ins: a name under which adapting stored nothing -> the checkpoint that stands for it.
 
@@ -110,9 +108,8 @@ def resolve(
     entries = list(entries)
     if name is None:
         if device is None:
-            raise CheckpointNameError(
-                "neither a checkpoint nor a device was given", remedy="name one: see `tchub list`"
-            )
+            message, remedy = "neither a checkpoint nor a device was given", "name one: see `tchub list`"
+            raise CheckpointNameError(message, remedy=remedy)
         return _best(_newest(entries), device, f"no checkpoint fits {device.name}")
     plain = name.partition("@")[0]
     if all(entry.name != plain for entry in entries):
@@ -182,7 +179,6 @@ def _why_not(entry: Entry) -> str | None:
 
 
 def _judge(entry: Entry, device: Device) -> Verdict:
-    """Judge whether a checkpoint fits a device."""
     if reason := _why_not(entry):
         return _rejected(entry, reason)
     score = _score_near(entry, device)
@@ -228,35 +224,28 @@ def _device(name: str) -> Device | None:
 
 
 def _best(candidates: list[Entry], device: Device, none_fits: str) -> Resolution:
-    """Choose the one that fits the device best."""
-    ranked = _in_order(candidates, device)
-    verdicts = tuple(verdict for verdict, _ in ranked)
+    """Choose the one that fits the device best; each other one has the reason why it was passed over."""
+
+    def preference(judged: tuple[Verdict, Entry]) -> tuple[Any, ...]:
+        verdict, entry = judged
+        score = verdict.measured
+        measured = 2 if score is None else 3 if score.by_chance else not score.here
+        accuracy = (-((score and score.top1) or 0.0), -((score and score.pairwise) or 0.0))
+        own = -(entry.metrics.get("top1") or 0.0)
+        return not verdict.accepted, verdict.rank or 0, measured, *accuracy, verdict.gap or 0.0, own, entry.id
+
+    ranked = sorted(((_judge(entry, device), entry) for entry in candidates), key=preference)
+    verdicts = tuple(_compared(verdict, ranked[0][0]) for verdict, _ in ranked)
     if not ranked or not verdicts[0].accepted:
+        lines = [f"{v.id} {'fits' if v.accepted else 'does not'}: {v.reason}" for v in verdicts[:_SHOWN]]
+        lines += [f"and {len(verdicts) - _SHOWN} more"] if len(verdicts) > _SHOWN else []
         raise UnknownCheckpointError(
-            f"{none_fits} ({_trace_text(verdicts)})",
+            f"{none_fits} ({'; '.join(lines) or 'no checkpoint is published'})",
             remedy="collect and train one: tchub collect --device local, then tchub train",
             device=device.name,
             verdicts=[asdict(verdict) for verdict in verdicts],
         )
     return Resolution(ranked[0][1], verdicts)
-
-
-def _in_order(entries: Iterable[Entry], device: Device) -> list[tuple[Verdict, Entry]]:
-    """Return the chosen one first, every other one with the reason why it was passed over; rejected ones last."""
-
-    def preference(judged: tuple[Verdict, Entry]) -> tuple[Any, ...]:
-        verdict, entry = judged
-        score = verdict.measured
-        rank = (
-            not verdict.accepted,
-            verdict.rank or 0,
-            2 if score is None else 3 if score.by_chance else not score.here,
-        )
-        accuracy = (-((score and score.top1) or 0.0), -((score and score.pairwise) or 0.0))
-        return *rank, *accuracy, verdict.gap or 0.0, -(entry.metrics.get("top1") or 0.0), entry.id
-
-    ranked = sorted(((_judge(entry, device), entry) for entry in entries), key=preference)
-    return [(_compared(verdict, ranked[0][0]), entry) for verdict, entry in ranked]
 
 
 def _compared(verdict: Verdict, chosen: Verdict) -> Verdict:
@@ -275,13 +264,6 @@ def _compared(verdict: Verdict, chosen: Verdict) -> Verdict:
     return replace(verdict, passed_over=reason)
 
 
-def _trace_text(verdicts: Sequence[Verdict]) -> str:
-    """Return the first verdicts as one line: `tcl-epyc@1.0.0 fits: ...; tcl-t4@1.0.0 does not: ...`."""
-    lines = [f"{v.id} {'fits' if v.accepted else 'does not'}: {v.reason}" for v in verdicts[:_SHOWN]]
-    lines += [f"and {len(verdicts) - _SHOWN} more"] if len(verdicts) > _SHOWN else []
-    return "; ".join(lines) or "no checkpoint is published"
-
-
 # Names and versions
 
 
@@ -293,17 +275,13 @@ def _named(entries: list[Entry], name: str) -> Resolution:
     exact = [entry for entry in versions if wanted.version in (None, entry.semver)]
     if not exact:
         known = [str(version) for version in sorted((entry.semver for entry in versions), reverse=True)]
-        raise UnknownCheckpointError(
-            f"{wanted.name} has no version {wanted.version}",
-            remedy=f"use one of: {', '.join(known)}",
-            name=wanted.name,
-            version=str(wanted.version),
-            known=known,
-        )
+        message, remedy = f"{wanted.name} has no version {wanted.version}", f"use one of: {', '.join(known)}"
+        fields = {"name": wanted.name, "version": str(wanted.version), "known": known}
+        raise UnknownCheckpointError(message, remedy=remedy, **fields)
     chosen = _newest_of(exact)
     require_loadable(chosen)
     verdict = Verdict(chosen.id, True, "named" if wanted.version else "the newest version that can be used here")
-    newer = tuple(_other_version(entry, chosen) for entry in exact if entry.semver > chosen.semver)
+    newer = tuple(_rejected(entry, _why_not(entry) or "") for entry in exact if entry.semver > chosen.semver)
     note = (f"{chosen.id} is deprecated: {chosen.deprecated}",) if chosen.deprecated else ()
     return Resolution(chosen, (verdict, *newer), note)
 
@@ -322,13 +300,6 @@ def _parsed(entries: list[Entry], name: str) -> CheckpointName:
             raise
         remedy = f"try {nearest[0]}; {error.remedy}"
         raise CheckpointNameError(f"{message}; nearest: {', '.join(nearest)}", remedy=remedy, name=name) from None
-
-
-def _other_version(entry: Entry, taken: Entry) -> Verdict:
-    if reason := _why_not(entry):
-        return _rejected(entry, reason)
-    reason = f"{'older' if entry.semver < taken.semver else 'newer'} than {taken.version}"
-    return Verdict(entry.id, True, "can be used here", passed_over=reason)
 
 
 def _newest(entries: list[Entry]) -> list[Entry]:

@@ -32,9 +32,8 @@ class SignedIndex:
     """The result of signing.
 
     Attributes:
-        root: the newest root metadata, which clients trust or find.
+        root: the newest root metadata, which clients trust or find; keys: ids of the keys that are trusted now.
         version: of the signed state; grows with every signing.
-        keys: ids of the keys that are trusted now.
         expires: the last moment at which clients take this state for the newest.
     """
 
@@ -107,7 +106,6 @@ def sign_index(
     Raises:
         IndexFileError: clients would not take the index, its serial did not grow, a key to take back is unknown, or
             the signers are not those that clients trust.
-        StoreError: the metadata cannot be written.
     """
     from tuf.api.metadata import Metadata, MetaFile, Snapshot, TargetFile, Targets, Timestamp
 
@@ -127,15 +125,21 @@ def sign_index(
         if before.hashes != target.hashes and index.serial <= before.custom["serial"]:
             remedy = f"set its serial to {before.custom['serial'] + 1} or more"
             raise unusable(str(path), f"it changed, and its serial is still {index.serial}", remedy)
-    targets = Metadata(Targets(version=version, expires=expires, targets={INDEX_FILE: target}))
+
+    def signed(body: Any) -> bytes:
+        document: Metadata[Any] = Metadata(body)
+        for signer in usable:
+            document.sign(signer, append=True)
+        return document.to_bytes()
+
+    def meta(data: bytes) -> MetaFile:
+        return MetaFile(version, len(data), {"sha256": hashlib.sha256(data).hexdigest()})
+
+    state: dict[str, Any] = {"version": version, "expires": expires}
     files = {f"{root.signed.version}.root.json": root.to_bytes()} if root.signatures else {}
-    files["targets.json"] = _signed(targets, usable)
-    snapshot = Metadata(Snapshot(version=version, expires=expires))
-    snapshot.signed.meta["targets.json"] = _meta(MetaFile, version, files["targets.json"])
-    files["snapshot.json"] = _signed(snapshot, usable)
-    timestamp = Metadata(Timestamp(version=version, expires=expires))
-    timestamp.signed.snapshot_meta = _meta(MetaFile, version, files["snapshot.json"])
-    files["timestamp.json"] = _signed(timestamp, usable)
+    files["targets.json"] = signed(Targets(**state, targets={INDEX_FILE: target}))
+    files["snapshot.json"] = signed(Snapshot(**state, meta={"targets.json": meta(files["targets.json"])}))
+    files["timestamp.json"] = signed(Timestamp(**state, snapshot_meta=meta(files["snapshot.json"])))
     try:
         metadata.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():  # the root first, the timestamp last: clients begin at these
@@ -195,13 +199,3 @@ def _require_trusted(signers: Sequence[CryptoSigner], keyids: Sequence[str], met
         names = ", ".join(keyid[:_SHOWN_ID] for keyid in keyids) or "none"
         remedy = "sign by a key that clients trust, and where that one is taken back by a key that stays as well"
         raise unusable(str(metadata), f"none of the given keys is among those that it needs: {names}", remedy)
-
-
-def _signed(metadata: Metadata[Any], signers: Sequence[CryptoSigner]) -> bytes:
-    for signer in signers:
-        metadata.sign(signer, append=True)
-    return metadata.to_bytes()
-
-
-def _meta(kind: Any, version: int, data: bytes) -> Any:
-    return kind(version, len(data), {"sha256": hashlib.sha256(data).hexdigest()})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -20,27 +20,22 @@ from ...zoo.errors import TchubError
 from ...zoo.untrusted import open_plain, read_plain
 from .entry import Entry
 from .errors import IntegrityError, NotInSourceError, SourceError
-from .files import MAX_BYTES, FileRecord, Outcome, Verification, verify_folder
+from .files import CONFIG_FILE, MAX_BYTES, Outcome, Verification, verify_folder
 from .index import INDEX_FILE, Index
 from .network import ask_hub, download, hub_errors, network_ruled_out
 
 _FORMS = "bundled, file:///folder, https://host/folder or hf://org/name"
 _OTHER_FILES = "holds other files than the index; use another --source"
-_PIECE = 1 << 20
 
 
 class Source(Protocol):
-    """A place that checkpoints and signed indexes come from.
-
-    Attributes:
-        uri: how a user writes it.
-    """
+    """A place that checkpoints and signed indexes come from; `uri` is how a user writes it."""
 
     @property
     def uri(self) -> str: ...
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
-        """Put the entry's files into the folder `dest`; raises SourceError."""
+        """Put the entry's files into the folder `dest`; raises SourceError, or IntegrityError for another size."""
         ...
 
     def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
@@ -60,19 +55,27 @@ class FolderSource:
         self.uri = uri or root.absolute().as_uri()
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
-        """Copy the files.
-
-        Raises:
-            NotInSourceError: one is not there, or cannot be read.
-            IntegrityError: one has another size than in the index; nothing of it is copied.
-        """
+        """Copy the files; one of another size is refused before a byte of it is read."""
+        about = {"source": self.uri, "checkpoint": entry.id}
+        own = self.root / entry.name
+        folder = next((path for path in (own / entry.version, own, self.root) if (path / CONFIG_FILE).is_file()), None)
+        if folder is None:
+            remedy = f"put its files into {own / entry.version}, or use another --source"
+            raise NotInSourceError(f"{self.uri} does not hold {entry.id}", remedy=remedy, **about)
         for name, record in entry.files.items():
-            with (dest / name).open("wb") as copy:
-                for piece in self._pieces(entry, name, record):
-                    copy.write(piece)
+            try:
+                with open_plain(folder / name) as (file, size):
+                    data = file.read(size) if size == record.size else b""
+            except (OSError, ValueError) as error:
+                message = f"{name} of {self.uri} cannot be read: {getattr(error, 'strerror', None) or error}"
+                remedy = "copy the checkpoint's whole folder, and check the files' permissions"
+                raise NotInSourceError(message, remedy=remedy, **about) from error
+            if size != record.size:
+                check = Verification(Outcome.SIZE_MISMATCH, folder / name, record.size, size)
+                check.require(f"{self.uri} {_OTHER_FILES}")
+            (dest / name).write_bytes(data)
 
     def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
-        """Return a small file; raises SourceError."""
         about = {"remedy": "use another --source", "source": self.uri}
         try:
             return read_plain(self.root / name, limit)
@@ -81,31 +84,6 @@ class FolderSource:
         except (OSError, ValueError) as error:
             message = f"{self.root / name} cannot be read: {getattr(error, 'strerror', None) or error}"
             raise SourceError(message, reason="content", **about) from error
-
-    def _pieces(self, entry: Entry, name: str, record: FileRecord) -> Iterator[bytes]:
-        """Yield a file in pieces, of the size that the index says."""
-        path = self._folder(entry) / name
-        try:
-            with open_plain(path) as (file, size):
-                if size != record.size:
-                    Verification(Outcome.SIZE_MISMATCH, path, record.size, size).require(f"{self.uri} {_OTHER_FILES}")
-                for _ in range(0, size, _PIECE):
-                    yield file.read(_PIECE)
-        except (OSError, ValueError) as error:
-            message = f"{name} of {self.uri} cannot be read: {getattr(error, 'strerror', None) or error}"
-            remedy = "copy the checkpoint's whole folder, and check the files' permissions"
-            raise NotInSourceError(message, remedy=remedy, source=self.uri, checkpoint=entry.id) from error
-
-    def _folder(self, entry: Entry) -> Path:
-        for folder in (self.root / entry.name / entry.version, self.root / entry.name, self.root):
-            if (folder / "config.json").is_file():
-                return folder
-        raise NotInSourceError(
-            f"{self.uri} does not hold {entry.id}",
-            remedy=f"put its files into {self.root / entry.name / entry.version}, or use another --source",
-            source=self.uri,
-            checkpoint=entry.id,
-        )
 
 
 class HfSource:
@@ -119,13 +97,7 @@ class HfSource:
         self.uri = f"hf://{repo}"
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
-        """Download the files straight into `dest`; offline copy them from the Hub's cache.
-
-        Raises:
-            SourceError: one reason for each of: gated, token refused, repository, revision or file missing,
-                offline, server or network failing, no commit pinned.
-            IntegrityError: the Hub's file is larger than the index says.
-        """
+        """Download the files straight into `dest`; offline copy them from the Hub's cache."""
         about = {"source": self.uri, "checkpoint": entry.id}
         if entry.revision is None:
             message = f"the index pins no commit of {self.repo} for {entry.id}"
@@ -147,18 +119,16 @@ class HfSource:
                 remedy="run it without TCHUB_OFFLINE and HF_HUB_OFFLINE, or use --source file:///folder",
                 source=self.uri,
             )
-        commit, _ = self.head
         with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # an abandoned download may go on in it
-            download(self.repo, name, commit, Path(folder), limit)
+            download(self.repo, name, self.head, Path(folder), limit)
             return FolderSource(Path(folder), self.uri).read(name, limit)
 
     @cached_property
-    def head(self) -> tuple[str, str | None]:
-        """The newest commit and its date (ISO 8601)."""
+    def head(self) -> str:
+        """The newest commit."""
         from huggingface_hub import HfApi
 
-        model = ask_hub(self.repo, lambda: HfApi(library_name="tchub").model_info(self.repo))
-        return str(model.sha), model.last_modified and model.last_modified.isoformat(timespec="seconds")
+        return str(ask_hub(self.repo, lambda: HfApi(library_name="tchub").model_info(self.repo)).sha)
 
     def _cached(self, name: str, revision: str) -> Path:
         """Return the file in the Hub's cache, without the client's downloads: those ask the Hub even offline."""
@@ -177,13 +147,10 @@ def bundled_root() -> Path:
 
 
 def parse_source(text: str, *, named: bool = True) -> Source:
-    """Return the source of a uri.
+    """Return the source of a uri; raises SourceError for other forms, and for http to another machine.
 
     Args:
         named: True where the user wrote it; False for one that an index or a lock file lists, which is sent no token.
-
-    Raises:
-        SourceError: not one of the known forms, or http to another machine.
     """
     if text == "bundled":
         return FolderSource(bundled_root(), text)
@@ -203,11 +170,7 @@ def parse_source(text: str, *, named: bool = True) -> Source:
 
 
 def own_index_of(source: Source, *, offline: bool = False) -> Index:
-    """Return the checkpoints that a folder or a mirror lists itself; empty without an index, and for the Hub.
-
-    Raises:
-        SourceError, IndexFileError: the index cannot be read.
-    """
+    """Return the checkpoints that a folder or a mirror lists itself; empty without an index, and for the Hub."""
     if isinstance(source, HfSource):
         return Index()
     try:
@@ -217,11 +180,7 @@ def own_index_of(source: Source, *, offline: bool = False) -> Index:
 
 
 def sources_for(entry: Entry, forced: str | None, wheel: Path) -> list[Source | str]:
-    """Return the sources to try for a checkpoint, in order; those that the index lists as they are written there.
-
-    Raises:
-        SourceError: a source that the user wrote is none.
-    """
+    """Return the sources to try for a checkpoint, in order; those that the index lists as they are written there."""
     bundled = FolderSource(wheel, "bundled")
     if forced is not None:
         return [bundled if forced == "bundled" else parse_source(forced)]

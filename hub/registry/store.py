@@ -8,7 +8,6 @@ the new one, and both count.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,8 +24,9 @@ from .files import (
     Outcome,
     Verification,
     is_folder,
+    parse_document,
     put_folder,
-    read_document,
+    read_bytes,
     read_json,
     remove_folder,
     staged_folder,
@@ -43,10 +43,7 @@ def cache_root() -> Path:
 
 
 def home_root() -> Path:
-    """Return the folder of checkpoints adapted here (not a cache: losing them costs measurements).
-
-    In TCHUB_HOME, else in the user's data folder.
-    """
+    """Return the folder of checkpoints adapted here: in TCHUB_HOME, else in the user's data folder."""
     return _root("TCHUB_HOME", platformdirs.user_data_dir("tchub"))
 
 
@@ -56,17 +53,12 @@ def _root(variable: str, default: str) -> Path:
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of checkpoints. Nothing is created before the first write.
-
-    Attributes:
-        variable: the environment variable that moves it, named in remedies.
-    """
+    """A folder of checkpoints, which `variable` moves. Nothing is created before the first write."""
 
     root: Path
     variable: str = "TCHUB_CACHE"
 
     def path(self, entry: Entry) -> Path:
-        """Return the folder of this version, stored or not."""
         return self.root / entry.name / entry.version
 
     def entries(self) -> list[Entry]:
@@ -79,7 +71,8 @@ class Store:
     def record(self, folder: Path) -> Entry | None:
         """Return the entry that a stored version was checked against; None for a folder that is no version."""
         try:
-            entry = Entry.from_dict(read_document(folder / RECORD), str(folder / RECORD))
+            raw = parse_document(read_bytes(folder / RECORD), str(folder / RECORD))
+            entry = Entry.from_dict(raw, str(folder / RECORD))
         except IndexFileError:
             return None
         return entry if self.path(entry) == folder else None
@@ -95,11 +88,7 @@ class Store:
         return verify_folder(folder, stored.files, entry.files)
 
     def require(self, entry: Entry) -> Path:
-        """Return the folder of a stored version, verified.
-
-        Raises:
-            IntegrityError: it is not here, or its files are not what the entry says.
-        """
+        """Return the folder of a stored version, verified; raises IntegrityError."""
         check = self.verify(entry)
         if not check.ok and is_folder(self.path(entry).parent):
             # Once more while nobody replaces it: by now it may be repaired.
@@ -153,8 +142,7 @@ class Store:
         with self.guarded(self.root / name), staged_folder(self.root / name) as folder:
             entry = fill(folder)
             verify_folder(folder, entry.files).require(remedy)
-            text = json.dumps(entry.as_dict(), indent=2, sort_keys=True) + "\n"
-            (folder / RECORD).write_text(text, encoding="utf-8")
+            (folder / RECORD).write_bytes(json_file(entry.as_dict()))
             put_folder(folder, self.path(entry), last=RECORD)
         return entry
 
@@ -178,12 +166,7 @@ class Store:
 
     @contextmanager
     def locked(self, name: str, seconds: float = 120.0) -> Iterator[None]:
-        """Be the only process that writes versions of `name`.
-
-        Raises:
-            LockError: another process writes them for longer than `seconds`.
-            StoreError: the lock cannot be written.
-        """
+        """Be the only process that writes versions of `name`; raises LockError after `seconds`, or StoreError."""
         with ExitStack() as stack:
             with self.guarded(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -70,11 +70,9 @@ class RefreshedIndex:
     """An index as the last refresh brought it.
 
     Attributes:
-        source: where from, as a user writes it.
-        fetched: when (UTC, ISO 8601).
-        expires: the last moment at which a refresh takes it for the newest.
+        source: where from, as a user writes it; commit: of the Hub, that it was read at.
+        fetched: when (UTC, ISO 8601); expires: the last moment at which a refresh takes it for the newest.
         index, targets: the texts of index.json and of the signed metadata that vouches for it.
-        commit, date: of the Hub, which one it was read at and when that was made.
     """
 
     source: str
@@ -83,7 +81,6 @@ class RefreshedIndex:
     index: str
     targets: str
     commit: str | None = None
-    date: str | None = None
 
     @cached_property
     def parsed(self) -> Index:
@@ -98,14 +95,12 @@ class IndexUpdate:
     Attributes:
         serial, before: of the index now, and of the stored one before; None where there was none.
         keys: version of the trusted root.
-        added: checkpoints that neither the wheel nor the index before had.
-        deprecated: checkpoints that were not deprecated before.
+        added: checkpoints that neither the wheel nor the index before had; deprecated: those that were not before.
         unusable: why what was stored before could not be used, or None.
     """
 
     source: str
     commit: str | None
-    date: str | None
     serial: int
     before: int | None
     keys: int
@@ -129,18 +124,14 @@ class TrustedIndexes:
 
     @classmethod
     def default(cls) -> TrustedIndexes | None:
-        """Return those of the file that TCHUB_TRUSTED_KEYS names, else of the wheel's root; None where it has none.
-
-        Raises:
-            IndexFileError: the file cannot be read.
-        """
+        """Return those of the file that TCHUB_TRUSTED_KEYS names, else of the wheel's root; None where it has none."""
+        shipped = resources.files("tchub.hub.registry") / ROOT_FILE
         if named := os.environ.get(ROOT_VARIABLE):
             root = read_bytes(Path(named).expanduser(), _MAX_ROOT)
-        else:
-            shipped = resources.files("tchub.hub.registry") / ROOT_FILE
-            if not shipped.is_file():
-                return None
+        elif shipped.is_file():
             root = shipped.read_bytes()
+        else:
+            return None
         return cls(root, cache_root().parent / "index" / hashlib.sha256(root).hexdigest()[:16])
 
     def stored(self) -> RefreshedIndex | None:
@@ -167,11 +158,7 @@ class TrustedIndexes:
         return stored
 
     def current_root(self) -> Root:
-        """Return the newest root that the stored chain leads to, every link verified.
-
-        Raises:
-            UntrustedError: a root is damaged, or not signed by the one before it.
-        """
+        """Return the newest root that the stored chain leads to, every link verified; raises UntrustedError."""
         from tuf.api.exceptions import BadVersionNumberError
         from tuf.api.metadata import Metadata, Root
 
@@ -212,37 +199,38 @@ class TrustedIndexes:
         except TchubError as error:
             unusable = error.message
         with _tuf_errors(source.uri):
-            if before and hashlib.sha256(before.index.encode()).hexdigest() == target.hashes.get("sha256"):
-                data = before.index.encode()
-            else:
+            data = before.index.encode() if before else b""
+            if hashlib.sha256(data).hexdigest() != target.hashes.get("sha256"):
                 data = fetcher.download_bytes(f"{source.uri}/{INDEX_FILE}", min(target.length, MAX_BYTES))
             target.verify_length_and_hashes(data)
         index = Index.parse(data, f"{source.uri}/{INDEX_FILE}")
         known = shipped.joined(before.parsed) if before else shipped
-        _require_same_versions(index, (shipped, *([before.parsed] if before else [])))
-        timestamp = Metadata[Timestamp].from_file(str(metadata / "timestamp.json")).signed
-        commit, date = source.head if isinstance(source, HfSource) else (None, None)
+        old, now = ({entry.id: entry for entry in one.entries} for one in (known, index))
+        if changed := [id for id, entry in now.items() if id in old and old[id].changed_in(entry)]:
+            raise UntrustedError(
+                f"the index lists other files for {changed[0]} than before; versions never change",
+                reason="changed",
+                remedy="tell who publishes it; your index stays as it was",
+                path=changed[0],
+            )
         refreshed = RefreshedIndex(
             source=source.uri,
             fetched=datetime.now(UTC).isoformat(timespec="seconds"),
-            expires=timestamp.expires.isoformat(timespec="seconds"),
+            expires=Metadata[Timestamp].from_file(str(metadata / "timestamp.json")).signed.expires.isoformat(),
             index=data.decode(),
             targets=(metadata / "targets.json").read_text(encoding="utf-8"),
-            commit=commit,
-            date=date,
+            commit=source.head if isinstance(source, HfSource) else None,
         )
         write_atomically(self.folder / REFRESHED, json.dumps(asdict(refreshed), indent=2).encode())
-        old = {entry.id: entry.deprecated for entry in known.entries}
         return IndexUpdate(
             source=source.uri,
-            commit=commit,
-            date=date,
+            commit=refreshed.commit,
             serial=index.serial,
             before=before.parsed.serial if before else None,
             keys=self.current_root().version,
             expires=refreshed.expires,
-            added=tuple(entry.id for entry in index.entries if entry.id not in old),
-            deprecated=tuple(entry.id for entry in index.entries if entry.deprecated and not old.get(entry.id)),
+            added=tuple(id for id in now if id not in old),
+            deprecated=tuple(id for id in now if now[id].deprecated and not (id in old and old[id].deprecated)),
             unusable=unusable,
         )
 
@@ -280,41 +268,23 @@ def describe_index() -> dict[str, Any]:
     Raises:
         UntrustedError, IndexFileError: the refreshed index, the wheel's, or TCHUB_INDEX's cannot be used.
     """
+
+    def facts(index: Index, **more: Any) -> dict[str, Any]:
+        return {"serial": index.serial, "checkpoints": len(index.entries)} | more
+
     own, shipped, trusted = own_index(), Index.shipped(), TrustedIndexes.default()
     stored = None if own or trusted is None else trusted.stored()
     used = Index.read(own) if own else shipped.joined(stored.parsed) if stored else shipped
     root = trusted.current_root() if trusted else None
-    facts = {key: getattr(stored, key) for key in ("source", "commit", "date", "fetched", "expires")} if stored else {}
+    keys = [keyid[:16] for keyid in root.roles["targets"].keyids] if root else []
+    about = {key: getattr(stored, key) for key in ("source", "commit", "fetched", "expires")} if stored else {}
     return {
-        "override": own and _counts(used) | {"path": str(own)},
-        "shipped": None if own else _counts(shipped),
-        "refreshed": stored and _counts(stored.parsed) | facts,
-        "keys": root
-        and {
-            "version": root.version,
-            "expires": root.expires.isoformat(timespec="seconds"),
-            "trusted": [keyid[:16] for keyid in root.roles["targets"].keyids],
-        },
+        "override": own and facts(used, path=str(own)),
+        "shipped": None if own else facts(shipped),
+        "refreshed": stored and facts(stored.parsed, **about),
+        "keys": root and {"version": root.version, "expires": root.expires.isoformat(), "trusted": keys},
         "deprecated": {entry.id: entry.deprecated for entry in used.entries if entry.deprecated},
     }
-
-
-def _counts(index: Index) -> dict[str, Any]:
-    return {"serial": index.serial, "checkpoints": len(index.entries)}
-
-
-def _require_same_versions(index: Index, known: Iterable[Index]) -> None:
-    """Raise UntrustedError when a version has another config or other weights than before."""
-    listed = {entry.id: entry for entry in index.entries}
-    for entry in (entry for one in known for entry in one.entries):
-        now = listed.get(entry.id)
-        if now is not None and entry.changed_in(now):
-            raise UntrustedError(
-                f"the index lists other files for {entry.id} than before; versions never change",
-                reason="changed",
-                remedy="tell who publishes it; your index stays as it was",
-                path=entry.id,
-            )
 
 
 def _fetcher(source: Source) -> FetcherInterface:

@@ -130,10 +130,10 @@ def read_card(data: bytes) -> str | None:
 
 
 def read_metrics(data: bytes) -> None:
-    from tchub.hub.registry.entry import scores_of
     from tchub.hub.registry.files import read_json
+    from tchub.hub.registry.listing import metrics_of
 
-    scores_of(read_json(_file("metrics.json", data)))
+    metrics_of(read_json(_file("metrics.json", data)))
 
 
 def read_log(framework: str, device: str, put: Callable[[bytes], Path]) -> Callable[[bytes], str | None]:

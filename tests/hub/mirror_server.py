@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ssl
 import subprocess
 import threading
@@ -22,14 +21,12 @@ class MirrorServer:
         files: path -> bytes.
         answers: special answers, each used once and in this order, before the server answers plainly.
         token: the bearer token without which nothing is given.
-        ranges: whether parts of a file can be asked for.
         seen: `(path, headers)` of all requests so far.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     answers: list[Callable[[Handler], None]] = field(default_factory=list)
     token: str | None = None
-    ranges: bool = True
     seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     url: str = ""
 
@@ -44,7 +41,7 @@ class MirrorServer:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Gives out files, with ETag and ranges."""
+    """Gives out files."""
 
     state: MirrorServer
     protocol_version = "HTTP/1.1"
@@ -59,24 +56,15 @@ class Handler(BaseHTTPRequestHandler):
             return self.head(401)
         if self.path not in mirror.files:
             return self.head(404)
-        return self._give(mirror.files[self.path])
+        data = mirror.files[self.path]
+        self.head(200, len(data))
+        self.wfile.write(data)
+        return None
 
     def do_CONNECT(self) -> None:
         """What a proxy is asked for; this one leads nowhere."""
         self.state.seen.append((self.path, {key.lower(): value for key, value in self.headers.items()}))
         self.head(502)
-
-    def _give(self, data: bytes) -> None:
-        etag = f'"{hashlib.sha1(data).hexdigest()}"'
-        part = self.headers.get("Range", "")
-        if part and self.state.ranges and self.headers.get("If-Range") in (None, etag):
-            first = int(part.removeprefix("bytes=").removesuffix("-"))
-            self.head(206, len(data) - first, ETag=etag, Content_Range=f"bytes {first}-{len(data) - 1}/{len(data)}")
-            self.wfile.write(data[first:])
-            return
-        self.head(200, len(data), ETag=etag)
-        self.wfile.write(data)
-        return
 
     def head(self, status: int, length: int | None = 0, **headers: str) -> None:
         """Send a status and headers (`_` stands for `-`)."""

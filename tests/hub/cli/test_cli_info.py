@@ -121,7 +121,7 @@ def test_scores_with_control_characters_are_refused(zoo: Path, run: Shell) -> No
 @pytest.mark.parametrize("text", ["[/b] x", "[red]x[/red]", "[link=http://x]y[/link]", ":smile:", "[", r"\[b]"])
 def test_what_a_checkpoints_files_say_in_brackets_is_shown_as_it_is(zoo: Path, run: Shell, text: str) -> None:
     score = {"pairwise": 0.7}
-    devices = [{"corpus": f"c{text}", "column": score, "learnt": score, "now": score}]
+    devices = [{"corpus": f"c{text}", "device": "epyc", "column": score, "learnt": score, "now": score}]
     list_with(
         zoo, split=f"s{text}", results={"model": score | {"label": f"m{text}"}, f"k{text}": score}, devices=devices
     )

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tchub.hub.registry import FileRecord, Outcome, Store
+from tchub.hub.registry import Store
 from tchub.hub.registry.entry import LASTING_FILES
 from tchub.hub.registry.errors import IntegrityError, StoreError
+from tchub.hub.registry.files import FileRecord, Outcome
 from tchub.zoo.files import LockError
 from toy_checkpoints import publish
 

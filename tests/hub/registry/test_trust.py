@@ -229,12 +229,11 @@ def test_the_hub_is_read_at_one_commit(publisher, cache, epyc, tmp_path, monkeyp
         use_client(monkeypatch, tmp_path, server.url)
         commit = server.add("tchub/index", _files(publisher.root))
         source = parse_source("hf://tchub/index")
-        assert source.head[0] == commit
+        assert source.head == commit
         publisher.publish(epyc, serial=2, trust=("second",))
         newer = server.add("tchub/index", _files(publisher.root))  # while the refresh is under way
         update = publisher.refresh(cache, source)
         assert (update.serial, update.keys, update.commit) == (1, 1, commit)
-        assert update.date
         assert publisher.refresh(cache, parse_source("hf://tchub/index")).commit == newer
         with pytest.raises(NotInSourceError, match="does not exist"):
             publisher.refresh(cache, parse_source("hf://tchub/nothing"))
