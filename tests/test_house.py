@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
     "hub/cli": (3_225, 18),
-    "hub/registry": (3_398, 17),
+    "hub/registry": (3_380, 17),
     "hub/device": (5_677, 32),
     "hub/networks": (5_825, 31),
     "hub/search": (2_795, 17),
@@ -39,7 +39,7 @@ BUDGETS = {
     "scripts": (8_725, 55),
     "tests": (30_426, 227),
 }
-PRODUCT = (48_270, 279)
+PRODUCT = (48_252, 279)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

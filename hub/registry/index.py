@@ -28,22 +28,14 @@ class _IndexDocument:
 
 @dataclass(frozen=True)
 class Index:
-    """A list of entries, unique by name and version.
-
-    Attributes:
-        serial: grows with every publication; 0 where there is none.
-    """
+    """Entries, unique by name and version; `serial` grows with every publication, from 0."""
 
     entries: tuple[Entry, ...] = ()
     serial: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Index:
-        """Return the index of a file.
-
-        Raises:
-            IndexFileError: unreadable, too large, of a newer format, or with a bad entry.
-        """
+        """Return the index of a file; raises IndexFileError."""
         return cls.parse(read_bytes(path), str(path))
 
     @classmethod
@@ -69,11 +61,8 @@ class Index:
     def to_json(self) -> str:
         """Return the file's text: sorted, so that equal indexes are equal bytes."""
         ordered = sorted(self.entries, key=lambda entry: (entry.name, entry.semver))
-        body = {
-            "format": INDEX_FORMAT,
-            "serial": self.serial,
-            "checkpoints": [entry.as_dict() for entry in ordered],
-        }
+        entries = [entry.as_dict() for entry in ordered]
+        body = {"format": INDEX_FORMAT, "serial": self.serial, "checkpoints": entries}
         return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
     def merged(self, more: Iterable[Entry]) -> Index:
@@ -86,12 +75,7 @@ class Index:
         """Return both indexes; a version of both stays as it is here, but the newer index decides `deprecated`."""
         newer = max(other, self, key=lambda index: index.serial)
         deprecated = {entry.id: entry.deprecated for entry in newer.entries}
-        own = (
-            entry
-            if deprecated.get(entry.id, entry.deprecated) == entry.deprecated
-            else replace(entry, deprecated=deprecated[entry.id])
-            for entry in self.entries
-        )
+        own = (replace(entry, deprecated=deprecated.get(entry.id, entry.deprecated)) for entry in self.entries)
         return Index(tuple(own), newer.serial).merged(other.entries)
 
 

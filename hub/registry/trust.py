@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.errors import TchubError, TchubWarning
 from ...zoo.files import locked, write_atomically
 from ...zoo.untrusted import parse_json, read_plain
-from .errors import IndexFileError, NotInSourceError, SourceError, UntrustedError
-from .files import MAX_BYTES, convert, read_bytes, store_error
+from .errors import NotInSourceError, SourceError, UntrustedError
+from .files import MAX_BYTES, convert, read_bytes, store_error, unusable
 from .index import INDEX_FILE, Index, own_index
 from .sources import HfSource, Source, parse_source
 from .store import cache_root
@@ -147,7 +147,7 @@ class TrustedIndexes:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise IndexFileError(f"{path} cannot be used: {error}", remedy=_REMEDY, path=str(path)) from error
+            raise unusable(str(path), str(error), _REMEDY) from error
         stored = convert(raw, RefreshedIndex, str(path), _REMEDY)
         from tuf.api.metadata import Metadata, Targets
 
@@ -247,8 +247,6 @@ def refresh_index(source: str | None = None) -> IndexUpdate:
     Raises:
         SourceError: the source does not give it.
         UntrustedError: no key is trusted here, or the index is not signed, older than the one here, or out of date.
-        IndexFileError: the index cannot be read.
-        StoreError: it cannot be kept.
     """
     origin = parse_source(source or os.environ.get(SOURCE_VARIABLE) or f"hf://{INDEX_REPO}")
     trusted = TrustedIndexes.default()
