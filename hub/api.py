@@ -203,7 +203,8 @@ def choose_checkpoint(name: str | None = None) -> CheckpointChoice:
         # Of a folder that lies in a store, or is a copy of one, the record tells licences that the files may not.
         record = read_json(Path(name) / RECORD)
         licences = {key: str(record[key]) for key in ("weights_licence", "data_licence") if record.get(key)}
-        entry = describe(Path(name), name=checkpoint.config.name, version=checkpoint.config.version, **licences)
+        config = checkpoint.config
+        entry = describe(Path(name), config.name, config.version, no_licence="not given", **licences)
         return CheckpointChoice(checkpoint, entry, asked=name)
     pulled = locate(name)
     reasons = tuple(f"{verdict.id}: {verdict.reason}" for verdict in pulled.resolution.verdicts)

@@ -145,8 +145,8 @@ def warn_without_licence(lineage: Mapping[str, Any], output: Output) -> None:
 @click.argument("names", metavar="NAME[,NAME...]")
 @click.option("--corpus", required=True, type=opt.PATH, metavar="DIR", help="Corpus folder.")
 @click.option(
-    "--split", default="test", type=click.Choice(["test", "val", "train", "all"]),
-    help="Which tasks: test are those of the held-out networks.",
+    "--split", default="test", metavar="PART",
+    help="Which tasks: test (those of the held-out networks), val, train, all, or a JSON file that lists tasks.",
 )  # fmt: skip
 @click.option(
     "--baselines", metavar="LIST",
@@ -171,7 +171,7 @@ def evaluate_command(names: str, corpus: Path, baselines: str | None, output: Ou
     Examples:
       tchub evaluate tcl-epyc --corpus corpora/epyc
       tchub evaluate tcl-epyc,tilenet-epyc --corpus corpora/epyc --split all
-      tchub evaluate tcl-epyc --corpus corpora/epyc --baselines random,statements --json
+      tchub evaluate tcl-epyc --corpus corpora/epyc --split tasks.json --baselines random,statements --json
       tchub evaluate tilenet-v100 --corpus corpora/v100-ansor --labels 16
     """
     import torch

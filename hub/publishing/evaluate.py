@@ -26,6 +26,7 @@ from ...zoo.training.evaluation import (
 from ...zoo.training.fit import METRICS_FORMAT, evaluate_trees, fit, fit_trees
 from ...zoo.training.programs import Share, StatementStore, corpus_device
 from ...zoo.training.training_data import load_part, load_training_data
+from ...zoo.untrusted import parse_json, read_plain
 from ..search.candidate_features import require_kind
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ FEW_DATA = 0.1
 FEW_RUNS = 3
 BASELINES = ("random", "xgboost", "ten_percent", "statements")
 CARD_BASELINES = BASELINES[:3]
+_MOST_SPLIT_BYTES = 8 << 20
 # `FeatureSchema.source` -> name of XGBoost on it, and its settings: on numbers of a nest it ranks better by labels.
 _XGBOOST = {
     "primitives": ("XGBoost on primitives", XGBoostRanker()),
@@ -53,7 +55,8 @@ class EvaluationConfig:
     """Settings of an evaluation.
 
     Attributes:
-        split: "test", "val", "train" or "all".
+        split: "test", "val", "train", "all", or the path of a JSON file: a list of task ids or names, or an object
+            whose `test` is one. XGBoost and the 10% then learn from the tasks that compute something else.
         baselines: of `BASELINES`: a random order in expectation; XGBoost on what the checkpoint reads, trained on the
             same training tasks; the checkpoint's own recipe on 10% of the training programs, picked at random, mean of
             three seeds; MetaSchedule's XGBoost on TVM's statement features.
@@ -116,12 +119,36 @@ def evaluate_each(
 
 
 def _judged_corpus(corpus: Corpus, split: str) -> tuple[Corpus, str]:
-    """Return the corpus, of which for `all` every task judges, and the part of it that judges; raises CorpusError."""
+    """Return the corpus with the split that was asked for, and the part of it that judges.
+
+    Raises:
+        CorpusError: `split` is no part of a split and no file that names tasks of the corpus.
+    """
     if split in PARTS:
         return corpus, split
-    if split != "all":
-        raise CorpusError(f"there is no split {split[:80]!r}", remedy=f"choose {', '.join(PARTS)} or all", split=split)
-    return replace(corpus, meta=corpus.meta | {"split": {"train": [], "test": sorted(corpus.tasks)}}), "test"
+    chosen = set(corpus.tasks) if split == "all" else _read_split(corpus, Path(split))
+    known = computations(corpus)
+    held = {known[task_id] for task_id in chosen}
+    rest = sorted(task_id for task_id in corpus.tasks if known[task_id] not in held)
+    return replace(corpus, meta=corpus.meta | {"split": {"train": rest, "test": sorted(chosen)}}), "test"
+
+
+def _read_split(corpus: Corpus, file: Path) -> set[str]:
+    try:
+        content = parse_json(read_plain(file, _MOST_SPLIT_BYTES))
+    except (OSError, ValueError) as error:
+        remedy = f"give {', '.join(PARTS)}, all, or a JSON file that lists tasks"
+        raise CorpusError(f"the split {file} cannot be read: {error}", remedy=remedy, split=str(file)) from error
+    listed = content.get("test") if isinstance(content, dict) else content
+    names = set(listed) if isinstance(listed, list) and all(isinstance(one, str) for one in listed) else set()
+    chosen = {task.task_id for task in corpus.tasks.values() if {task.task_id, task.name} & names}
+    if not chosen:
+        raise CorpusError(
+            f"{file} names no task of {corpus.path}",
+            remedy="list ids or names of its tasks, or give an object whose `test` lists them",
+            split=str(file),
+        )
+    return chosen
 
 
 class _Evaluation:

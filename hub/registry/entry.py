@@ -231,11 +231,12 @@ def checked(entry: Entry, path: str) -> Entry:
     return entry
 
 
-def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
+def describe(folder: Path, name: str, version: str, *, no_licence: str | None = None, **facts: Any) -> Entry:
     """Return the entry of a checkpoint's files as they are now.
 
     Args:
         folder: holds config.json, the weights and maybe metrics.json and README.md.
+        no_licence: what stands for a licence that is not given; None to refuse such a checkpoint.
         facts: fields of the entry that override what the files give, e.g. the licences.
 
     Raises:
@@ -250,6 +251,8 @@ def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
     keys = ("arch", "family", "format", "feature_schema", "feature_version", "tvm")
     raw = {key: config.get(key) for key in keys} | {"parameters": _parameters(config, folder / WEIGHTS_FILE)}
     raw |= _facts(config, read_json(folder / METRICS_FILE)) | facts | {"name": name, "version": version}
+    for key in ("weights_licence", "data_licence"):
+        raw[key] = raw.get(key) or no_licence
     raw["files"] = {file: asdict(record) for file, record in records_of(folder, present).items()}
     return Entry.from_dict({key: value for key, value in raw.items() if value is not None}, str(folder))
 

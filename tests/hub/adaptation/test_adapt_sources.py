@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from adapt_kit import LITTLE, Lab, corpus_at, make_candidates, make_task, run, stored
+from real_checkpoint import make_checkpoint
 from tchub.hub.adaptation import learner as learner_module
 from tchub.hub.adaptation.config import AdaptConfig, AdaptProgress
 from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
@@ -28,8 +29,8 @@ from tchub.hub.adaptation.sources import (
     withheld,
 )
 from tchub.hub.api import CheckpointChoice, choose_checkpoint
-from tchub.hub.registry import Registry
-from tchub.hub.registry.errors import UnknownCheckpointError
+from tchub.hub.registry import Registry, describe
+from tchub.hub.registry.errors import IndexFileError, UnknownCheckpointError
 from tchub.zoo.adapt.continual import AccuracyChange
 from tchub.zoo.adapt.continual import device as continual_method
 from tchub.zoo.adapt.errors import AdaptError
@@ -172,6 +173,15 @@ def test_an_adapted_checkpoint_can_be_the_base_by_its_folder(adapted, tmp_path: 
     assert choice.entry.data_licence == "CC0-1.0"
     again = run(choice, Lab(), tmp_path / "work", **LITTLE)
     assert again.settings.base == "tcl-epyc+local@1.0.0"
+
+
+def test_a_checkpoint_whose_licence_nobody_gave_can_be_used_here(tmp_path: Path):
+    folder = tmp_path / "mine"
+    make_checkpoint(lineage={}).save(folder)
+    assert "weights_licence" not in (folder / "config.json").read_text()
+    assert choose_checkpoint(str(folder)).entry.weights_licence == "not given"
+    with pytest.raises(IndexFileError, match="weights_licence"):
+        describe(folder, "tcl-epyc", "1.0.0")
 
 
 # The start that is chosen ---------------------------------------------------------------------------------

@@ -126,15 +126,27 @@ def test_several_checkpoints_in_one_table(capsys, corpus, two):
     assert all(text in shown for text in ("tcl-0@0.1.0", "tcl-1@0.1.0", "XGBoost on primitives", "matmul"))
 
 
-def test_all_tasks_may_judge(capsys, corpus, two):
+def test_any_tasks_may_judge(capsys, tmp_path, corpus, two):
     everything = run(capsys, "evaluate", two[0], "--corpus", corpus.path, "--split", "all")
     assert (everything["split"], everything["tasks"], everything["programs"]) == ("all", 4, 40)
     assert list(everything["results"]) == ["model", "weights", "random"], "nothing is left to learn from"
+    first, second, *_ = corpus.tasks.values()
+    (tmp_path / "plain.json").write_text(json.dumps([first.task_id, second.name]))
+    (tmp_path / "parts.json").write_text(json.dumps({"train": [], "test": [first.task_id, second.task_id]}))
+    plain, parts = (
+        run(capsys, "evaluate", two[0], "--corpus", corpus.path, "--split", tmp_path / f"{name}.json")
+        for name in ("plain", "parts")
+    )
+    assert (plain["tasks"], plain["results"]) == (2, parts["results"])
+    assert "xgboost" in plain["results"], "it learns from the two others"
 
 
-@pytest.mark.parametrize(("option", "value"), [("--split", "tasks.json"), ("--baselines", "oracle")])
-def test_other_splits_and_baselines_are_wrong_usage(corpus, two, option, value):
-    assert main(["evaluate", two[0], "--corpus", str(corpus.path), option, value]) == 2
+@pytest.mark.parametrize("content", ["{", "[1]", '["nothing"]', '{"test": 3}'])
+def test_a_split_that_names_no_task_is_refused(capsys, tmp_path, corpus, two, content):
+    (tmp_path / "split.json").write_text(content)
+    refused = run(capsys, "evaluate", two[0], "--corpus", corpus.path, "--split", tmp_path / "split.json")
+    assert (refused["exit_code"], refused["error"]) == (1, "CorpusError")
+    assert main(["evaluate", two[0], "--corpus", str(corpus.path), "--baselines", "oracle"]) == 2
 
 
 def test_a_second_run_into_the_same_folder_must_be_a_resumed_one(capsys, tmp_path, corpus, recipe):
