@@ -20,17 +20,17 @@ class LockError(TchubError):
     """Another process holds a lock. Field: path."""
 
 
+_FREE = "free some disk space, then run the same command again: what was measured before is kept"
+
+
 @contextmanager
-def storing(path: Path) -> Iterator[None]:
+def storing(path: Path, remedy: str = _FREE) -> Iterator[None]:
     """Turn the operating system's errors while a file or folder is written into StorageError."""
     try:
         yield
     except OSError as error:
-        raise StorageError(
-            f"{path} cannot be written: {error.strerror or error}",
-            remedy="free some disk space, then run the same command again: what was measured before is kept",
-            path=str(path),
-        ) from error
+        problem = f"{path} cannot be written: {error.strerror or error}"
+        raise StorageError(problem, remedy=remedy, path=str(path)) from error
 
 
 def file_sha256(path: Path | str) -> str:
@@ -88,11 +88,8 @@ def locked(path: Path, seconds: float = 0.0) -> Iterator[None]:
     try:
         lock.acquire()
     except filelock.Timeout as error:
-        raise LockError(
-            f"another process has held {path} for {seconds:g} s",
-            remedy="wait for it, or end it; the lock frees itself when its process ends",
-            path=str(path),
-        ) from error
+        remedy = "wait for it, or end it; the lock frees itself when its process ends"
+        raise LockError(f"another process has held {path} for {seconds:g} s", remedy=remedy, path=str(path)) from error
     try:
         yield
     finally:
@@ -110,20 +107,13 @@ def locked_folder(folder: Path, option: str = "--out") -> Iterator[None]:
         LockError: another process works in it.
         StorageError: it cannot be written.
     """
+    other = f"choose another folder with {option}"
     with ExitStack() as stack:
-        try:
+        with storing(folder, other):
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked(folder / ".lock"))
-        except LockError as error:
-            raise LockError(
-                f"another process works in {folder}",
-                remedy=f"wait for it, or choose another folder with {option}",
-                path=str(folder),
-            ) from error
-        except OSError as error:
-            raise StorageError(
-                f"{folder} cannot be written: {error.strerror or error}",
-                remedy=f"choose another folder with {option}",
-                path=str(folder),
-            ) from error
+            try:
+                stack.enter_context(locked(folder / ".lock"))
+            except LockError as error:
+                problem = f"another process works in {folder}"
+                raise LockError(problem, remedy=f"wait for it, or {other}", path=str(folder)) from error
         yield

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -16,24 +14,15 @@ def _module_of(item: Any, _filename: str | None = None) -> ModuleType | None:
     return sys.modules.get(getattr(item, "__module__", None) or "")
 
 
-@contextmanager
-def _direct_module_lookup() -> Iterator[None]:
-    """Lets `inspect.getmodule` ask a frame for its module instead of searching every loaded module."""
-    original = inspect.getmodule
-    inspect.getmodule = _module_of
-    try:
-        yield
-    finally:
-        inspect.getmodule = original
-
-
 def import_tensor_intrinsics() -> None:
     """Import `tvm.s_tir.tensor_intrin`, which every `TuneContext` needs.
 
-    TVMScript walks the call stack for each of its 500 functions there, and `inspect` then searches all of
-    `sys.modules` for each frame: with torch loaded that takes 20 s, with a direct lookup 2 s.
+    TVMScript walks the call stack for each of its 500 functions there, and `inspect.getmodule` then searches all of
+    `sys.modules` for each frame: with torch loaded that takes 20 s, asking the frame 2 s.
     """
-    if "tvm.s_tir.tensor_intrin" in sys.modules:
-        return
-    with _direct_module_lookup():
+    original = inspect.getmodule
+    inspect.getmodule = _module_of
+    try:
         import tvm.s_tir.tensor_intrin  # noqa: F401
+    finally:
+        inspect.getmodule = original

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.corpus.canonical import canonical_module
-from ...zoo.corpus.tir import operator_class
+from ...zoo.corpus.canonical import renamed_module
+from ...zoo.corpus.tir import flops_of, operator_class, task_id
 from ..device.jobs import weight_arguments
 from .elementwise import is_reshape
 from .errors import NetworkLoadError
@@ -40,23 +40,10 @@ class TuningTask:
     networks: dict[str, int] = field(default_factory=dict)
 
 
-def task_id(mod: IRModule) -> str:
-    """16 hex digits of the structural hash of a TIR module."""
-    from tvm_ffi import structural_hash
-
-    return f"{structural_hash(mod) & (2**64 - 1):016x}"
-
-
 def make_task(mod: IRModule, name: str, weight: int = 1) -> TuningTask:
-    """Describe one TIR module as a task; its module has canonical names, see `canonical_module`."""
-    from tvm.s_tir.analysis import estimate_tir_flops
-
-    mod = canonical_module(mod)
-    try:
-        flops = float(estimate_tir_flops(mod))
-    except Exception:  # TVM has no flop count for some intrinsics; the count is information, not a need
-        flops = 0.0
-    return TuningTask(task_id(mod), name, operator_class(mod), weight, mod, flops)
+    """Describe one TIR module as a task; its module has canonical names, see `renamed_module`."""
+    mod, _ = renamed_module(mod)
+    return TuningTask(task_id(mod), name, operator_class(mod), weight, mod, flops_of(mod))
 
 
 def merged_variants(tasks: Iterable[list[TuningTask]]) -> list[TuningTask]:

@@ -18,11 +18,11 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import PyDatabase, TuningRecord, Workload
 
+from ...zoo.corpus.tir import task_id
 from ...zoo.files import storing, write_atomically
 from ..device.candidate import Candidate, args_of, trace_json, trace_key, tuning_record
 from ..device.detect import detect_local
 from ..device.measurement import Measurement
-from ..networks.tasks import task_id
 from .scope import MeasurementScope
 from .store import MeasuredProgram, RunStore, open_store
 

@@ -28,21 +28,12 @@ _POSTPROC = "EnterPostproc"
 _ROOT = "root"  # TVM's postprocessors look the block around all others up by this name
 
 
-def canonical_module(mod: IRModule) -> IRModule:
-    """Return a TIR module with canonical names; its structural hash stays the same.
-
-    A block that initialises its result is `reduce0`, `reduce3` ..., another one `map1`, `map2` ..., by its place in
-    the function. A buffer has the name of the first block that writes it, or is `p0`, `p1` ... where none does.
-    Functions and their attributes stay as they are.
-    """
-    return renamed_module(mod)[0]
-
-
 def renamed_module(mod: Any) -> tuple[IRModule, dict[str, str]]:
     """Return a TIR module with canonical names, and these names by the old ones of its blocks and buffers.
 
-    Args:
-        mod: a `tvm.IRModule` of TIR functions.
+    A block that initialises its result is `reduce0`, `reduce3` ..., another one `map1`, `map2` ..., by its place in
+    the function. A buffer has the name of the first block that writes it, or is `p0`, `p1` ... where none does.
+    Functions, their attributes and the structural hash stay as they are.
     """
     import tvm
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 from typing import Any
@@ -39,37 +39,15 @@ class CorpusFinding:
     message: str
 
 
-@dataclass
 class _Counts:
-    """Count of a corpus; memory grows with the tasks, and by 8 bytes a program that was timed repeatedly.
+    """Count of a corpus; memory grows with the tasks, and by 8 bytes a program that was timed repeatedly."""
 
-    Attributes:
-        programs: programs by task id.
-        values: column -> value -> how many programs have it; None is counted too.
-        duplicates: programs that are in their task twice.
-        noise: spread of the repeats of a program, (largest - smallest) / median.
-        seconds: spent on measuring.
-        broken: programs whose trace or primitives cannot be read, and why.
-    """
-
-    programs: dict[str, int] = field(default_factory=dict)
-    values: dict[str, Counter[str | None]] = field(default_factory=lambda: {name: Counter() for name in _COUNTED})
-    duplicates: int = 0
-    noise: array[float] = field(default_factory=lambda: array("d"))
-    seconds: float = 0.0
-    broken: list[str] = field(default_factory=list)
-
-    @property
-    def total(self) -> int:
-        return sum(self.programs.values())
-
-    @property
-    def failed(self) -> Counter[str]:
-        return Counter({error: count for error, count in self.values["error"].items() if error})
-
-    def named(self, column: str) -> dict[str, int]:
-        """Return how many programs have each value, most common first."""
-        return {value or "not said": count for value, count in self.values[column].most_common()}
+    def __init__(self) -> None:
+        self.programs: dict[str, int] = {}  # by task id
+        self.values = {name: Counter[str | None]() for name in _COUNTED}  # column -> value -> programs
+        self.duplicates, self.seconds = 0, 0.0
+        self.noise = array("d")
+        self.broken: list[str] = []
 
     def add(self, program: Program) -> None:
         """Count a program, and read what is text in it; numbers were checked where its row was read."""
@@ -102,35 +80,23 @@ def check_corpus(corpus: Corpus) -> tuple[dict[str, Any], list[CorpusFinding]]:
         counts.duplicates += len(programs) - len({program.key for program in programs})
         for program in programs:
             counts.add(program)
-    real, stated = ((len(corpus.tasks), counts.total), tuple(map(corpus.meta.get, ("tasks", "programs"))))
-    twice, broken = counts.duplicates, counts.broken
-    shared = sum(n for n in Counter(task.workload for task in corpus.tasks.values()).values() if n > 1)
-    unread = f"{len(broken)} cannot be read{': '.join(['', *broken[:1]])}"
-    return _stats(corpus, counts, split), [
-        _check_hashes(corpus),
-        CorpusFinding("counts", real == stated, f"{real[0]} tasks and {real[1]} programs; corpus.json says {stated}"),
-        CorpusFinding("readable programs", not broken, unread),
-        _check_split(corpus, split),
-        CorpusFinding("one id a computation", not shared, f"{shared} tasks share a workload with another"),
-        CorpusFinding("no duplicates", not twice, f"{twice} programs occur twice in their task"),
-        _check_failures(counts),
-        _check_devices(corpus, counts),
-    ]
-
-
-def _stats(corpus: Corpus, counts: _Counts, split: Split) -> dict[str, Any]:
+    total, errors = sum(counts.programs.values()), counts.values["error"]
+    failed = Counter({error: count for error, count in errors.items() if error})
     sizes = [size for size in counts.programs.values() if size]
-    return {
+    stats = {
         "path": str(corpus.path),
         **{name: corpus.meta.get(name) for name in ("device", "cpu_model", "licence")},
         "tasks": len(corpus.tasks),
-        "programs": counts.total,
-        "valid_programs": counts.total - counts.failed.total(),
-        "failed": dict(counts.failed.most_common()),
+        "programs": total,
+        "valid_programs": total - failed.total(),
+        "failed": dict(failed.most_common()),
         "networks": list(corpus.networks),
         "tasks_by_op": dict(Counter(task.op for task in corpus.tasks.values()).most_common()),
         "tasks_without_computation": sum(not task.computation for task in corpus.tasks.values()),
-        **{f"programs_by_{name}": counts.named(name) for name in ("framework", "strategy", "licence", "source")},
+        **{
+            f"programs_by_{name}": {value or "not said": count for value, count in counts.values[name].most_common()}
+            for name in ("framework", "strategy", "licence", "source")
+        },
         "programs_per_task": {
             "min": min(sizes, default=0),
             "median": median(sizes) if sizes else 0,
@@ -142,6 +108,20 @@ def _stats(corpus: Corpus, counts: _Counts, split: Split) -> dict[str, Any]:
         "measuring_hours": counts.seconds / 3600,
         "bytes": sum((corpus.path / name).stat().st_size for name in (TASKS_FILE, PROGRAMS_FILE)),
     }
+    real, stated = (len(corpus.tasks), total), tuple(map(corpus.meta.get, ("tasks", "programs")))
+    twice, broken, share = counts.duplicates, counts.broken, failed.total() / max(1, total)
+    shared = sum(n for n in Counter(task.workload for task in corpus.tasks.values()).values() if n > 1)
+    common = f", most often {failed.most_common(1)[0][0]}" if failed else ""
+    return stats, [
+        _check_hashes(corpus),
+        CorpusFinding("counts", real == stated, f"{real[0]} tasks and {real[1]} programs; corpus.json says {stated}"),
+        CorpusFinding("readable programs", not broken, f"{len(broken)} cannot be read{': '.join(['', *broken[:1]])}"),
+        _check_split(corpus, split),
+        CorpusFinding("one id a computation", not shared, f"{shared} tasks share a workload with another"),
+        CorpusFinding("no duplicates", not twice, f"{twice} programs occur twice in their task"),
+        CorpusFinding("failed share", share <= MAX_FAILED_SHARE, f"{share:.1%} of the programs failed{common}"),
+        _check_devices(corpus, counts),
+    ]
 
 
 def _check_hashes(corpus: Corpus) -> CorpusFinding:
@@ -164,13 +144,6 @@ def _check_split(corpus: Corpus, split: Split) -> CorpusFinding:
     leaked = [t for t in trained if identities(t) & tested or (by_network and is_held_out(corpus.tasks[t]))]
     message = f"{len(leaked)} test tasks in training or validation, of {len(split.test)} test tasks"
     return CorpusFinding("no test task in training", not leaked, message)
-
-
-def _check_failures(counts: _Counts) -> CorpusFinding:
-    failed = counts.failed
-    share = failed.total() / max(1, counts.total)
-    common = f", most often {failed.most_common(1)[0][0]}" if failed else ""
-    return CorpusFinding("failed share", share <= MAX_FAILED_SHARE, f"{share:.1%} of the programs failed{common}")
 
 
 def _check_devices(corpus: Corpus, counts: _Counts) -> CorpusFinding:

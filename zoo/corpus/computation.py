@@ -36,27 +36,23 @@ _STRIDED = re.compile(
 )
 
 
-def conv2d(
-    n: int, c: int, h: int, w: int, k: int, kernel: tuple[int, int], stride: tuple[int, int], groups: int = 1
-) -> str:
+Pair = tuple[int, int]
+
+
+def conv2d(n: int, c: int, h: int, w: int, k: int, kernel: Pair, stride: Pair, groups: int = 1) -> str:
     """A two-dimensional convolution: n images of c channels, h x w pixels, k filters."""
     text = f"conv2d-n{n}c{c}h{h}w{w}-k{k}r{kernel[0]}x{kernel[1]}-s{stride[0]}x{stride[1]}"
     return text if groups == 1 else f"{text}-g{groups}"
 
 
-def depthwise(n: int, c: int, h: int, w: int, kernel: tuple[int, int], stride: tuple[int, int]) -> str:
-    """A depthwise convolution with one filter a channel."""
-    return f"depthwise-n{n}c{c}h{h}w{w}-r{kernel[0]}x{kernel[1]}-s{stride[0]}x{stride[1]}"
+def windowed(kind: str, n: int, c: int, h: int, w: int, kernel: Pair, stride: Pair) -> str:
+    """A pooling (`maxpool`, `avgpool`), or a `depthwise` convolution with one filter a channel."""
+    return f"{kind}-n{n}c{c}h{h}w{w}-r{kernel[0]}x{kernel[1]}-s{stride[0]}x{stride[1]}"
 
 
 def matmul(m: int, n: int, k: int, batch: int = 1) -> str:
     """(batch) x m x k times k x n."""
     return f"matmul-b{batch}m{m}n{n}k{k}"
-
-
-def pool(kind: str, n: int, c: int, h: int, w: int, kernel: tuple[int, int], stride: tuple[int, int]) -> str:
-    """Pooling; `kind` is `max` or `avg`."""
-    return f"{kind}pool-n{n}c{c}h{h}w{w}-r{kernel[0]}x{kernel[1]}-s{stride[0]}x{stride[1]}"
 
 
 def reduction(shape: Sequence[int], axes: Sequence[int]) -> str:
@@ -76,7 +72,7 @@ def of_problem(problem: Problem) -> tuple[str, str]:
         return op, matmul(problem.m, problem.n, problem.k, problem.batch)
     op, data = "depthwise" if problem.depthwise else "conv2d", (problem.n, problem.c, problem.h, problem.w)
     if problem.depthwise and problem.k == problem.c:
-        return op, depthwise(*data, problem.kernel, problem.stride)
+        return op, windowed(op, *data, problem.kernel, problem.stride)
     return op, conv2d(*data, problem.k, problem.kernel, problem.stride, problem.c if problem.depthwise else 1)
 
 

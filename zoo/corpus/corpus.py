@@ -49,7 +49,6 @@ class FileFacts(msgspec.Struct):
 
 # What becomes part of a path or of a command line.
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")]
-
 _Table = Annotated[str, msgspec.Meta(pattern=rf"^({TASKS_FILE}|{PROGRAMS_FILE})$")]
 
 
@@ -90,7 +89,13 @@ class Corpus:
         folder = Path(path)
         meta, files = _read_meta(folder)
         settle(folder, files)
-        _check_sizes(folder, files)
+        for name, facts in files.items():
+            file = folder / name
+            size = file.stat().st_size if file.is_file() else 0
+            if size != facts.bytes:
+                problem = f"{file} has {size} bytes, {META_FILE} says {facts.bytes}"
+                remedy = "the writer was interrupted or the copy is incomplete: write or copy the corpus again"
+                raise CorpusError(problem, remedy=remedy, path=str(file))
         tasks = _open_table(folder / TASKS_FILE, TASKS_SCHEMA)
         _open_table(folder / PROGRAMS_FILE, PROGRAMS_SCHEMA)
         rows = _table(folder / TASKS_FILE, tasks).to_pylist()
@@ -174,42 +179,20 @@ def settle(folder: Path, files: Mapping[str, FileFacts]) -> None:
 def _read_meta(folder: Path) -> tuple[dict[str, Any], dict[str, FileFacts]]:
     file = folder / META_FILE
     if not file.is_file():
-        raise CorpusError(
-            f"{folder} is not a corpus: it has no {META_FILE}",
-            remedy="name a folder that `tchub collect --out` wrote",
-            path=str(folder),
-        )
-    try:
+        problem, remedy = f"{folder} is not a corpus: it has no {META_FILE}", "name a folder that `tchub collect` wrote"
+        raise CorpusError(problem, remedy=remedy, path=str(folder))
+    with _readable(file):
         meta = parse_json(read_plain(file, _LARGEST_META))
         checked = msgspec.convert(meta, _Meta)
-    except (ValueError, OSError) as error:
-        raise CorpusError(f"{file} cannot be read: {error}", remedy=_AGAIN, path=str(file)) from error
     if checked.format != FORMAT:
-        raise CorpusError(
-            f"the corpus {folder} has format {checked.format}; this tchub reads {FORMAT}",
-            remedy="upgrade: pip install -U tchub",
-            path=str(folder),
-            format=checked.format,
-            known=FORMAT,
-        )
+        problem = f"the corpus {folder} has format {checked.format}; this tchub reads {FORMAT}"
+        raise CorpusError(problem, remedy="upgrade: pip install -U tchub", path=str(folder), format=checked.format)
     return meta, checked.files
-
-
-def _check_sizes(folder: Path, files: Mapping[str, FileFacts]) -> None:
-    for name, facts in files.items():
-        file = folder / name
-        size = file.stat().st_size if file.is_file() else 0
-        if size != facts.bytes:
-            raise CorpusError(
-                f"{file} has {size} bytes, {META_FILE} says {facts.bytes}",
-                remedy="the writer was interrupted or the copy is incomplete: write or copy the corpus again",
-                path=str(file),
-            )
 
 
 @contextlib.contextmanager
 def _readable(file: Path) -> Iterator[None]:
-    """Turn what Arrow raises for a damaged table into a CorpusError."""
+    """Turn what is raised for a damaged file into a CorpusError."""
     try:
         yield
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -241,10 +224,6 @@ def _open_table(file: Path, schema: pa.Schema) -> dataset.Dataset:
         if (columns.field(field.name).type != field.type if field.name in columns.names else not field.nullable)
     ]
     if wrong:
-        raise CorpusError(
-            f"{file} lacks the column{'s' * (len(wrong) > 1)} {', '.join(wrong)} (or has another type)",
-            remedy=_AGAIN,
-            path=str(file),
-            columns=wrong,
-        )
+        problem = f"{file} lacks the column{'s' * (len(wrong) > 1)} {', '.join(wrong)} (or has another type)"
+        raise CorpusError(problem, remedy=_AGAIN, path=str(file), columns=wrong)
     return dataset.dataset(file, schema, format="parquet")

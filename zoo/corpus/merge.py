@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .canonical import renamed_program, with_equal_names
 from .corpus import Corpus
@@ -44,20 +43,21 @@ def merge_corpus(
             path=str(folder),
         )
     merged = dict(old.tasks)
-    old_names: dict[str, dict[str, str]] = {}
-    new_names: dict[str, dict[str, str]] = {}
+    # New names of blocks, where the two name those of a task differently, and so the programs of each.
+    renamed: tuple[dict[str, dict[str, str]], ...] = {}, {}
     for task in tasks:
         known, name = merged.get(task.task_id), task.task_id
         if known is None:
             merged[name] = task
             continue
-        if name not in old_names and _has_modules(old):
-            (known, _), (old_names[name], new_names[name]) = with_equal_names([known, task])
+        if name not in renamed[0] and _has_modules(old):
+            (known, _), (renamed[0][name], renamed[1][name]) = with_equal_names([known, task])
         networks = tuple(sorted((dict(known.networks) | dict(task.networks)).items()))
         merged[name] = replace(known, networks=networks, computation=known.computation or task.computation)
     kept = {k: v for k, v in old.meta.items() if k not in meta} | {"created": old.meta["created"]}
-    both = chain(_under(old_names, old.iter_programs()), _under(new_names, programs))
-    return write_corpus(folder, {**meta, **kept}, merged.values(), both)
+    both = zip(renamed, (old.iter_programs(), programs), strict=True)
+    all_programs = (renamed_program(one, names.get(one.task_id, {})) for names, part in both for one in part)
+    return write_corpus(folder, {**meta, **kept}, merged.values(), all_programs)
 
 
 def _has_modules(corpus: Corpus) -> bool:
@@ -65,23 +65,11 @@ def _has_modules(corpus: Corpus) -> bool:
     return corpus.meta.get("framework", _METASCHEDULE) == _METASCHEDULE
 
 
-def _under(new_names: Mapping[str, Mapping[str, str]], programs: Iterable[Program]) -> Iterator[Program]:
-    """Yield programs under the new names of their tasks, by task id."""
-    return (renamed_program(program, new_names.get(program.task_id, {})) for program in programs)
-
-
 # Whole corpora ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Merged:
-    """The result of merging corpora.
-
-    Attributes:
-        corpus: the whole.
-        given: programs of the inputs, counted as often as they are there.
-        changed: whether the folder holds something else than before.
-    """
+class Merged(NamedTuple):
+    """The whole corpus, the number of programs of its inputs, and whether its folder held something else before."""
 
     corpus: Corpus
     given: int
@@ -109,16 +97,12 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
     with CorpusWriter(out, _meta_of(corpora)) as writer:
         for task_id in sorted({task_id for corpus in corpora for task_id in corpus.tasks}):
             holders = [corpus for corpus in corpora if task_id in corpus.tasks]
-            held = [corpus.tasks[task_id] for corpus in holders]
-            new_names: list[dict[str, str]] = [{} for _ in held]
+            tasks, new_names = [corpus.tasks[task_id] for corpus in holders], [dict[str, str]()] * len(holders)
             if _has_modules(corpora[0]):
-                held, new_names = with_equal_names(held)
-            writer.add_task(_task_of(held))
-            programs = [
-                renamed_program(program, names)
-                for corpus, names in zip(holders, new_names, strict=True)
-                for program in corpus.programs(task_id)
-            ]
+                tasks, new_names = with_equal_names(tasks)
+            writer.add_task(_task_of(tasks))
+            parts = zip(holders, new_names, strict=True)
+            programs = [renamed_program(one, names) for corpus, names in parts for one in corpus.programs(task_id)]
             for program in sorted(programs, key=_rank):
                 writer.add(program)
     whole = Corpus.open(out)

@@ -99,25 +99,19 @@ class Task:
         """Return how many times the task occurs, in all networks or in the ones named."""
         return sum(count for name, count in self.networks if networks is None or name in networks)
 
-    def as_row(self) -> dict[str, Any]:
-        """Return the task as a row of `tasks.parquet`."""
-        networks = [{"network": name, "weight": count} for name, count in self.networks]
-        return {name: getattr(self, name) for name in TASKS_SCHEMA.names[:-1]} | {"networks": networks}
-
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Task:
-        """Return what `as_row` was given."""
+        """Return the task of a row of `tasks.parquet`."""
         networks = tuple((item["network"], item["weight"]) for item in row["networks"] or ())
-        return cls(**{name: row[name] for name in TASKS_SCHEMA.names[:-1]}, networks=networks)
+        return cls(**{name: row[name] for name in TASKS_SCHEMA.names} | {"networks": networks})
 
     def check(self) -> None:
         """Raise CorpusError where a value is none that a task can have."""
-        if self.op not in OPS:
-            problem = f"task {self.task_id} has the unknown operator type {self.op!r}"
-            raise CorpusError(problem, remedy=_DISTRUST, known=list(OPS))
+        problem = "" if self.op in OPS else f"the unknown operator type {self.op!r}"
         if self.flops < 0 or self.flops == math.inf or any(count < 1 for _, count in self.networks):
-            problem = f"task {self.task_id} has impossible numbers: {self.flops} operations, {self.networks}"
-            raise CorpusError(problem, remedy=_DISTRUST)
+            problem = f"impossible numbers: {self.flops} operations, {self.networks}"
+        if problem:
+            raise CorpusError(f"task {self.task_id} has {problem}", remedy=_DISTRUST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,27 +168,21 @@ class Program:
 
 def check_programs(rows: pa.Table, path: Path) -> None:
     """Raise CorpusError where a value of programs, with any of their columns, is none that a program can have."""
-    names = set(rows.column_names)
+    names, problem = set(rows.column_names), ""
     for name in names & _KNOWN.keys():
         if strange := set(rows[name].unique().to_pylist()) - set(_KNOWN[name]):
-            raise _impossible(path, rows, f"{name} {strange.pop()!r}")
+            problem = f"{name} {strange.pop()!r}"
     seconds = [chunk.flatten() for chunk in rows["latencies"].chunks] if "latencies" in names else []
     if {"latency", "error"} <= names:
         seconds.append(rows.filter(rows["error"].is_null())["latency"])
     for values in seconds:
         latencies = values.to_numpy(zero_copy_only=False).astype(float)
         if not np.all(good := (latencies > 0) & (latencies <= LONGEST)):
-            raise _impossible(path, rows, f"latency {latencies[~good][0]} s")
-
-
-def _impossible(path: Path, rows: pa.Table, value: str) -> CorpusError:
-    task_id = rows["task_id"][0].as_py()
-    return CorpusError(
-        f"{path}: a program of task {task_id} has the {value}, which is impossible",
-        remedy=_DISTRUST,
-        path=str(path),
-        task_id=task_id,
-    )
+            problem = f"latency {latencies[~good][0]} s"
+    if problem:
+        task_id = rows["task_id"][0].as_py()
+        message = f"{path}: a program of task {task_id} has the {problem}, which is impossible"
+        raise CorpusError(message, remedy=_DISTRUST, path=str(path), task_id=task_id)
 
 
 # The scope in which latencies compare ---------------------------------------------------------------------

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
-from ..apportion import apportion_capped
+from ..apportion import apportion
 from .computation import normal
 from .corpus import Corpus
 from .schema import CorpusError, Task
@@ -21,8 +23,7 @@ PARTS = ("train", "val", "test")
 TEST_SHARE, VAL_SHARE = 0.2, 0.1
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Task ids of the three parts, each sorted, no id in two of them."""
 
     train: tuple[str, ...]
@@ -63,16 +64,13 @@ def split_tasks(corpus: Corpus) -> Split:
     Raises:
         CorpusError: the protocol names a task that the corpus lacks, or one twice.
     """
-    protocol = corpus.meta.get("split")
-    if protocol:
+    if protocol := corpus.meta.get("split"):
         return _by_protocol(corpus, protocol)
     test = [task for task in corpus.tasks.values() if is_held_out(task)]
     by_network = bool(test)
-    if not by_network:
-        test = pick(corpus.tasks.values(), TEST_SHARE)
+    test = test or pick(corpus.tasks.values(), TEST_SHARE)
     rest = _without(corpus.tasks.values(), test)
-    share = VAL_SHARE if by_network else VAL_SHARE / (1 - TEST_SHARE)
-    val = pick(rest, share, together=not by_network)
+    val = pick(rest, VAL_SHARE if by_network else VAL_SHARE / (1 - TEST_SHARE), together=not by_network)
     return Split(_ids(_without(rest, val)), _ids(val), _ids(test))
 
 
@@ -89,30 +87,27 @@ def pick(tasks: Iterable[Task], share: float, together: bool = True) -> list[Tas
     by_op: dict[str, list[tuple[str, list[Task]]]] = {}
     for group in groups.values():
         name = (together and group[0].computation) or group[0].task_id
-        order = hashlib.sha256(f"0:{name}".encode()).hexdigest()
-        by_op.setdefault(group[0].op, []).append((order, group))
-    if not by_op:
-        return []
+        by_op.setdefault(group[0].op, []).append((hashlib.sha256(f"0:{name}".encode()).hexdigest(), group))
     counts = {op: len(groups) for op, groups in by_op.items()}
     # A type keeps at least one task in training: nothing is learnt about it otherwise.
     caps = {op: count - 1 for op, count in counts.items()}
-    shares = apportion_capped(round(share * sum(counts.values())), counts, caps)
+    shares = apportion(round(share * sum(counts.values())), counts, caps)
     chosen = [group for op, groups in by_op.items() for group in sorted(groups, key=itemgetter(0))[: shares[op]]]
     return [task for _, group in chosen for task in group]
 
 
 def _by_protocol(corpus: Corpus, protocol: Mapping[str, list[str]]) -> Split:
-    named = [task_id for part in PARTS for task_id in protocol.get(part) or ()]
-    wrong = sorted(set(named) - corpus.tasks.keys() | {task_id for task_id in named if named.count(task_id) > 1})
-    if wrong:
+    parts = [protocol.get(part) or () for part in PARTS]
+    counts = Counter(task_id for part in parts for task_id in part)
+    if wrong := sorted(name for name, count in counts.items() if count > 1 or name not in corpus.tasks):
         raise CorpusError(
             f"the split of {corpus.path} names {len(wrong)} tasks twice or that are not there, e.g. {wrong[0]}",
             remedy="correct `split` in corpus.json, or import the corpus again with its split file",
             tasks=wrong,
         )
-    train = [corpus.tasks[task_id] for task_id in protocol.get("train") or ()]
-    val = [corpus.tasks[task_id] for task_id in protocol.get("val") or ()] or pick(train, VAL_SHARE)
-    return Split(_ids(_without(train, val)), _ids(val), tuple(sorted(protocol.get("test") or ())))
+    train, val, test = ([corpus.tasks[task_id] for task_id in part] for part in parts)
+    val = val or pick(train, VAL_SHARE)
+    return Split(_ids(_without(train, val)), _ids(val), _ids(test))
 
 
 def _without(tasks: Iterable[Task], others: Iterable[Task]) -> list[Task]:

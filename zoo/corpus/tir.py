@@ -37,11 +37,21 @@ def computation_of_module(mod: IRModule) -> str:
     reductions and elementwise functions are named by their sizes; everything else is `other-` and the
     module's structural hash.
     """
+    blocks, text = blocks_of(mod), None
+    if blocks and all(map(_has_sizes, blocks)):
+        if reducing := _reductions(blocks):
+            heaviest = max(reducing, key=lambda one: prod(one.extents))
+            text = _winograd(blocks) or heaviest.tell(alone=len(reducing) == 1)
+        else:
+            text = computation.elementwise(_shape(blocks[-1].writes[0].source))
+    return text or computation.unknown(task_id(mod))
+
+
+def task_id(mod: IRModule) -> str:
+    """Return 16 hex digits of the structural hash of a TIR module."""
     from tvm_ffi import structural_hash
 
-    blocks = blocks_of(mod)
-    text = _tell(blocks) if blocks and all(map(_has_sizes, blocks)) else None
-    return text or computation.unknown(f"{structural_hash(mod) & (2**64 - 1):016x}")
+    return f"{structural_hash(mod) & (2**64 - 1):016x}"
 
 
 def blocks_of(mod: IRModule) -> list[Any]:
@@ -55,13 +65,6 @@ def blocks_of(mod: IRModule) -> list[Any]:
     return [block for block in blocks if block.iter_vars]  # the root block has none
 
 
-def _tell(blocks: list[Any]) -> str | None:
-    reducing = [block for block in blocks if block.init is not None]
-    if not reducing:
-        return computation.elementwise(_shape(blocks[-1].writes[0].source))
-    return _winograd(blocks) or Reduction(max(reducing, key=_work), blocks).tell(alone=len(reducing) == 1)
-
-
 def _has_sizes(block: Any) -> bool:
     """Return whether a block has a result, and all extents and shapes are numbers, not variables."""
     shapes = [region.source.shape for region in (*block.reads, *block.writes)]
@@ -69,8 +72,8 @@ def _has_sizes(block: Any) -> bool:
     return len(block.writes) > 0 and all(hasattr(size, "value") for size in sizes)
 
 
-def _work(block: Any) -> int:
-    return prod(int(v.dom.extent) for v in block.iter_vars)
+def _reductions(blocks: list[Any]) -> list[Reduction]:
+    return [Reduction(block, blocks) for block in blocks if block.init is not None]
 
 
 def _shape(buffer: Any) -> tuple[int, ...]:
@@ -126,10 +129,9 @@ class Reduction:
         return variables
 
     @property
-    def sizes(self) -> tuple[list[int], list[int]]:
+    def sizes(self) -> list[list[int]]:
         """The extents of the data-parallel and of the reduced variables, sorted."""
-        extents = [sorted(self.extents[i] for i in axes) for axes in (self.spatial, self.reduced)]
-        return extents[0], extents[1]
+        return [sorted(self.extents[i] for i in axes) for axes in (self.spatial, self.reduced)]
 
     def tell(self, alone: bool) -> str | None:
         """The computation; None where it is none that has a name. `alone`: no other block reduces."""
@@ -153,7 +155,7 @@ class Reduction:
         groups = channels // self._size(self.reduced - {w.reduction for w in windows})
         kernel, stride = self._kernel(windows)
         if groups == channels == filters and groups > 1:
-            return computation.depthwise(images, channels, h, w, kernel, stride)
+            return computation.windowed("depthwise", images, channels, h, w, kernel, stride)
         return computation.conv2d(images, channels, h, w, filters, kernel, stride, groups)
 
     def _pooling(self, data: Any) -> str | None:
@@ -165,8 +167,8 @@ class Reduction:
             return None
         h, w = (shape[window.dim] for window in windows)
         others = [extent for dim, extent in enumerate(shape) if dim not in {window.dim for window in windows}]
-        kind = "max" if self.operator == "Max" else "avg"
-        return computation.pool(kind, others[0], prod(others[1:]), h, w, *self._kernel(windows))
+        kind = "maxpool" if self.operator == "Max" else "avgpool"
+        return computation.windowed(kind, others[0], prod(others[1:]), h, w, *self._kernel(windows))
 
     def _size(self, variables: set[int]) -> int:
         return prod(self.extents[i] for i in variables)
@@ -225,20 +227,25 @@ _ONE_CHANNEL_GROUPS = re.compile(r"conv2d-n\d+c(\d+)h.*-g\1")
 def operator_class(mod: IRModule, computation: str | None = None) -> str:
     """Return the class of a task by its heaviest operator, one of `OPS` except `other`.
 
-    The classes by which RDU keeps a sample representative (paper TCL, section 4). What the module computes decides,
-    never how its blocks are named: equal modules have one class.
-
-    Args:
-        computation: the module's, where it is known already (`computation_of_module`).
+    The classes by which RDU keeps a sample representative (paper TCL, section 4). `computation` is the module's, where
+    it is known already.
     """
     return class_of_computation(computation or computation_of_module(mod)) or _class_of_blocks(blocks_of(mod))
 
 
+def flops_of(mod: IRModule) -> float:
+    """Return the floating-point operations of a TIR module, 0 where TVM cannot count them, as for some intrinsics."""
+    from tvm.s_tir.analysis import estimate_tir_flops
+
+    try:
+        return float(estimate_tir_flops(mod))
+    except Exception:  # whatever TVM raises: the count is information, not a need
+        return 0.0
+
+
 def product_flops(mod: IRModule) -> float:
     """Return the operations of a module's products, sums of two factors: two for each pair."""
-    blocks = blocks_of(mod)
-    reducing = [Reduction(block, blocks) for block in blocks if block.init is not None]
-    return 2.0 * sum(prod(one.extents) for one in reducing if len(one.factors) == 2)
+    return 2.0 * sum(prod(one.extents) for one in _reductions(blocks_of(mod)) if len(one.factors) == 2)
 
 
 def class_of_computation(text: str) -> str | None:
@@ -253,7 +260,7 @@ def class_of_computation(text: str) -> str | None:
 
 def _class_of_blocks(blocks: list[Any]) -> str:
     """Return the class of a computation without a name (softmax, norms, fused operators), from its reductions."""
-    reducing = [Reduction(block, blocks) for block in blocks if block.init is not None]
+    reducing = _reductions(blocks)
     products = [reduction for reduction in reducing if len(reduction.factors) == 2]
     if convolutions := [product for product in products if product.sliding]:
         return "depthwise" if _is_depthwise(convolutions[0]) else "conv2d"
@@ -282,7 +289,6 @@ def _sums_after(blocks: list[Any], maximum: Reduction) -> bool:
     for block in blocks:
         if any(read.source.same_as(write.source) for read in block.reads for write in derived):
             derived += block.writes
-            later = Reduction(block, blocks) if block.init is not None else None
-            if later and later.operator == "Add" and later.sizes == maximum.sizes:
+            if any(later.operator == "Add" and later.sizes == maximum.sizes for later in _reductions([block])):
                 return True
     return False

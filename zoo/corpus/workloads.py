@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -58,19 +57,15 @@ class _Workloads(msgspec.Struct, forbid_unknown_fields=True):
 _WORKLOADS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Workloads)
 
 HELD_OUT_NETWORKS, TRAIN_NETWORKS = _WORKLOADS.held_out, _WORKLOADS.train
-NETWORKS: Mapping[str, NetworkSpec] = MappingProxyType(
-    {spec.name: spec for spec in (*HELD_OUT_NETWORKS, *TRAIN_NETWORKS)}
-)
-OPERATORS: Mapping[str, OperatorSpec] = MappingProxyType({spec.name: spec for spec in _WORKLOADS.operator})
+NETWORKS: dict[str, NetworkSpec] = {spec.name: spec for spec in (*HELD_OUT_NETWORKS, *TRAIN_NETWORKS)}
+OPERATORS: dict[str, OperatorSpec] = {spec.name: spec for spec in _WORKLOADS.operator}
 
 _HELD_OUT, _TRAIN = (tuple(spec.name for spec in specs) for specs in (HELD_OUT_NETWORKS, TRAIN_NETWORKS))
-# Suites name what `tchub collect` and `tchub adapt` measure.
-SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "reference": ("resnet-18", "mobilenet-v1", "bert-mini-64"),
-        "papers": _HELD_OUT,
-        "train": (*_TRAIN, *OPERATORS),
-        "operators": tuple(OPERATORS),
-        "full": (*_HELD_OUT, *_TRAIN, *OPERATORS),
-    }
-)
+SUITES: dict[str, tuple[str, ...]] = {
+    "reference": ("resnet-18", "mobilenet-v1", "bert-mini-64"),
+    "papers": _HELD_OUT,
+    "train": (*_TRAIN, *OPERATORS),
+    "operators": tuple(OPERATORS),
+    "full": (*_HELD_OUT, *_TRAIN, *OPERATORS),
+}
+"""What `tchub collect` and `tchub adapt` measure, by name."""

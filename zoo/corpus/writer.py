@@ -168,7 +168,8 @@ class CorpusWriter:
         with pq.ParquetWriter(self._temporary(PROGRAMS_FILE), PROGRAMS_SCHEMA, **layout) as file:
             for table in self._groups():
                 file.write_table(table, row_group_size=len(table))
-        rows = [self.tasks[task_id].as_row() for task_id in sorted(self.tasks)]
+        tasks = [self.tasks[task_id] for task_id in sorted(self.tasks)]
+        rows = [{name: getattr(task, name) for name in TASKS_SCHEMA.names} for task in tasks]
         pq.write_table(pa.Table.from_pylist(rows, schema=TASKS_SCHEMA), self._temporary(TASKS_FILE), **_PARQUET)
         written = {name: self._temporary(name) for name in (TASKS_FILE, PROGRAMS_FILE)}
         files = {name: FileFacts(file.stat().st_size, file_sha256(file)) for name, file in written.items()}
@@ -191,20 +192,9 @@ class CorpusWriter:
 def write_corpus(
     path: Path | str, meta: Mapping[str, Any], tasks: Iterable[Task], programs: Iterable[Program]
 ) -> Corpus:
-    """Write a corpus folder, replacing the one that is there (see `CorpusWriter`).
+    """Write a corpus folder of records in any order, replacing the one that is there; return the corpus.
 
-    Args:
-        path: the folder; created when missing.
-        meta: see `CorpusWriter`.
-        tasks: the tasks, one for every `task_id` of `programs`.
-        programs: measured programs; they may be an iterator over the old corpus.
-
-    Returns:
-        The corpus, opened.
-
-    Raises:
-        CorpusError: a record is not valid.
-        StorageError: the disk is full or the folder may not be written.
+    Errors and `meta` are as of `CorpusWriter`; `programs` may be an iterator over the old corpus.
     """
     with CorpusWriter(path, meta) as writer:
         for task in tasks:

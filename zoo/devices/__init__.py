@@ -3,15 +3,13 @@
 Light on purpose: neither torch nor TVM is imported here.
 """
 
-from .device import CpuSpec, Device, GpuSpec, SpecSheet
-from .registry import Distance, UnknownDeviceError, distance, get_device, list_devices, own_folder
+from .device import CpuSpec, Device, GpuSpec
+from .registry import UnknownDeviceError, distance, get_device, list_devices, own_folder
 
 __all__ = [
     "CpuSpec",
     "Device",
-    "Distance",
     "GpuSpec",
-    "SpecSheet",
     "UnknownDeviceError",
     "distance",
     "get_device",

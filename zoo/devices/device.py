@@ -21,10 +21,40 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import msgspec
 
 from ..errors import TchubError
-from .hardware_row import hardware_row
 
 if TYPE_CHECKING:
     import numpy as np
+
+# name -> (unit, scale) of log2(1 + x / unit) / scale
+CPU_SCALES: dict[str, tuple[float, float]] = {
+    "cores": (1, 3),
+    "threads": (1, 3),
+    "turbo_ghz": (1, 1),
+    "boost_ghz": (1, 1),
+    "l1_kib": (8, 1),
+    "l2_kib": (64, 1.5),
+    "l3_mib": (1, 3),
+    "memory_channels": (1, 1.25),
+    "memory_capacity_gib": (16, 3),
+    "memory_bandwidth_gbs": (8, 2),
+    "simd_bytes": (8, 1),
+}
+GPU_SCALES: dict[str, tuple[float, float]] = {
+    "cuda_cores": (256, 2),
+    "base_mhz": (500, 1),
+    "boost_mhz": (500, 1),
+    "memory_clock_mhz": (500, 1.5),
+    "memory_gib": (4, 2),
+    "memory_bus_bits": (64, 2.25),
+    "memory_bandwidth_gbs": (100, 2),
+    "fp64_tflops": (0.1, 3),
+    "fp32_tflops": (1, 2),
+    "fp16_tflops": (4, 2.5),
+    "int8_tops": (8, 2.5),
+    "int4_tops": (16, 2.5),
+}
+_GPU_ALWAYS_KNOWN = ("cuda_cores", "memory_gib", "memory_bus_bits", "memory_bandwidth_gbs")
+ROW_WIDTHS = {"cpu": 22, "gpu": 20}
 
 FORMAT = 1
 """Raise it when a field is added, renamed or changes meaning."""
@@ -161,14 +191,32 @@ class Device:
     notes: str = ""
 
     def hardware_row(self, width: int) -> np.ndarray:
-        """Return the device as one feature row, float32, shape (width,): 22 for a CPU, 20 for a GPU.
+        """Return the device as the last row of a feature matrix (TCL section 5.1, table 1), float32, shape (width,).
 
-        See the module `hardware_row` for the columns.
+        The paper gives neither order nor scale of that row. Here a CPU's, of width 22, has the eleven numbers in the
+        order of table 1, then for each of them 1 where it is known and 0 where not. A GPU's, of width 20, has the
+        twelve numbers, then such markers of base, boost and memory clock, FP64, FP32, FP16, INT8 and INT4 (the others
+        are always published). A number x becomes log2(1 + x / unit) / scale, about 0 to 3 over the hardware of the
+        last ten years, an unknown one 0. The row is never all zero, so that it is never taken for padding.
 
         Raises:
-            TchubError: another width.
+            TchubError: another width than this kind's, or a GPU's sheet lacks a number that has no marker.
         """
-        return hardware_row(self.kind, self.spec.values(), width, self.name)
+        import numpy as np
+
+        expected, values = ROW_WIDTHS[self.kind], self.spec.values()
+        if width != expected:
+            raise TchubError(
+                f"{self.name} is a {self.kind}: its hardware row is {expected} wide, not {width}",
+                remedy=f"use a {self.kind} feature schema, or a device of the other kind",
+                expected=expected,
+            )
+        scales, unmarked = (CPU_SCALES, ()) if self.kind == "cpu" else (GPU_SCALES, _GPU_ALWAYS_KNOWN)
+        if missing := [name for name in unmarked if values[name] is None]:
+            raise TchubError(f"{self.name}: the spec sheet lacks {', '.join(missing)}", device=self.name)
+        numbers = [np.log2(1 + (values[name] or 0.0) / unit) / scale for name, (unit, scale) in scales.items()]
+        markers = [float(values[name] is not None) for name in scales if name not in unmarked]
+        return np.asarray([*map(float, numbers), *markers], dtype=np.float32)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, with an integer `format`."""

@@ -41,7 +41,7 @@ def get_device(name: str) -> Device:
     Raises:
         UnknownDeviceError: no such device; carries the nearest names.
     """
-    names = _names(own_files())
+    names = _names(tuple(sorted(own_folder().glob("*.json"))))
     key = _normal(name)
     if key not in names:
         nearest = difflib.get_close_matches(key, names, n=3, cutoff=0.5)
@@ -56,17 +56,12 @@ def get_device(name: str) -> Device:
 
 def list_devices(kind: str | None = None) -> list[Device]:
     """Return all devices, or those of a kind ("cpu" or "gpu"): CPUs first, by family, in the order of its file."""
-    return [d for d in _load(own_files()) if kind in (None, d.kind)]
+    return [d for d in _load(tuple(sorted(own_folder().glob("*.json")))) if kind in (None, d.kind)]
 
 
 def own_folder() -> Path:
     """Return the folder of the user's own devices, one family file each, beside the checkpoints adapted here."""
     return Path(os.environ.get("TCHUB_HOME") or platformdirs.user_data_dir("tchub")).expanduser() / "devices"
-
-
-def own_files() -> tuple[Path, ...]:
-    """Return the family files of the user's own devices."""
-    return tuple(sorted(own_folder().glob("*.json")))
 
 
 def read_family(data: object, where: str) -> list[Device]:
@@ -96,14 +91,10 @@ def _load(own: tuple[Path, ...]) -> tuple[Device, ...]:
 @cache
 def _names(own: tuple[Path, ...]) -> dict[str, Device]:
     """Return every name, alias and family name (in this order of preference) -> device."""
-    names: dict[str, Device] = {}
-    for device in _load(own):
-        names[_normal(device.family)] = device
-    for device in _load(own):
-        names |= {_normal(alias): device for alias in device.aliases}
-    for device in _load(own):
-        names[_normal(device.name)] = device
-    return names
+    devices = _load(own)
+    names = {_normal(device.family): device for device in devices}
+    names |= {_normal(alias): device for device in devices for alias in device.aliases}
+    return names | {_normal(device.name): device for device in devices}
 
 
 def _normal(name: str) -> str:

@@ -10,7 +10,8 @@ values, for a whole batch one matrix product (see `nest_columns`).
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ..primitives import Primitive
@@ -50,7 +51,7 @@ class Part:
     level: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Axis:
     """A loop that was split: extent, then factors from the outermost."""
 
@@ -64,62 +65,37 @@ class Axis:
         return [part.value for part in self.parts]
 
 
-@dataclass(slots=True)
 class Outline:
-    """Meaning of the values of a structure.
+    """Meaning of the values of a structure, whose loops are followed once.
 
     Attributes:
         spatial: axes of the tiled block, in order; reduction: its reduction axes.
         others: further axes, of other blocks or split again.
-        binds: (level, index of the extent) of each binding.
         unrolls, limits, vectors, parallels, fetches, locations: indices of the values of such primitives; a
             program-wide `limit` of vectors is not the length of one vector; locations are those of CPU programs,
             where they are decisions (on a GPU they follow from the tiling, and frameworks count loops differently).
-        shared, local: how many such caches there are.
+        shared, local: how many such caches there are; binds: loops bound to a thread axis (of a GPU program).
         counts: primitives by kind.
-        bound: whether any loop is bound to a thread axis (a GPU program).
         size: number of values.
     """
 
-    spatial: list[Axis] = field(default_factory=list)
-    reduction: list[Axis] = field(default_factory=list)
-    others: list[Axis] = field(default_factory=list)
-    binds: list[tuple[int, int]] = field(default_factory=list)
-    unrolls: list[int] = field(default_factory=list)
-    limits: list[int] = field(default_factory=list)
-    vectors: list[int] = field(default_factory=list)
-    parallels: list[int] = field(default_factory=list)
-    fetches: list[int] = field(default_factory=list)
-    locations: list[int] = field(default_factory=list)
-    shared: int = 0
-    local: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    bound: bool = False
-    size: int = 0
-
-
-def outline(shapes: tuple[Shape, ...]) -> Outline:
-    """Follow the loops of one structure."""
-    follower = _Follower()
-    for shape in shapes:
-        follower.apply(shape)
-    return follower.finish()
-
-
-class _Follower:
-    def __init__(self) -> None:
-        self.out = Outline()
+    def __init__(self, shapes: Iterable[Shape]) -> None:
+        self.unrolls, self.limits, self.vectors = list[int](), list[int](), list[int]()
+        self.parallels, self.fetches, self.locations = list[int](), list[int](), list[int]()
+        self.shared = self.local = self.binds = self.size = self.blocks = 0
+        self.counts = Counter[str]()
         self.nests: dict[int, list[list[Part]]] = {}  # of each block its loops, each the factors that it consists of
         self.axes: list[Axis] = []
         self.copies: set[int] = set()  # blocks that copy into shared memory
         self.written: list[tuple[int, int]] = []  # (block, the copy of its output)
-        self.blocks = 0
+        for shape in shapes:
+            self._follow(*shape)
+        self._sort()
 
-    def apply(self, shape: Shape) -> None:
-        kind, at, count, names = shape
-        value = self.out.size
-        self.out.size += count
-        self.out.counts[kind] += 1
+    def _follow(self, kind: str, at: tuple[int, ...], count: int, names: tuple[str, ...]) -> None:
+        value = self.size
+        self.size += count
+        self.counts[kind] += 1
         self._count_blocks(kind, at)
         if kind in ("Split", "LoopPartition") and count > 1:
             self._split(at[0], at[1], value, count - 1)
@@ -128,7 +104,7 @@ class _Follower:
         elif kind in ("Fuse", "Merge"):
             self._fuse(at[0], at[1:])
         elif kind == "Bind" and names:
-            self._bind(at[0], at[1], names[0].partition(".")[0], value)
+            self._bind(at[0], at[1], names[0].partition(".")[0])
         elif kind in ("CacheRead", "CacheWrite"):
             self._cache(kind, at[0], names)
         elif count:
@@ -170,12 +146,11 @@ class _Follower:
             del nest[i]
         nest.insert(min(positions), fused)
 
-    def _bind(self, block: int, loop: int, thread: str, value: int) -> None:
+    def _bind(self, block: int, loop: int, thread: str) -> None:
         level = LEVELS.get(thread)
         if level is None or loop < 0:
             return
-        self.out.bound = True
-        self.out.binds.append((level, value))
+        self.binds += 1
         for part in self._loops(block, loop)[loop]:
             part.level = level
 
@@ -183,65 +158,51 @@ class _Follower:
         if kind == "CacheWrite":
             self.written.append((block, self.blocks))
         if names[:1] == ("local",):
-            self.out.local += 1
+            self.local += 1
         elif names and names[0].startswith("shared"):
-            self.out.shared += 1
+            self.shared += 1
             self.copies.add(self.blocks)
 
     def _mark(self, kind: str, at: tuple[int, ...], names: tuple[str, ...], value: int) -> None:
-        out = self.out
         if kind == "Vectorize":
             self._vectorize(at, value)
         elif kind in ("Unroll", "Parallel"):
-            (out.unrolls if kind == "Unroll" else out.parallels).append(value)
+            (self.unrolls if kind == "Unroll" else self.parallels).append(value)
         elif kind in _LOCATED:
-            out.locations.append(value)
+            self.locations.append(value)
         elif names[:1] == ("meta_schedule.cooperative_fetch",):
-            out.fetches.append(value)
+            self.fetches.append(value)
 
     def _vectorize(self, at: tuple[int, ...], value: int) -> None:
         """A limit for the whole program, or one loop, whose innermost factor is then the vector's length."""
         if at[1] < 0:
-            self.out.limits.append(value)
+            self.limits.append(value)
         elif parts := self._loops(at[0], at[1])[at[1]]:
-            (self.out.fetches if at[0] in self.copies else self.out.vectors).append(parts[-1].value)
+            (self.fetches if at[0] in self.copies else self.vectors).append(parts[-1].value)
 
-    def finish(self) -> Outline:
+    def _sort(self) -> None:
         """Sort the axes into roles: the tiled block is the one split into most parts."""
-        out = self.out
+        own = [axis for axis in self.axes if not axis.nested]
         weights = Counter[int]()
-        for axis in self.axes:
-            if not axis.nested and axis.block not in self.copies:
+        for axis in own:
+            if axis.block not in self.copies:
                 weights[axis.block] += len(axis.parts)
         main = max(weights, key=lambda b: (weights[b], -b), default=-1)
-        most = max((len(a.parts) for a in self.axes if a.block == main and not a.nested), default=0)
-        tiled = False
-        for axis in self.axes:
-            if axis.block != main or axis.nested:
-                continue
-            if len(axis.parts) == most:
-                out.spatial.append(axis)
-                tiled = True
-            elif tiled:  # reductions are tiled after the spatial axes
-                out.reduction.append(axis)
-        if not out.reduction:
-            out.reduction = [a for a in self.axes if self._reduces(a, main, most)]
-        self._sort_others(main)
-        if out.bound:
-            out.locations.clear()
-        return out
-
-    def _sort_others(self, main: int) -> None:
-        """Collect the axes of neither the tiled block nor a copy of it, which repeats its tiles, nor a fetch."""
-        out = self.out
-        known = {id(axis) for axis in (*out.spatial, *out.reduction)}
+        tiled = [axis for axis in own if axis.block == main]
+        most = max((len(axis.parts) for axis in tiled), default=0)
+        self.spatial = [axis for axis in tiled if len(axis.parts) == most]
+        # Reductions are tiled after the spatial axes.
+        after = tiled[tiled.index(self.spatial[0]) :] if tiled else []
+        self.reduction = [axis for axis in after if len(axis.parts) < most]
+        if not self.reduction:  # or in a copy of the tiled block, as AutoTVM does it
+            least, others = min(most - 1, REDUCTION_LEVELS), {main, *self.copies}
+            self.reduction = [axis for axis in own if len(axis.parts) <= least and axis.block not in others]
+        # The rest are axes of neither the tiled block nor a copy of it, which repeats its tiles, nor a fetch.
+        known = {id(axis) for axis in (*self.spatial, *self.reduction)}
         repeated = {b for pair in self.written if main in pair for b in pair} | self.copies
-        out.others = [a for a in self.axes if id(a) not in known and a.block not in repeated - {main}]
-
-    def _reduces(self, axis: Axis, main: int, most: int) -> bool:
-        """Return whether an axis may be a reduction of a copy of the tiled block (AutoTVM tiles it there)."""
-        parts = len(axis.parts)
-        return parts < most and parts <= REDUCTION_LEVELS and axis.block not in {main, *self.copies} and not axis.nested
+        self.others = [a for a in self.axes if id(a) not in known and a.block not in repeated - {main}]
+        if self.binds:
+            self.locations.clear()
 
 
 def spatial_levels(axis: Axis) -> list[tuple[int, int]]:

@@ -27,23 +27,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
 from ..primitives import Primitive, PrimitiveSequence
 from .columns import PROGRAM_COLUMNS
-from .nest import (
-    REDUCTION_LEVELS,
-    SPATIAL_LEVELS,
-    Axis,
-    Outline,
-    Shape,
-    outline,
-    reduction_levels,
-    shape_of,
-    spatial_levels,
-)
+from .nest import REDUCTION_LEVELS, SPATIAL_LEVELS, Axis, Outline, Shape, reduction_levels, shape_of, spatial_levels
 
 FOOTPRINT_COLUMNS = 16
 
@@ -205,14 +195,14 @@ class Plan:
         if outline.parallels:
             out[:, at + 4] = np.log2(2 + values[:, outline.parallels]).max(1)
         if outline.binds:
-            out[:, at + 5] = len(outline.binds)
+            out[:, at + 5] = outline.binds
         for i, where in enumerate(outline.locations[:LOCATIONS]):
             out[:, at + 6 + i] = (values[:, where] + 3) / 4
         return out
 
 
 def _tiles(s: np.ndarray) -> list[np.ndarray]:
-    """Tile of a block, a thread and its inner loops by slot, and the reuse of the first two."""
+    """Return the tile of a block, a thread and its inner loops by slot, and the reuse of the first two."""
     block, thread, inner = s[:, :, 1:].sum(2), s[:, :, 1] + s[:, :, 3:].sum(2), s[:, :, 3:].sum(2)
     return [block, thread, inner, _reuse(block), _reuse(thread)]
 
@@ -285,5 +275,11 @@ class NestEncoder:
             values.extend(known[1])
         structure = tuple(key)
         if structure not in self._plans:
-            self._plans[structure] = Plan(outline(tuple(shape_of(p)[0] for p in sequence.primitives)))
+            self._plans[structure] = Plan(Outline(shape_of(p)[0] for p in sequence.primitives))
         return structure, values
+
+
+@cache
+def encoder(_kind: str) -> NestEncoder:
+    """Return the encoder of a kind of device: CPU and GPU programs share no structure."""
+    return NestEncoder()

@@ -35,6 +35,7 @@ import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import log2
 from typing import TypeVar
 
@@ -80,12 +81,9 @@ _EXACT = 1 << 18  # float32 tells neighbours apart on the size scale up to here
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Columns of a row; see the table above.
+    """Columns of a row, see the table above: in all, and for factors.
 
-    Attributes:
-        width: columns in all.
-        factors: columns for factors.
-        derived: whether the CPU's columns for alignment, outer tiles and inner reduction are there.
+    `derived`: whether the CPU's columns for alignment, outer tiles and inner reduction are there.
     """
 
     width: int
@@ -108,7 +106,7 @@ GPU = RowLayout(20, 5, False)
 
 
 def encode(primitive: Primitive, layout: RowLayout) -> np.ndarray:
-    """The primitive's row, float32 of shape (width,); running columns hold its own contribution."""
+    """Return the primitive's row, float32 of shape (width,); running columns hold its own contribution."""
     row = np.zeros(layout.width, np.float32)
     group, index = _PLACE[primitive.kind]
     row[group] = 1
@@ -169,11 +167,10 @@ def _derive(row: np.ndarray, factors: Sequence[int], layout: RowLayout) -> None:
     if not logs:
         return
     spatial = len(logs) >= 4
-    inner = sum(logs[-2:]) if spatial else 0.0
+    inner, last = sum(logs[-2:]) if spatial else 0.0, factors[-1]
     if not layout.derived:
         row[layout.running] = inner / 16
         return
-    last = factors[-1]
     row[layout.width - 4] = size_code(last & -last) if last > 0 else 0.0
     row[layout.running] = (logs[0] if spatial else 0.0) / 16, inner / 16, (0.0 if spatial else logs[-1]) / 16
 
@@ -247,14 +244,17 @@ class Encoder:
     def _row_of(self, primitive: Primitive) -> int:
         at = self._by_value.get(primitive)
         if at is None:
-            at = self._by_value[primitive] = self._append(encode(primitive, self.layout))
+            at = self._by_value[primitive] = self._used
+            if at == len(self._table):
+                self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+            self._table[at] = encode(primitive, self.layout)
+            self._used += 1
         self._by_id[id(primitive)] = at
         self._held.append(primitive)
         return at
 
-    def _append(self, row: np.ndarray) -> int:
-        if self._used == len(self._table):
-            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
-        self._table[self._used] = row
-        self._used += 1
-        return self._used - 1
+
+@cache
+def encoder(kind: str) -> Encoder:
+    """Return the encoder of a kind of device, `cpu` or `gpu`."""
+    return Encoder(CPU if kind == "cpu" else GPU)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 from ..devices import GpuSpec
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from ..devices import Device
     from ..primitives import PrimitiveSequence
-    from .nest_columns import NestEncoder
-    from .rows import Encoder
 
 
 class DeviceKindError(TchubError):
@@ -83,11 +80,15 @@ class FeatureSchema:
             )
         matrices = np.zeros((len(sequences), self.rows, self.width), np.float32)
         if self.source == "nest":
-            matrices[:, 0, :PROGRAM_COLUMNS] = _nests(self.kind).rows(sequences, compute_units(device))
+            from .nest_columns import encoder
+
+            matrices[:, 0, :PROGRAM_COLUMNS] = encoder(self.kind).rows(sequences, compute_units(device))
             if device is not None:
                 matrices[:, 0, PROGRAM_COLUMNS:] = device.hardware_row(self.width - PROGRAM_COLUMNS)
             return matrices
-        matrices[:, : self.primitives] = _encoder(self.kind).matrices(sequences, self.primitives)
+        from .rows import encoder
+
+        matrices[:, : self.primitives] = encoder(self.kind).matrices(sequences, self.primitives)
         if self.hardware and device is not None:
             matrices[:, -1] = device.hardware_row(self.width)
         return matrices
@@ -123,24 +124,7 @@ def get_schema(name: str) -> FeatureSchema:
     return SCHEMAS[name]
 
 
-@cache
-def _encoder(kind: str) -> Encoder:
-    from .rows import CPU, GPU, Encoder
-
-    return Encoder(CPU if kind == "cpu" else GPU)
-
-
-@cache
-def _nests(kind: str) -> NestEncoder:
-    """One memory of structures a kind of device: CPU and GPU programs share none."""
-    from .nest_columns import NestEncoder
-
-    return NestEncoder()
-
-
 def compute_units(device: Device | None) -> float:
     """Return the multiprocessors of a GPU (taken for 64 cores each), cores of a CPU; 0 without a device."""
-    if device is None:
-        return 0.0
-    spec = device.spec
+    spec = device.spec if device else None
     return (spec.cuda_cores or 0) / 64 if isinstance(spec, GpuSpec) else float(getattr(spec, "cores", None) or 0)

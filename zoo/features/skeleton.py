@@ -16,7 +16,7 @@ import numpy as np
 
 from ..primitives import NONE, Primitive, PrimitiveSequence
 from ..primitives.scope import Atom, Decision, Draft, Late
-from .nest import outline, shape_of
+from .nest import Outline, shape_of
 from .nest_columns import PROGRAM_COLUMNS, Plan
 from .rows import CPU, GPU, MARKS, RowLayout, crop, encode
 from .schema import FeatureSchema, compute_units
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 class LateNumbers:
-    """Late numbers of one template: a table of what was sampled, and which of its columns each multiplies.
-
-    Args:
-        numbers: the late numbers, one column of the answer each.
-    """
+    """Late numbers of one template: a table of what was sampled, and which of its columns each multiplies."""
 
     def __init__(self, numbers: Sequence[Late]) -> None:
         self.numbers = tuple(numbers)
@@ -48,11 +44,7 @@ class LateNumbers:
         self._starts = np.cumsum([0, *[len(numbers[i].atoms) for i in products]])[:-1]
 
     def values(self, decisions: Sequence[Sequence[Decision]]) -> np.ndarray:
-        """The numbers of each candidate, (N, len(numbers)) int64.
-
-        Raises:
-            TraceFormatError: a decision is not what its instruction may answer.
-        """
+        """Return the numbers of each candidate, (N, len(numbers)) int64; errors as of `Skeleton.features`."""
         out = np.empty((len(decisions), len(self.numbers)), np.int64)
         if not len(decisions) or not self.numbers:
             return out
@@ -97,6 +89,8 @@ def _indices(answers: list[Any], choices: tuple[int, ...] | None) -> np.ndarray 
 
 
 _LIMIT = 1 << 18
+Fill = Callable[[Sequence[Sequence[Decision]], np.ndarray], bool]
+"""Writes matrices of candidates by their decisions, if it can."""
 
 
 class RowSkeleton:
@@ -104,16 +98,11 @@ class RowSkeleton:
 
     A row that waits for decisions is encoded once for each set of numbers it ever gets. It is found by a hash of 64
     bits of them (a sum of products with random odd numbers), for all rows of all candidates in one search: two sets
-    of a million share one with a probability of 1e-7.
-
-    Args:
-        drafts: the primitives, open in the decisions.
-        layout: where things stand in a row.
-        rows: at most so many primitives are kept.
+    of a million share one with a probability of 1e-7. At most `rows` primitives are kept.
     """
 
     def __init__(self, drafts: tuple[Draft, ...], layout: RowLayout, rows: int) -> None:
-        self._layout, self._rows = layout, rows
+        self._layout = layout
         self._drafts = crop(drafts, rows)
         self._base = np.zeros((len(self._drafts), layout.width), np.float32)
         for row, draft in zip(self._base, self._drafts, strict=True):
@@ -137,11 +126,7 @@ class RowSkeleton:
         self._table = np.zeros((1, self._layout.width), np.float32)
 
     def fill(self, decisions: Sequence[Sequence[Decision]], out: np.ndarray) -> bool:
-        """Write the rows into matrices (N, rows, width) of zeros; False when decisions choose what is cropped.
-
-        Raises:
-            TraceFormatError: a decision is not what its instruction may answer.
-        """
+        """Write the rows into matrices (N, rows, width) of zeros; False when decisions choose what is cropped."""
         if self._late_limits and (LateNumbers(self._late_limits).values(decisions) == NONE).any():
             return False
         used = len(self._drafts)
@@ -201,7 +186,9 @@ class Skeleton:
     def __init__(self, template: Template, schema: FeatureSchema, device: Device | None = None) -> None:
         self.template, self.schema, self.device = template, schema, device
         self._base = schema.extract([PrimitiveSequence(())], device)[0]
-        self._fill = self._nest() if schema.source == "nest" else self._rows()
+        layout = CPU if schema.kind == "cpu" else GPU
+        rows = None if schema.source == "nest" else RowSkeleton(template.drafts, layout, schema.primitives)
+        self._fill = rows.fill if rows else self._nest()
 
     def features(self, decisions: Sequence[Sequence[Decision]]) -> np.ndarray:
         """Matrices of candidates, float32 of shape (N, rows, width).
@@ -218,12 +205,12 @@ class Skeleton:
             return out
         return self.schema.extract([self.template.fill(d) for d in decisions], self.device)
 
-    def _nest(self) -> Callable[[Sequence[Sequence[Decision]], np.ndarray], bool] | None:
+    def _nest(self) -> Fill | None:
         """Return the writer of the loop nest's columns; None where the decisions move loops, not only sizes."""
         shapes = [shape_of(draft) for draft in self.template.drafts]
         if any(isinstance(position, Late) for (_, places, _, _), _ in shapes for position in places):
             return None
-        plan, units = Plan(outline(tuple(shape for shape, _ in shapes))), compute_units(self.device)
+        plan, units = Plan(Outline(shape for shape, _ in shapes)), compute_units(self.device)
         numbers = [number for _, values in shapes for number in values]
         places = [i for i, number in enumerate(numbers) if isinstance(number, Late)]
         known = np.array([0 if isinstance(number, Late) else number for number in numbers], np.int64)
@@ -236,6 +223,3 @@ class Skeleton:
             return True
 
         return fill
-
-    def _rows(self) -> Callable[[Sequence[Sequence[Decision]], np.ndarray], bool]:
-        return RowSkeleton(self.template.drafts, CPU if self.schema.kind == "cpu" else GPU, self.schema.primitives).fill

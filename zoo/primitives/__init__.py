@@ -5,31 +5,17 @@
 """
 
 from .ansor import from_ansor_steps
-from .autotvm import AUTOTVM_TEMPLATES, from_autotvm
-from .language import (
-    INLINE,
-    KINDS,
-    NONE,
-    REST,
-    ROOT,
-    Primitive,
-    PrimitiveSequence,
-    TraceFormatError,
-)
-from .metaschedule import from_trace, from_trace_json
+from .autotvm import from_autotvm
+from .language import NONE, Primitive, PrimitiveSequence, TraceFormatError
+from .metaschedule import from_trace_json, read_trace
 
 __all__ = [
-    "AUTOTVM_TEMPLATES",
-    "INLINE",
-    "KINDS",
     "NONE",
-    "REST",
-    "ROOT",
     "Primitive",
     "PrimitiveSequence",
     "TraceFormatError",
     "from_ansor_steps",
     "from_autotvm",
-    "from_trace",
     "from_trace_json",
+    "read_trace",
 ]

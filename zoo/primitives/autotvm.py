@@ -13,14 +13,13 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from . import autotvm_templates_arm as arm
+from . import autotvm_templates_cpu as cpu
 from . import autotvm_templates_gpu as gpu
-from . import autotvm_templates_x86 as x86
 from .autotvm_nest import Schedule, knob_error
 from .language import NONE, REST, PrimitiveSequence, primitive
 from .problem import Problem, problem
 
-_TEMPLATES = gpu.TEMPLATES | x86.TEMPLATES | arm.TEMPLATES
+_TEMPLATES = cpu.TEMPLATES | gpu.TEMPLATES
 
 AUTOTVM_TEMPLATES = frozenset(_TEMPLATES)
 """The templates whose schedules are known."""

@@ -6,19 +6,18 @@ A `Stage` keeps its loops with their extents, so that a template names loops and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from .language import NONE, REST, Primitive, TraceFormatError, primitive
 
 
+@dataclass(eq=False, slots=True)
 class Loop:
     """A loop, by identity; `extent` 0 is unknown."""
 
-    __slots__ = ("extent",)
-
-    def __init__(self, extent: int) -> None:
-        self.extent = extent
+    extent: int
 
 
 class Schedule:
@@ -62,7 +61,6 @@ class Schedule:
         return int(value)
 
     def has(self, name: str) -> bool:
-        """Return whether there is a knob of that name."""
         return name in self._knobs
 
     def annotations(self, name: str, loops: int) -> list[str]:
@@ -73,7 +71,6 @@ class Schedule:
         return value
 
     def order(self, name: str, loops: int) -> list[int]:
-        """Return a permutation of the loops' numbers."""
         value = self._value(name, "re")
         if not isinstance(value, list) or len(value) != loops or set(map(repr, value)) != set(map(repr, range(loops))):
             raise knob_error(f"no permutation of {loops} loops", [name, "re", value])
@@ -98,13 +95,11 @@ class Stage:
             self._number_it()
 
     def at(self, loop: Loop) -> int:
-        """Return the loop's present position."""
         return self.loops.index(loop)
 
     # Loops
 
     def split(self, loop: Loop, factors: Sequence[int]) -> list[Loop]:
-        """Split a loop into parts of these extents, outermost first."""
         at, parts = self.at(loop), [Loop(factor) for factor in factors]
         self._add("Split", at, loop.extent, *factors)
         self.loops[at : at + 1] = parts
@@ -119,7 +114,6 @@ class Stage:
         return self.split(loop, (parts, -(-loop.extent // parts)))
 
     def fuse(self, *loops: Loop) -> Loop:
-        """Fuse neighbouring loops, outermost first."""
         at, fused = self.at(loops[0]), Loop(prod(loop.extent for loop in loops))
         self._add("Fuse", *range(at, at + len(loops)))
         self.loops[at : at + len(loops)] = [fused]
@@ -138,15 +132,12 @@ class Stage:
             self._add("Bind", self.at(loop), loop.extent, names=(axis,))
 
     def parallel(self, loop: Loop) -> None:
-        """Run the loop's iterations on many threads."""
         self._add("Parallel", self.at(loop), NONE)
 
     def vectorize(self, loop: Loop) -> None:
-        """Make the loop vector instructions."""
         self._add("Vectorize", self.at(loop), NONE)
 
     def unroll(self, *loops: Loop) -> None:
-        """Unroll the loops whole."""
         for loop in loops:
             self._add("Unroll", self.at(loop), NONE)
 
@@ -155,7 +146,6 @@ class Stage:
         self._add("Unroll", self.at(loop), steps, names=("explicit" if explicit else "implicit",))
 
     def annotate(self, kinds: Sequence[str], *loops: Loop) -> None:
-        """Do to each loop what an annotation knob says."""
         for kind, loop in zip(kinds, loops, strict=True):
             if kind == "unroll":
                 self.unroll(loop)
@@ -165,22 +155,13 @@ class Stage:
     # Blocks
 
     def inline(self) -> None:
-        """Compute the block inside its consumers."""
         self._add("ComputeInline")
 
     def double_buffer(self) -> None:
-        """Give the block two buffers in turn."""
         self._add("Annotate", NONE, 1, names=("double_buffer",))
 
-    def compute_at(self, target: Stage, loop: Loop, *extents: int) -> None:
-        """Compute the block under a loop; `extents`: what one pass needs of its first loops."""
-        self._move("ComputeAt", target, loop, extents)
-
-    def reverse_compute_at(self, source: Stage, loop: Loop, *extents: int) -> None:
-        """Compute the block under a loop of the block that it reads; `extents` as for `compute_at`."""
-        self._move("ReverseComputeAt", source, loop, extents)
-
-    def _move(self, kind: str, target: Stage, loop: Loop, extents: Sequence[int]) -> None:
+    def compute_at(self, target: Stage, loop: Loop, *extents: int, kind: str = "ComputeAt") -> None:
+        """Compute the block under a loop of another one; `extents`: what one pass needs of its first loops."""
         self._number_it()
         target._number_it()
         self._add(kind, target.at(loop), target._number, names=target._introduction())
@@ -228,7 +209,6 @@ class Stage:
 
 
 def knob_error(message: str, knob: Any) -> TraceFormatError:
-    """Return an error about a knob."""
     return TraceFormatError(
         f"{message}: {knob!r:.120}",
         remedy="Pass the template, args and config.entity of one and the same record.",

@@ -44,7 +44,8 @@ def relatives(relation: str) -> Handler:
     """Blocks found through another block are named by the way to them."""
 
     def get(scope: Scope, inputs: Operands, _: Operands, outputs: list[str]) -> None:
-        start = scope.block(inputs[0]).label
+        block = scope.block(inputs[0])
+        start = block.origin or f"#{block.ordinal}"
         for i, output in enumerate(outputs):
             scope.original(output, f"{relation}{i}({start})")
 
@@ -74,14 +75,14 @@ def split(kind: str) -> Handler:
     def apply(scope: Scope, inputs: Operands, attrs: Operands, outputs: list[str]) -> None:
         loop, *operands = inputs
         nest, at = scope.nest(loop), scope.position(loop)
-        extent, factors = _factors(scope, scope.extent(loop), operands)
+        extent, factors = _factors(scope, scope.extents[loop], operands)
         block = scope.target(loop)[0]
         flags = _flags(attrs, ("no-unit-iters", True), ("unpredicated", False))
         scope.add(kind, block, at, extent, *factors, names=flags)
         nest.loops.remove(loop)
         scope.insert(nest, at, outputs)
         for output, factor in zip(outputs, factors, strict=False):
-            scope.set_extent(output, 0 if isinstance(factor, int) and factor == REST else factor)
+            scope.extents[output] = 0 if isinstance(factor, int) and factor == REST else factor
 
     return apply
 
@@ -106,12 +107,12 @@ def fuse(kind: str) -> Handler:
         positions = [scope.position(loop) for loop in inputs]
         block, at = scope.target(inputs[0])
         scope.add(kind, block, *positions, names=_flags(attrs, ("no-unit-iters", True)))
-        extents = [scope.extent(loop) for loop in inputs]
+        extents = [scope.extents[loop] for loop in inputs]
         for loop in inputs:
             scope.nest(loop).loops.remove(loop)
         scope.insert(nest, min(at, len(nest.loops)), outputs)
         for output in outputs:
-            scope.set_extent(output, 0 if any(map(_unknown, extents)) else lift(product, *extents))
+            scope.extents[output] = 0 if any(map(_unknown, extents)) else lift(product, *extents)
 
     return apply
 
@@ -127,7 +128,7 @@ def reorder(scope: Scope, inputs: Operands, _: Operands, __: list[str]) -> None:
 
 
 def bind(scope: Scope, inputs: Operands, attrs: Operands, _: list[str]) -> None:
-    scope.add("Bind", *scope.target(inputs[0]), scope.extent(inputs[0]), names=(str(attrs[0]),))
+    scope.add("Bind", *scope.target(inputs[0]), scope.extents[inputs[0]], names=(str(attrs[0]),))
 
 
 def mark(kind: str) -> Handler:
@@ -175,8 +176,7 @@ def cache(kind: str) -> Handler:
         consumers = [c for i in inputs[1:] for c in (i if isinstance(i, list) else [i])]
         ordinals = [scope.number(scope.block(c)) for c in consumers]
         scope.add(kind, block, int(attrs[0]), *ordinals, names=(str(attrs[1]),))
-        for output in outputs:
-            scope.add_block(output)
+        scope.add_blocks(outputs)
 
     return apply
 
@@ -195,8 +195,7 @@ def plain(kind: str) -> Handler:
             numbers += more
             names += texts
         scope.add(kind, *numbers, names=tuple(names))
-        for output in outputs:
-            scope.add_block(output)
+        scope.add_blocks(outputs)
 
     return apply
 
@@ -206,7 +205,7 @@ def add_unit_loop(scope: Scope, inputs: Operands, _: Operands, outputs: list[str
     scope.add("AddUnitLoop", block, at)
     nest = Nest(scope.block(inputs[0])) if at == NONE else scope.nest(inputs[0])
     scope.insert(nest, max(at, 0), outputs)
-    scope.set_extent(outputs[0], 1)
+    scope.extents[outputs[0]] = 1
 
 
 def _quoted(attribute: Any) -> Any:

@@ -123,16 +123,6 @@ _of_text: dict[str, Template] = {}
 _of_hash: dict[int, Template] = {}
 
 
-def from_trace(trace: Trace) -> PrimitiveSequence:
-    """Read a live trace, without lowering the program.
-
-    Raises:
-        TraceFormatError: an instruction or a decision is malformed or unknown.
-    """
-    template, decisions = read_trace(trace)
-    return template.fill(decisions)
-
-
 def read_trace(trace: Trace) -> tuple[Template, list[Decision]]:
     """A live trace as its design space, translated once, and what the candidate decided: 20 to 60 microseconds.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import mul
+from itertools import count
+from math import prod
 from typing import Any
 
 from .language import NONE, TraceFormatError
@@ -31,12 +32,10 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A number to be computed from the decisions.
+    """A number that `value` computes from the decisions in `slots` of one candidate.
 
-    Attributes:
-        slots: which decisions it needs; value: computes it from the decisions of one candidate.
-        atoms: what it is the product of, times `scale`; empty when it is no such product. A batch of candidates
-            computes all its products in one go.
+    `atoms` are what it is the product of, times `scale`; none when it is no such product. A batch of candidates
+    computes all its products in one go.
     """
 
     slots: frozenset[int]
@@ -76,19 +75,19 @@ def lift(function: Callable[..., int], *numbers: Number) -> Number:
 
 def product(*numbers: int) -> int:
     """Return the product of integers, 1 for none."""
-    return reduce(mul, numbers, 1)
+    return prod(numbers)
 
 
-def tile(slot: int, item: int, count: int) -> Late:
-    """Return item `item` of a sampled tile of `count` factors."""
+def tile(slot: int, item: int, size: int) -> Late:
+    """Return item `item` of a sampled tile of `size` factors."""
 
     def value(decisions: Sequence[Decision]) -> int:
         sizes = decisions[slot]
-        if not isinstance(sizes, tuple) or len(sizes) != count or min(sizes, default=1) < 1:
-            raise TraceFormatError(f"a tile of {count} positive factors has the decision {sizes!r}")
+        if not isinstance(sizes, tuple) or len(sizes) != size or min(sizes, default=1) < 1:
+            raise TraceFormatError(f"a tile of {size} positive factors has the decision {sizes!r}")
         return sizes[item]
 
-    return Late(frozenset((slot,)), value, (Atom(slot, item, count),))
+    return Late(frozenset((slot,)), value, (Atom(slot, item, size),))
 
 
 def choice(slot: int, candidates: Sequence[int]) -> Late:
@@ -124,10 +123,6 @@ class Block:
 
     origin: str | None = None
     ordinal: int | None = None
-
-    @property
-    def label(self) -> str:
-        return self.origin or f"#{self.ordinal}"
 
 
 @dataclass(slots=True)
@@ -174,8 +169,8 @@ class Scope:
         self._blocks: dict[str, Block] = {}
         self._originals: dict[str, Block] = {}
         self._nests: dict[str, Nest] = {}
-        self._extents: dict[str, Number] = {}
-        self._blocks_seen = 0
+        self.extents = defaultdict[str, Number](int)  # of loops, 0 where the trace does not have it
+        self._ordinals = count()
         self._introduced: list[str] = []
 
     # Blocks
@@ -185,9 +180,10 @@ class Scope:
         ordinal = NONE if origin == "root" else None
         self._blocks[variable] = self._originals.setdefault(origin, Block(origin, ordinal))
 
-    def add_block(self, variable: str) -> None:
-        """Let the variable stand for a block that the present instruction makes."""
-        self._blocks[variable] = Block(ordinal=self._next_ordinal())
+    def add_blocks(self, variables: Sequence[str]) -> None:
+        """Let each variable stand for a block that the present instruction makes."""
+        for variable in variables:
+            self._blocks[variable] = Block(ordinal=next(self._ordinals))
 
     def block(self, variable: Any) -> Block:
         """Return the block that a variable stands for."""
@@ -199,13 +195,9 @@ class Scope:
     def number(self, block: Block) -> int:
         """Return the block's ordinal; a first mention numbers it and lets the primitive carry its name."""
         if block.ordinal is None:
-            block.ordinal = self._next_ordinal()
+            block.ordinal = next(self._ordinals)
             self._introduced.append(f"@{block.origin}")
         return block.ordinal
-
-    def _next_ordinal(self) -> int:
-        self._blocks_seen += 1
-        return self._blocks_seen - 1
 
     # Loops
 
@@ -227,13 +219,6 @@ class Scope:
         """Insert new loops into a nest."""
         nest.loops[at:at] = loops
         self._nests.update(dict.fromkeys(loops, nest))
-
-    def extent(self, variable: str) -> Number:
-        """Return the loop's extent, 0 when the trace does not have it."""
-        return self._extents.get(variable, 0)
-
-    def set_extent(self, variable: str, extent: Number) -> None:
-        self._extents[variable] = extent
 
     def target(self, variable: Any) -> tuple[int, int]:
         """Return (block ordinal, loop position) of a loop variable; (ordinal, NONE) of a block variable."""

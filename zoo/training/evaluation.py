@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..apportion import apportion_capped
+from ..apportion import apportion
 from ..corpus import Corpus, Task
 from ..corpus.computation import in_words
 from ..models.base import CostModel
@@ -207,7 +207,7 @@ def _scatter(parts: Sequence[RankedPrograms], seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     tasks = [(part, members) for part in parts for members in part.data.members if len(members)]
     sizes = {number: len(members) for number, (_, members) in enumerate(tasks)}
-    shares = apportion_capped(POINTS, dict.fromkeys(sizes, 1.0), sizes)
+    shares = apportion(POINTS, dict.fromkeys(sizes, 1.0), sizes)
     predicted: list[float] = []
     measured: list[float] = []
     for (part, members), share in zip(tasks, shares.values(), strict=True):

@@ -59,7 +59,7 @@ def tune_stock(run: Run, work: Workload, budget: int) -> Outcome:
     """Tune with `ms.tune_tasks`."""
     import numpy as np
     import xgboost  # noqa: F401 (imported before the clock starts, as TVM and torch are)
-    from tchub.hub.networks.tasks import task_id
+    from tchub.zoo.corpus.tir import task_id
 
     np.random.seed(run.seed)  # XGBModel draws its first scores from NumPy's global generator
     identities = [task_id(task.dispatched[0]) for task in work.extracted]

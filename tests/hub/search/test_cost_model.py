@@ -21,12 +21,17 @@ from tchub.hub.search.models import choose_model
 from tchub.hub.search.online import OnlineSettings
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import SCHEMAS, DeviceKindError
-from tchub.zoo.primitives import from_trace
+from tchub.zoo.primitives import PrimitiveSequence, read_trace
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
 QUICK = OnlineSettings(min_programs=4, epochs=4, patience=4, max_seconds=600.0)
+
+
+def sequence_of(trace: Any) -> PrimitiveSequence:
+    template, decisions = read_trace(trace)
+    return template.fill(decisions)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +84,7 @@ def test_features_of_live_traces_are_those_of_their_sequences(small_task: Any, m
     """Design spaces mixed, with their post-processing, in any order; for every schema of primitives."""
     traces = [c.sch.trace for c in measure_candidates]
     traces = [*traces, Schedule(small_task.mod).trace, *traces[::-1]]
-    programs = [from_trace(trace) for trace in traces]
+    programs = [sequence_of(trace) for trace in traces]
     for name, schema in SCHEMAS.items():
         if schema.source != "statements":
             assert np.array_equal(trace_features(schema, None, traces), schema.extract(programs)), name
@@ -88,7 +93,7 @@ def test_features_of_live_traces_are_those_of_their_sequences(small_task: Any, m
 def test_predict_is_the_models_own_score_of_the_sequences(
     checkpoint: Any, context: Any, measure_candidates: list[Any]
 ) -> None:
-    raw = checkpoint.model.score(checkpoint.features([from_trace(c.sch.trace) for c in measure_candidates]))
+    raw = checkpoint.model.score(checkpoint.features([sequence_of(c.sch.trace) for c in measure_candidates]))
     scores = hub.tvm_cost_model(checkpoint, update="none").predict(context, measure_candidates)
     assert np.array_equal(scores, Squash()(raw))
 
@@ -158,7 +163,7 @@ def test_scores_that_are_no_numbers_are_an_error(measure_candidates: list[Any]) 
     with torch.no_grad():
         next(broken.model.parameters()).fill_(float("nan"))
     with pytest.raises(TuningError):
-        PretrainedScorer(broken).predict("t", broken.features([from_trace(c.sch.trace) for c in measure_candidates]))
+        PretrainedScorer(broken).predict("t", broken.features([sequence_of(c.sch.trace) for c in measure_candidates]))
 
 
 def test_an_unknown_way_to_learn_is_refused() -> None:

@@ -14,12 +14,12 @@ from tchub import hub
 from tchub.hub.device import meta_schedule
 from tchub.hub.device.candidate import trace_json, trace_key
 from tchub.hub.device.meta_schedule import make_builder_runner
-from tchub.hub.networks.tasks import task_id
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import FILE, home_file
 from tchub.hub.search import cost_model
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import TuningError
+from tchub.zoo.corpus.tir import task_id
 from tchub.zoo.corpus.workloads import OperatorSpec
 from test_cost_model_inputs import tiny
 from tvm.s_tir import meta_schedule as ms

@@ -13,15 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from corpus_kit import META, make_program, make_task
-from tchub.zoo.corpus import (
-    Corpus,
-    CorpusError,
-    check_corpus,
-    merge_corpus,
-    sequence_of,
-    write_corpus,
-    writer,
-)
+from tchub.zoo.corpus import Corpus, CorpusError, check_corpus, merge_corpus, sequence_of, write_corpus, writer
 from tchub.zoo.files import StorageError
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 
@@ -208,16 +200,8 @@ def test_check_passes_a_good_corpus_and_names_what_is_wrong(corpus: Corpus):
     assert [f for f in check_corpus(corpus)[1] if not f.ok] == []
     twin = make_task("22" * 8, networks=(("resnet-18", 1),))
     twin = replace(twin, workload=corpus.tasks["11" * 8].workload)
-    bad = write_corpus(
-        corpus.path,
-        META,
-        [*corpus.tasks.values(), twin],
-        [
-            *corpus.iter_programs(),
-            make_program("x", device="other"),
-            *(make_program(f"f{i}", latency=None) for i in range(20)),
-        ],
-    )
+    programs = [make_program("x", device="other"), *(make_program(f"f{i}", latency=None) for i in range(20))]
+    bad = write_corpus(corpus.path, META, [*corpus.tasks.values(), twin], [*corpus.iter_programs(), *programs])
     failed = {f.name: f.message for f in check_corpus(bad)[1] if not f.ok}
     assert set(failed) == {"no test task in training", "one id a computation", "failed share", "one device"}
     assert "most often build" in failed["failed share"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tchub.zoo.corpus.importers.ansor import read_ansor
 from tchub.zoo.corpus.importers.records import Broken, ImportContext, LogEntry, TaskFacts
+from tchub.zoo.corpus.importers.run import read_entries
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -45,13 +45,9 @@ def write(path: Path, *records: Any) -> Path:
 
 
 def entry(tmp_path: Path, context: ImportContext = CONTEXT, **values: Any) -> LogEntry:
-    (found,) = read_ansor(write(tmp_path / "log.json", record(**values)), context)
+    (found,) = read_entries(write(tmp_path / "log.json", record(**values)), "ansor", context)
     assert isinstance(found, LogEntry), found
     return found
-
-
-def broken(tmp_path: Path, *records: Any) -> list[Broken]:
-    return [found for found in read_ansor(write(tmp_path / "log.json", *records), CONTEXT) if isinstance(found, Broken)]
 
 
 def test_a_record_becomes_a_task_and_a_program(tmp_path: Path) -> None:
@@ -78,7 +74,7 @@ def test_every_version_is_read(tmp_path: Path, version: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.log", "a.json.xz", "a.json.gz", "a.log.zst"])
 def test_every_kind_of_file_is_read(tmp_path: Path, name: str) -> None:
-    assert len(list(read_ansor(write(tmp_path / name, record(), record()), CONTEXT))) == 2
+    assert len(list(read_entries(write(tmp_path / name, record(), record()), "ansor", CONTEXT))) == 2
 
 
 # Tasks
@@ -139,7 +135,7 @@ def test_failed_programs_say_why(tmp_path: Path, result: list[Any], error: str) 
 )
 def test_a_broken_line_is_named_and_the_rest_is_read(tmp_path: Path, line: Any, kind: str) -> None:
     path = write(tmp_path / "log.json", record(), "", line, record())
-    first, damaged, last = read_ansor(path, CONTEXT)
+    first, damaged, last = read_entries(path, "ansor", CONTEXT)
     assert isinstance(first, LogEntry)
     assert isinstance(last, LogEntry)
     assert isinstance(damaged, Broken)

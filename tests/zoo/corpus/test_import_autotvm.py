@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from autotvm_samples import GPU_CONV, SAMPLES, record
-from tchub.zoo.corpus.importers import Broken, ImportContext, LogEntry, TaskFacts
-from tchub.zoo.corpus.importers.autotvm import read_autotvm
-from tchub.zoo.corpus.importers.records import canonical
+from tchub.zoo.corpus.importers.records import Broken, ImportContext, LogEntry, TaskFacts, canonical
+from tchub.zoo.corpus.importers.run import read_entries
 from tchub.zoo.primitives import from_autotvm
 
 CONV = "conv2d_nchw.cuda"
@@ -19,7 +18,7 @@ CONV = "conv2d_nchw.cuda"
 def read(path: Path, *lines: str, **context: Any) -> list[LogEntry | Broken]:
     file = path / "log.json"
     file.write_text("\n".join(lines) + "\n")
-    return list(read_autotvm(file, ImportContext("box", **context)))
+    return list(read_entries(file, "autotvm", ImportContext("box", **context)))
 
 
 def entries(path: Path, *lines: str, **context: Any) -> list[LogEntry]:

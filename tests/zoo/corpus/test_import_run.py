@@ -22,15 +22,9 @@ from tchub.zoo.corpus import (
     split_tasks,
     write_corpus,
 )
-from tchub.zoo.corpus.importers import (
-    ImportContext,
-    TaskFacts,
-    import_corpus,
-    read_facts,
-    read_protocol,
-    sniff_framework,
-)
+from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol
 from tchub.zoo.corpus.importers.metaschedule import modern_trace
+from tchub.zoo.corpus.importers.records import TaskFacts, sniff_framework
 from tchub.zoo.corpus.schema import contradiction
 
 CONTEXT = ImportContext("toy-gpu", "MIT", "a repository")

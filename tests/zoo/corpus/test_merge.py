@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tvm
-from corpus_kit import META
+from corpus_kit import META, make_program, make_task
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.zoo.corpus import (
-    Corpus,
-    CorpusError,
-    Program,
-    Task,
-    merge_corpora,
-    merge_corpus,
-    write_corpus,
-)
+from tchub.zoo.corpus import Corpus, CorpusError, Program, Task, merge_corpora, merge_corpus, write_corpus
 from tchub.zoo.corpus.canonical import trace_key
 from tvm import te
 
 NETWORKS = ("resnet-18", "bert-tiny")
 
 
-def task(number: int, network: str = NETWORKS[0]) -> Task:
-    return Task(f"{number:016x}", f"fused_{number}", "matmul", 1e6, f"workload {number}", networks=((network, 2),))
-
-
 def program(number: int, key: str, latency: float | None = 1e-3, at: float = 1.7e9) -> Program:
-    times = () if latency is None else (latency,)
-    error = "build" if latency is None else None
-    found = math.nan if latency is None else latency
-    return Program(f"{number:016x}", key, "[]", "random", times, found, "test-cpu", "llvm", error, measured_at=at)
+    return make_program(key, f"{number:016x}", latency, measured_at=at)
 
 
 def write(folder: Path, programs: list[Program], network: str = NETWORKS[0], **meta: object) -> Path:
     numbers = sorted({int(p.task_id, 16) for p in programs})
-    return write_corpus(folder, META | meta, [task(n, network) for n in numbers], programs).path
+    return write_corpus(
+        folder, META | meta, [make_task(f"{n:016x}", networks=((network, 2),)) for n in numbers], programs
+    ).path
 
 
 def content(folder: Path) -> tuple[str, list[str]]:
@@ -50,18 +36,9 @@ def content(folder: Path) -> tuple[str, list[str]]:
     return repr(corpus.tasks), [repr(p) for p in corpus.iter_programs()]
 
 
-PROGRAMS = st.lists(
-    st.builds(
-        program,
-        st.integers(0, 3),
-        st.sampled_from("abcde"),
-        st.none() | st.floats(1e-6, 1.0),
-        st.integers(1, 9).map(float),
-    ),
-    min_size=1,
-    max_size=12,
-    unique_by=lambda p: (p.task_id, p.key),
-)
+LATENCIES = st.none() | st.floats(1e-6, 1.0)
+PROGRAM = st.builds(program, st.integers(0, 3), st.sampled_from("abcde"), LATENCIES, st.integers(1, 9).map(float))
+PROGRAMS = st.lists(PROGRAM, min_size=1, max_size=12, unique_by=lambda p: (p.task_id, p.key))
 
 
 @settings(max_examples=8, deadline=None)
@@ -100,14 +77,8 @@ def named_corpus(folder: Path, block: str, parts: list[int]) -> Path:
     mod = tvm.IRModule({"main": te.create_prim_func([a, b, product])})
     programs = []
     for part in parts:
-        trace = [
-            [
-                ["GetSBlock", [], [block, "main"], ["b0"]],
-                ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]],
-                ["Split", ["l1", "None", part], [1, 0], ["l4", "l5"]],
-            ],
-            [],
-        ]
+        getters = [["GetSBlock", [], [block, "main"], ["b0"]], ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]]]
+        trace = [[*getters, ["Split", ["l1", "None", part], [1, 0], ["l4", "l5"]]], []]
         programs.append(replace(program(8, trace_key(trace), part * 1e-3), trace=json.dumps(trace)))
     held = Task(f"{8:016x}", block, "matmul", 1e3, str(tvm.ir.save_json(mod)), networks=((NETWORKS[0], 1),))
     return write_corpus(folder, META, [held], programs).path

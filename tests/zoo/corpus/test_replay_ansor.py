@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.zoo.corpus.replay.ansor import replay, replay_steps
+from tchub.zoo.corpus.replay.ansor import replay
 from tchub.zoo.corpus.replay.operators import ReplayError, workload
 from tchub.zoo.primitives.problem import paddings
 
@@ -129,7 +129,7 @@ def loops_of(schedule: Any, block: str) -> list[tuple[int, str]]:
 
 
 def test_a_gpu_program_has_the_records_blocks_threads_and_tiles() -> None:
-    schedule = replay_steps(json.dumps(MATMUL), gpu_matmul())
+    schedule = replay(workload(json.dumps(MATMUL)), gpu_matmul())
     threads = [(2, "blockIdx.x"), (2, "vthread.x"), (16, "threadIdx.x")]
     assert loops_of(schedule, "matmul_local") == [*threads, (2, ""), (3, "")]
     # The compute stage stands inside the copy's threads and adds its reduction and the two inner tiles.
@@ -161,6 +161,6 @@ def test_a_gpu_program_has_the_records_blocks_threads_and_tiles() -> None:
 )
 def test_what_cannot_be_replayed_says_why(key: list[Any], steps: Steps, reason: str) -> None:
     with pytest.raises(ReplayError) as caught:
-        replay_steps(json.dumps(key), steps)
+        replay(workload(json.dumps(key)), steps)
     assert caught.value.reason == reason
     assert caught.value.remedy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from corpus_kit import META
+from corpus_kit import META, make_program, make_task
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import dataset
@@ -16,14 +16,11 @@ from tchub.zoo.corpus import Corpus, CorpusError, CorpusWriter, Program, Task, w
 
 
 def task_of(letter: str) -> Task:
-    return Task(letter * 16, letter, "matmul", 1.0, f"workload {letter}", f"matmul-{letter}", (("resnet-18", 1),))
+    return make_task(letter * 16)
 
 
 def program_of(letter: str, number: int, latency: float = 1e-3) -> Program:
-    return Program(
-        letter * 16, f"{number:04d}", "[]", "tuned", (latency,), latency, "toy", '"llvm"', framework="ansor",
-        primitives="{}", licence="MIT", source="a log", measured_at=1.7e9, cost_seconds=0.5,
-    )  # fmt: skip
+    return make_program(f"{number:04d}", letter * 16, latency, framework="ansor", primitives="{}", licence="MIT")
 
 
 def test_all_columns_are_read_back_and_other_readers_take_the_table_as_it_is(tmp_path: Path):

@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.zoo.devices import (
-    CpuSpec,
-    Device,
-    GpuSpec,
-    UnknownDeviceError,
-    distance,
-    get_device,
-    list_devices,
-)
-from tchub.zoo.devices.hardware_row import CPU_SCALES, GPU_SCALES, ROW_WIDTHS
+from tchub.zoo.devices import CpuSpec, Device, GpuSpec, UnknownDeviceError, distance, get_device, list_devices
+from tchub.zoo.devices.device import CPU_SCALES, GPU_SCALES, ROW_WIDTHS
 from tchub.zoo.errors import TchubError
 
 ALL = list_devices()

@@ -10,7 +10,8 @@ from tchub.zoo.devices import list_devices
 from tchub.zoo.errors import TchubError
 from tchub.zoo.features import SCHEMAS, DeviceKindError, get_schema
 from tchub.zoo.features.rows import KNOWN_NAMES, crop
-from tchub.zoo.primitives import KINDS, Primitive, PrimitiveSequence, from_trace_json
+from tchub.zoo.primitives import Primitive, PrimitiveSequence, from_trace_json
+from tchub.zoo.primitives.language import KINDS
 from trace_samples import matmul_trace, thread_trace
 
 SHAPES = {"tcl-cpu": (26, 22), "tcl-gpu": (41, 20), "tlp-cpu": (25, 22), "tlp-gpu": (40, 20)}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 from autotvm_samples import GPU_CONV, SAMPLES
-from hypothesis import given
-from hypothesis import strategies as st
-from tchub.zoo.primitives import AUTOTVM_TEMPLATES, Primitive, PrimitiveSequence, TraceFormatError, from_autotvm
+from tchub.zoo.primitives import Primitive, TraceFormatError, from_autotvm
+from tchub.zoo.primitives.autotvm import AUTOTVM_TEMPLATES
 
 
 def told(template: str, **changed: Any) -> list[Primitive]:
@@ -66,21 +64,6 @@ def test_damaged_knobs_are_named(knob: str, value: Any) -> None:
         told("conv2d_nchw.cuda", **{knob: value})
     assert knob in str(error.value)
     assert error.value.remedy
-
-
-JUNK = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.lists(st.integers()))
-
-
-@given(template=st.sampled_from([*sorted(SAMPLES), "some_other.cuda"]), data=st.data())
-def test_damage_raises_nothing_but_format_errors(template: str, data: st.DataObject) -> None:
-    args, entity = copy.deepcopy(SAMPLES.get(template, SAMPLES["conv2d_nchw_spatial_pack.arm_cpu"]))
-    damaged = data.draw(st.sampled_from([args, *(arg for arg in args if isinstance(arg, list)), *entity]))
-    damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(JUNK)
-    try:
-        sequence = from_autotvm(template, args, entity)
-    except TraceFormatError:
-        return
-    assert PrimitiveSequence.from_json(sequence.to_json()) == sequence
 
 
 def test_an_unknown_template_is_told_knob_by_knob() -> None:

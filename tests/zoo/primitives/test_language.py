@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.features import get_schema
 from tchub.zoo.primitives import (
-    KINDS,
     Primitive,
     PrimitiveSequence,
     TraceFormatError,
@@ -19,6 +18,7 @@ from tchub.zoo.primitives import (
     from_trace_json,
 )
 from tchub.zoo.primitives.instructions import HANDLERS
+from tchub.zoo.primitives.language import KINDS
 
 primitives = st.builds(
     Primitive,

@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 import tvm
 from tchub.zoo.features import get_schema
-from tchub.zoo.primitives import Primitive, from_trace, from_trace_json
+from tchub.zoo.primitives import Primitive, PrimitiveSequence, from_trace_json, read_trace
 from tchub.zoo.tvm_import import import_tensor_intrinsics
 from tvm import te
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule.instruction import InstructionKind
 
 TARGETS = {"cpu": {"kind": "llvm", "num-cores": 4}, "gpu": "nvidia/nvidia-t4"}
+
+
+def sequence_of(trace: Any) -> PrimitiveSequence:
+    template, decisions = read_trace(trace)
+    return template.fill(decisions)
 
 
 def matmul() -> tvm.IRModule:
@@ -66,15 +71,15 @@ def traces(request: pytest.FixtureRequest, kind: str) -> list[Any]:
 def test_live_and_json_readers_agree_on_every_candidate(traces: list[Any]) -> None:
     assert len(traces) > 24
     for trace in traces:
-        live = from_trace(trace)
+        live = sequence_of(trace)
         as_json = trace.as_json()
         assert live == from_trace_json(as_json)
         assert live == from_trace_json(json.dumps(as_json, default=lambda constant: constant.value))
-        assert live == from_trace(trace)
+        assert live == sequence_of(trace)
 
 
 def test_candidates_that_differ_keep_sequences_and_matrices_of_their_own(traces: list[Any], kind: str) -> None:
-    sequences = {str(trace.as_json(remove_postproc=True)): from_trace(trace) for trace in traces}
+    sequences = {str(trace.as_json(remove_postproc=True)): sequence_of(trace) for trace in traces}
     matrices = get_schema(f"tcl-{kind}").extract(list(sequences.values()))
     assert len(sequences) > 1
     assert len({s.key() for s in sequences.values()}) == len(sequences)
@@ -89,7 +94,7 @@ def test_rare_instructions_are_read_the_same_both_ways() -> None:
     sch.storage_align(block, 0, 0, 8, 1)
     sch.annotate(block, "stages", [0, 1])
     sch.decompose_reduction(block, sch.get_loops(block)[2])
-    sequence = from_trace(sch.trace)
+    sequence = sequence_of(sch.trace)
     assert sequence == from_trace_json(sch.trace.as_json())
     kinds = [p.kind for p in sequence]
     assert kinds == ["TransformLayout", "SetScope", "StorageAlign", "Annotate", "DecomposeReduction"]

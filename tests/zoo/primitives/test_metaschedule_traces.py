@@ -8,14 +8,8 @@ import sys
 from typing import Any
 
 import pytest
-from tchub.zoo.primitives import (
-    INLINE,
-    NONE,
-    ROOT,
-    Primitive,
-    TraceFormatError,
-    from_trace_json,
-)
+from tchub.zoo.primitives import NONE, Primitive, TraceFormatError, from_trace_json
+from tchub.zoo.primitives.language import INLINE, ROOT
 from trace_samples import matmul_trace, thread_trace
 
 

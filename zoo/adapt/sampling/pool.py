@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...apportion import apportion_capped
+from ...apportion import apportion
 from ..errors import AdaptError
 
 # Programs of a task in the hold-out: four give six pairs, and fewer would judge a task by a coin toss.
@@ -120,10 +120,10 @@ def op_budgets(pool: Pool, labeled: Sequence[int] | np.ndarray, k: int) -> dict[
     remainders over all that was and will be picked; what a type cannot fill goes to the others.
     """
     weights = Counter(pool.ops[task] for task in np.unique(pool.task).tolist())
-    target = apportion_capped(len(labeled) + k, weights, _count_by_op(pool, np.arange(len(pool))))
+    target = apportion(len(labeled) + k, weights, _count_by_op(pool, np.arange(len(pool))))
     done = _count_by_op(pool, labeled)
     need = {op: max(0, target[op] - done.get(op, 0)) for op in weights}
-    return apportion_capped(k, need, need)
+    return apportion(k, need, need)
 
 
 def _count_by_op(pool: Pool, indices: Sequence[int] | np.ndarray) -> dict[str, int]:

@@ -11,8 +11,6 @@ from shapes that fit together, an operand, a weight after it, and the result at 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,18 +26,7 @@ from ...primitives import TraceFormatError, from_ansor_steps
 from ...primitives.problem import Conv, Matmul, Problem, paddings, pair
 from .. import computation
 from ..schema import Task
-from .records import (
-    Broken,
-    ImportContext,
-    LogEntry,
-    Result,
-    TaskFacts,
-    canonical,
-    decode,
-    find_logs,
-    measurement,
-    read_records,
-)
+from .records import Broken, ImportContext, Read, Result, TaskFacts, canonical, compact, decode, digest
 
 _SENTINEL = 1e10
 """The cost in seconds that Ansor writes for a program without one."""
@@ -60,45 +47,30 @@ class _Record(msgspec.Struct):
     r: Result
 
 
-def read_ansor(path: str | Path, context: ImportContext) -> Iterator[LogEntry | Broken]:
-    """Read a log, or every log below a folder (TenSet's `measure_records/<target>/<task>.json` too).
-
-    Broken lines have the kinds `not-json`, `wrong-shape`, `unknown-step`, `bad-steps`, `bad-result` and, for the
-    rest of a damaged file, `not-readable`. `import_corpus` tells records of several devices apart.
-
-    Raises:
-        CorpusError: there is no such file, or no log below the folder.
-    """
+def ansor_reader(_file: Path, _name: str, context: ImportContext) -> Read:
+    """Return the reader of a log; broken lines are also `unknown-step` and `bad-steps`."""
 
     @cache
     def task_of(key: str) -> Task:
-        return _make_task(key, context.facts.get(canonical(key), TaskFacts()))
+        facts, parsed = context.facts.get(canonical(key), TaskFacts()), decode(key, list[Any])
+        if not parsed or not isinstance(parsed[0], str):
+            raise Broken("wrong-shape", f"a workload key is a JSON list led by a name: {key!r:.80}")
+        work = read_workload(parsed)
+        return facts.task(f"{work.text}|{work.detail}", key, work.text, work.name, work.op, work.flops)
 
-    def read(line: str, where: str) -> LogEntry:
+    def read(line: str) -> tuple[Task, dict[str, Any]]:
         record = decode(line, _Record)
         recorded, state = record.i
-        task = task_of(recorded.key)
-        columns = measurement(record.r, _SENTINEL)
+        task, columns = task_of(recorded.key), record.r.columns(_SENTINEL)
         try:
             primitives = from_ansor_steps(state.steps).to_json()
         except TraceFormatError as error:
             raise Broken("unknown-step" if error.unknown else "bad-steps", error.message) from None
-        trace = json.dumps(state.steps, separators=(",", ":"))
-        key = hashlib.sha256(trace.encode()).hexdigest()[:16]
-        columns |= {"key": key, "trace": trace, "primitives": primitives, "target": json.dumps(recorded.target)}
-        return LogEntry(task, context.program("ansor", task, where, **columns))
+        trace = compact(state.steps)
+        columns |= {"key": digest(trace), "trace": trace, "primitives": primitives}
+        return task, columns | {"target": compact(recorded.target)}
 
-    for file in find_logs(Path(path)):
-        yield from read_records(file, read)
-
-
-def _make_task(key: str, facts: TaskFacts) -> Task:
-    parsed = decode(key, list[Any])
-    if not parsed or not isinstance(parsed[0], str):
-        raise Broken("wrong-shape", f"a workload key is a JSON list led by a name: {key!r:.80}")
-    workload = read_workload(parsed)
-    task_id = hashlib.sha256(f"{workload.text}|{workload.detail}".encode()).hexdigest()[:16]
-    return facts.task(task_id, key, workload.text, workload.name, workload.op, workload.flops)
+    return read
 
 
 # Workload keys -------------------------------------------------------------------------------------------
@@ -197,7 +169,7 @@ def _pool_layer(
     kind: str, n: int, c: int, h: int, w: int, kh: int, kw: int, stride: Any, padding: Any
 ) -> KeyedComputation:
     window = _depthwise_layer(n, c, h, w, kh, kw, stride, padding)
-    text = computation.pool(str(kind), n, c, h, w, window.kernel, window.stride)
+    text = computation.windowed(f"{kind}pool", n, c, h, w, window.kernel, window.stride)
     return KeyedComputation("pool", window.flops / 2, text, _pads(window.padding))
 
 
@@ -274,7 +246,7 @@ def _convolution(
     stride = _stride(size[0], out[0], kernel[0]), _stride(size[1], out[1], kernel[1])
     flops = 2.0 * n * k * prod(out) * prod(kernel)
     if depthwise:
-        return KeyedComputation("depthwise", flops, computation.depthwise(n, c, *size, kernel, stride))
+        return KeyedComputation("depthwise", flops, computation.windowed("depthwise", n, c, *size, kernel, stride))
     return KeyedComputation("conv2d", flops * c, computation.conv2d(n, c, *size, k, kernel, stride))
 
 

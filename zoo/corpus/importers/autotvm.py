@@ -6,18 +6,19 @@ error number, seconds, time], "version": 0.2, "tvm_version": ...}`: the JSON for
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ...primitives import AUTOTVM_TEMPLATES, TraceFormatError, from_autotvm
-from ...primitives.problem import Matmul, Problem, problem
+from ...primitives import TraceFormatError, from_autotvm
+from ...primitives.autotvm import AUTOTVM_TEMPLATES
+from ...primitives.problem import Matmul, problem
 from .. import computation
 from ..schema import Task
 from .records import (
@@ -25,15 +26,14 @@ from .records import (
     PACKED_ERRORS,
     Broken,
     ImportContext,
-    LogEntry,
+    Read,
     Result,
     TaskFacts,
     canonical,
+    compact,
     decode,
-    find_logs,
-    measurement,
+    digest,
     open_lines,
-    read_records,
 )
 
 _SENTINEL = 1e9
@@ -59,58 +59,39 @@ class _Record(msgspec.Struct):
     tvm_version: str | float | None = None
 
 
-def read_autotvm(path: str | Path, context: ImportContext) -> Iterator[LogEntry | Broken]:
-    """Read a log, or every log below a folder; `context.facts` is by `canonical([template, args])`.
+def autotvm_reader(file: Path, _name: str, context: ImportContext) -> Read:
+    """Return the reader of a log; facts are by `canonical([template, args])`.
 
-    Broken lines have the kinds `not-json`, `wrong-shape`, `bad-knobs` (they do not fit the task), `bad-result`
-    and, for the rest of a damaged file, `not-readable`. `import_corpus` tells records of several devices apart.
-
-    Raises:
-        CorpusError: there is no such file, or no log below the folder.
+    Broken lines are also `bad-knobs`: they do not fit the task.
     """
-    for file in find_logs(Path(path)):
-        yield from read_records(file, _Reader(context, _unpadded_tasks(file)))
+    unpadded = _unpadded_tasks(file)
 
+    @cache
+    def task_of(workload: str) -> Task:
+        template, args = json.loads(workload)
+        facts = context.facts.get(workload, TaskFacts())
+        return _make_task(workload, template, _without_padding(args) if workload in unpadded else args, facts)
 
-class _Reader:
-    """Records of one file as entries. `unpadded`: its tasks that were measured without padding."""
-
-    def __init__(self, context: ImportContext, unpadded: frozenset[str]) -> None:
-        self._context, self._unpadded = context, unpadded
-        self._tasks: dict[str, Task] = {}
-
-    def __call__(self, line: str, where: str) -> LogEntry:
+    def read(line: str) -> tuple[Task, dict[str, Any]]:
         record = decode(line, _Record)
         template, args, entity = record.input.template, record.input.args, record.config.entity
         workload = canonical([template, args])
-        if workload in self._unpadded:
-            args = _without_padding(args)
         try:
-            if workload not in self._tasks:
-                facts = self._context.facts.get(workload, TaskFacts())
-                self._tasks[workload] = _make_task(workload, template, args, facts)
+            task = task_of(workload)
+            args = _without_padding(args) if workload in unpadded else args
             primitives = from_autotvm(template, args, entity).to_json()
         except TraceFormatError as error:
             raise Broken("bad-knobs" if error.fields["instruction"] else "wrong-shape", error.message) from None
-        task = self._tasks[workload]
-        program = self._context.program(
-            "autotvm",
-            task,
-            where,
-            key=_key(entity),
-            trace=json.dumps(entity, separators=(",", ":")),
-            primitives=primitives,
-            target=json.dumps(record.input.target),
-            tvm_version=None if record.tvm_version is None else str(record.tvm_version),
-            **measurement(record.result, _SENTINEL),
-        )
-        return LogEntry(task, program)
+        return task, record.result.columns(_SENTINEL) | {
+            # A program is named by the knobs' values, in whatever order they stand.
+            "key": digest(compact(sorted(entity, key=lambda knob: str(knob[0])))),
+            "trace": compact(entity),
+            "primitives": primitives,
+            "target": compact(record.input.target),
+            "tvm_version": None if record.tvm_version is None else str(record.tvm_version),
+        }
 
-
-def _key(entity: list[Any]) -> str:
-    """Return the name of a program in its task: the knobs' values, in whatever order they stand."""
-    canonical = json.dumps(sorted(entity, key=lambda knob: str(knob[0])), separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+    return read
 
 
 def _make_task(workload: str, template: str, args: Sequence[Any], facts: TaskFacts) -> Task:
@@ -122,9 +103,22 @@ def _make_task(workload: str, template: str, args: Sequence[Any], facts: TaskFac
         TraceFormatError: the arguments are not the template's.
     """
     task = problem(template, args) if template in AUTOTVM_TEMPLATES else None
-    op, text, detail, name = _identity(task, workload)
-    task_id = hashlib.sha256(f"{text}|{detail}|{template}".encode()).hexdigest()[:16]
-    return facts.task(task_id, workload, text, f"{template}/{name}", op, task.flops if task else math.nan)
+    if task is None:
+        name, op, detail, flops = digest(workload), "other", "", math.nan
+        text = computation.unknown(name)
+    else:
+        (op, text), flops = computation.of_problem(task), task.flops
+        if isinstance(task, Matmul):
+            detail = f"{task.weights}-{task.dtype}"
+            kind = "dense-" if task.dense else f"batch_matmul-b{task.batch}"
+            name = f"{kind}m{task.m}n{task.n}k{task.k}-{detail}"
+        else:
+            padding, dilation = ".".join(map(str, task.padding)), "x".join(map(str, task.dilation))
+            detail = f"p{padding}-d{dilation}-{task.dtype}"
+            (kh, kw), (sh, sw) = task.kernel, task.stride
+            sizes = f"n{task.n}c{task.c}h{task.h}w{task.w}-o{task.k}k{kh}x{kw}-s{sh}x{sw}"
+            name = f"{'depthwise_' * task.depthwise}conv2d-{sizes}-{detail}"
+    return facts.task(f"{text}|{detail}|{template}", workload, text, f"{template}/{name}", op, flops)
 
 
 def _unpadded_tasks(file: Path) -> frozenset[str]:
@@ -156,21 +150,3 @@ def _fits(template: str, args: list[Any], entity: list[Any]) -> bool:
 def _without_padding(args: Sequence[Any]) -> list[Any]:
     """Return a convolution's arguments with padding 0."""
     return [*args[:_PADDING], [0, 0, 0, 0], *args[_PADDING + 1 :]]
-
-
-def _identity(task: Problem | None, workload: str) -> tuple[str, str, str, str]:
-    """Return operator, computation, what that leaves out, and name."""
-    if task is None:
-        digest = hashlib.sha256(workload.encode()).hexdigest()[:16]
-        return "other", computation.unknown(digest), "", digest
-    op, text = computation.of_problem(task)
-    if isinstance(task, Matmul):
-        detail = f"{task.weights}-{task.dtype}"
-        prefix = "dense-" if task.dense else f"batch_matmul-b{task.batch}"
-        return op, text, detail, f"{prefix}m{task.m}n{task.n}k{task.k}-{detail}"
-    padding, dilation = ".".join(map(str, task.padding)), "x".join(map(str, task.dilation))
-    detail = f"p{padding}-d{dilation}-{task.dtype}"
-    (kh, kw), (sh, sw) = task.kernel, task.stride
-    prefix = "depthwise_conv2d" if task.depthwise else "conv2d"
-    sizes = f"n{task.n}c{task.c}h{task.h}w{task.w}-o{task.k}k{kh}x{kw}-s{sh}x{sw}"
-    return op, text, detail, f"{prefix}-{sizes}-{detail}"

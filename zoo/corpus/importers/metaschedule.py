@@ -13,14 +13,12 @@ may name the task; else it is known by what a trace shows of it.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -30,21 +28,22 @@ from ...primitives.instructions import RENAMED
 from .. import computation
 from ..canonical import before_postproc, trace_key
 from ..schema import CorpusError, Task
-from ..tir import computation_of_module, operator_class
+from ..tir import computation_of_module, flops_of, operator_class, task_id
 from .records import (
     MISSHAPEN,
     PACKED_ERRORS,
     Broken,
     ImportContext,
-    LogEntry,
+    Read,
     TaskFacts,
+    compact,
     decode,
-    find_logs,
+    digest,
     find_packed,
     latencies,
     open_lines,
     open_text,
-    read_records,
+    timed,
 )
 from .tvmscript import read_script
 
@@ -94,55 +93,37 @@ class _TaskRow(msgspec.Struct):
     flops: float | None = None
 
 
-def read_metaschedule(path: str | Path, context: ImportContext) -> Iterator[LogEntry | Broken]:
-    """Read a log, or every log and database below a folder.
+def metaschedule_reader(file: Path, name: str, context: ImportContext) -> Read:
+    """Return the reader of a log or database; the facts are by structural hash, the text that leads a workload's line,
+    or by the `task` of a line.
 
-    `context.facts` is by structural hash, the text that leads a workload's line, or by the `task` of a line. Broken
-    records have the kinds `not-json`, `wrong-shape`, `unknown-workload`, `unknown-instruction`, `bad-trace`,
-    `bad-result` and, for the rest of a damaged file, `not-readable`. A program without a time is a failed one
-    (`invalid`): the log does not say why.
-
-    Raises:
-        CorpusError: there is no such file, or no log below the folder.
+    Broken records are also `unknown-workload`, `unknown-instruction` and `bad-trace`. A program without a time is a
+    failed one (`invalid`): the log does not say why.
     """
-    files = find_logs(Path(path))
-    for file in files:
-        # Without workloads nothing tells the tasks of two databases apart but where they are.
-        tasks = _LogTasks(file, str(file.relative_to(path)) if len(files) > 1 else "", context)
-        yield from read_records(file, partial(_read, tasks=tasks, context=context))
+    # Without workloads nothing tells the tasks of two databases apart but where they are.
+    tasks = _LogTasks(file, name, context)
 
+    def read(line: str) -> tuple[Task, dict[str, Any]]:
+        if re.match(r"\s*\[\s*[-\d]", line):
+            record = decode(line, _Record)
+            run, costs = record.run, record.run.seconds
+            find_task = partial(tasks.of_database, record.workload, record.run.arguments)
+        else:
+            run = decode(line, _MeasuredTrace if line.lstrip().startswith("{") else _ListedTrace)
+            costs = [run.latency] if isinstance(run.latency, float) else run.latency
+            find_task = partial(tasks.of_trace, run)
+        # A record that was never measured has no times.
+        seconds, trace = latencies(costs, _SENTINEL) if costs else (), modern_trace(run.trace)
+        try:
+            # Cut first: what the postprocessors derive differs from program to program, what is before it hardly does.
+            primitives = from_trace_json(before_postproc(trace)).to_json()
+        except TraceFormatError as error:
+            raise Broken("unknown-instruction" if error.unknown else "bad-trace", error.message) from None
+        columns = timed(seconds, "invalid", "the build or the run failed; the log does not say which")
+        columns |= {"key": trace_key(trace), "trace": compact(trace), "primitives": primitives}
+        return find_task(), columns | {"target": json.dumps(run.target, sort_keys=True)}
 
-def _read(line: str, where: str, tasks: _LogTasks, context: ImportContext) -> LogEntry:
-    if re.match(r"\s*\[\s*[-\d]", line):
-        record = decode(line, _Record)
-        run, costs = record.run, record.run.seconds
-        find_task = partial(tasks.of_database, record.workload, record.run.arguments)
-    else:
-        run = decode(line, _MeasuredTrace if line.lstrip().startswith("{") else _ListedTrace)
-        costs = [run.latency] if isinstance(run.latency, float) else run.latency
-        find_task = partial(tasks.of_trace, run)
-    # A record that was never measured has no times.
-    seconds, trace = latencies(costs, _SENTINEL) if costs else (), modern_trace(run.trace)
-    try:
-        # Cut first: what the postprocessors derive differs from program to program, what is before it hardly does.
-        primitives = from_trace_json(before_postproc(trace)).to_json()
-    except TraceFormatError as error:
-        raise Broken("unknown-instruction" if error.unknown else "bad-trace", error.message) from None
-    task = find_task()
-    program = context.program(
-        "metaschedule",
-        task,
-        where,
-        key=trace_key(trace),
-        trace=json.dumps(trace, separators=(",", ":")),
-        primitives=primitives,
-        latencies=seconds,
-        latency=median(seconds) if seconds else math.nan,
-        error=None if seconds else "invalid",
-        error_message=None if seconds else "the build or the run failed; the log does not say which",
-        target=json.dumps(run.target, sort_keys=True),
-    )
-    return LogEntry(task, program)
+    return read
 
 
 def modern_trace(trace: list[Any] | tuple[list[Any], list[Any]]) -> list[Any]:
@@ -158,26 +139,14 @@ def _modern(name: str, inputs: list[Any], attributes: list[Any], outputs: list[A
 
 
 class _LogTasks:
-    """The tasks of a log, each made when it is first asked for.
-
-    Args:
-        file: the log; files beside it are looked for in its folder.
-        name: of the log, where there are several.
-        context: with the facts by structural hash or name.
-    """
+    """The tasks of a log, each made when it is first asked for, from the log and the files in its folder."""
 
     def __init__(self, file: Path, name: str, context: ImportContext) -> None:
         self._name, self._facts = name, context.facts
-        self._lines: list[str] | None = None
-        packed = find_packed(file.parent, file.name.partition(".")[0].replace("tuning_record", "workload") + ".json")
-        if packed and "tuning_record" in file.name:
-            try:
-                with open_lines(packed) as lines:
-                    self._lines = [line for line in lines if line.strip()]
-            except PACKED_ERRORS as error:
-                raise _unreadable(packed, error) from error
-        self._scripts = _beside(file.parent, SCRIPTS, list[str])
-        rows: list[_TaskRow] = _beside(file.parent, TASKS, list[_TaskRow])
+        workloads = file.name.partition(".")[0].replace("tuning_record", "workload") + ".json"
+        self._lines = _beside(file.parent, workloads, _read_lines) if "tuning_record" in file.name else None
+        self._scripts = _beside(file.parent, SCRIPTS, partial(_read_json, form=list[str])) or []
+        rows: list[_TaskRow] = _beside(file.parent, TASKS, partial(_read_json, form=list[_TaskRow])) or []
         self._named = {row.workload: TaskFacts(row.task_name, row.op, row.flops) for row in rows}
         self._tasks: dict[int | str, Task] = {}
 
@@ -185,16 +154,11 @@ class _LogTasks:
         """Return the task of a measured trace."""
         name = run.task or _shown(run.trace)
         if name not in self._tasks:
-            facts = self._facts.get(name, TaskFacts(run.task))
-            self._tasks[name] = _hashed(name, name, facts)
+            self._tasks[name] = _hashed(name, name, self._facts.get(name, TaskFacts(run.task)))
         return self._tasks[name]
 
     def of_database(self, index: int, arguments: list[Any]) -> Task:
-        """Return the task of a database's record with these arguments.
-
-        Raises:
-            Broken: there is no such workload, or it cannot be read.
-        """
+        """Return the task of a database's record with these arguments; raise Broken where its workload is none."""
         if self._lines is not None and not 0 <= index < len(self._lines):
             raise Broken("unknown-workload", f"there is no workload {index}")
         if index not in self._tasks:
@@ -211,15 +175,13 @@ class _LogTasks:
             mod = self._module(index, packed)
         facts = self._facts.get(str(structure)) or self._named.get(index, TaskFacts())
         if mod is None:
-            shown = json.dumps(arguments, separators=(",", ":"))
+            shown = compact(arguments)
             return _hashed(f"{structure} {shown}", shown, facts)
         import tvm
-        from tvm_ffi import structural_hash
 
         text, name = computation_of_module(mod), facts.name or f"workload-{index}"
-        task_id, workload = f"{structural_hash(mod) & (2**64 - 1):016x}", str(tvm.ir.save_json(mod))
-        flops = facts.flops or _flops(mod)
-        return Task(task_id, name, operator_class(mod, text), flops, workload, text, facts.networks)
+        op, flops, workload = operator_class(mod, text), facts.flops or flops_of(mod), str(tvm.ir.save_json(mod))
+        return Task(task_id(mod), name, op, flops, workload, text, facts.networks)
 
     def _module(self, index: int, packed: str) -> IRModule | None:
         """Return the module, from the database if this TVM can, else from the script beside it."""
@@ -228,15 +190,12 @@ class _LogTasks:
         graph = base64.b64decode(packed)[8:].decode() if not packed.lstrip().startswith("{") else packed
         if '"root_index"' in graph[:200]:
             return cast("IRModule", tvm.ir.load_json(graph))
-        if index >= len(self._scripts):
-            return None
-        return read_script(self._scripts[index])
+        return read_script(self._scripts[index]) if index < len(self._scripts) else None
 
 
 def _hashed(identity: str, problem: str, facts: TaskFacts) -> Task:
     """Return a task without a module; those of one problem count as one computation."""
-    task_id, digest = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (identity, problem))
-    return facts.task(task_id, identity, computation.unknown(digest), task_id, "other", 0.0)
+    return facts.task(identity, identity, computation.unknown(digest(problem)), digest(identity), "other", 0.0)
 
 
 def _shown(trace: _Trace) -> str:
@@ -247,29 +206,24 @@ def _shown(trace: _Trace) -> str:
     return json.dumps([sorted(blocks), extents])
 
 
-def _beside(folder: Path, name: str, form: Any) -> Any:
-    """Return the value of a JSON file beside a database; an empty list where there is none."""
+def _beside(folder: Path, name: str, read: Callable[[Path], Any]) -> Any:
+    """Return what is read of a file beside a log; None where there is none."""
     file = find_packed(folder, name)
-    if file is None:
-        return []
     try:
-        with open_text(file) as stream:
-            text = stream.read(_LARGEST + 1)
-        if len(text) > _LARGEST:
-            raise ValueError(f"it has more than {_LARGEST} characters")
-        return msgspec.json.decode(text, type=form)
+        return read(file) if file else None
     except (*PACKED_ERRORS, ValueError, RecursionError) as error:
-        raise _unreadable(file, error) from error
+        remedy = "correct it or move it away"
+        raise CorpusError(f"{file} cannot be read: {error}", remedy=remedy, path=str(file)) from error
 
 
-def _unreadable(file: Path, error: Exception) -> CorpusError:
-    return CorpusError(f"{file} cannot be read: {error}", remedy="correct it or move it away", path=str(file))
+def _read_lines(file: Path) -> list[str]:
+    with open_lines(file) as lines:
+        return [line for line in lines if line.strip()]
 
 
-def _flops(mod: IRModule) -> float:
-    from tvm.s_tir.analysis import estimate_tir_flops
-
-    try:
-        return float(estimate_tir_flops(mod))
-    except Exception:  # TVM has no count for some intrinsics; the count is information, not a need
-        return 0.0
+def _read_json(file: Path, form: Any) -> Any:
+    with open_text(file) as stream:
+        text = stream.read(_LARGEST + 1)
+    if len(text) > _LARGEST:
+        raise ValueError(f"it has more than {_LARGEST} characters")
+    return msgspec.json.decode(text, type=form)

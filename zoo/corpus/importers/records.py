@@ -1,12 +1,13 @@
 """Logs of other tools line by line: measured programs one by one, and lines that could not be read.
 
-An importer is a function `(path, ImportContext) -> Iterator[LogEntry | Broken]`. It streams: what it holds in
-memory grows with the number of tasks, never with the number of programs.
+An importer is a function `(file, name, ImportContext) -> Read` for one log, named where there are several. What it
+holds in memory grows with the number of tasks, never with the number of programs.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -37,7 +38,8 @@ ERRORS: Mapping[int, tuple[str, str]] = {
     8: ("crash", "unknown error"),
 }
 """Error number of Ansor and AutoTVM -> (one of `schema.ERROR_KINDS`, its meaning)."""
-
+Read = Callable[[str], tuple[Task, dict[str, Any]]]
+"""A line's task, and the columns that are its program's own; raises Broken, or one of `MISSHAPEN`."""
 MISSHAPEN = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
 """Errors of Python where a value of a log is of another form than every record that the tools themselves write."""
 
@@ -93,18 +95,11 @@ class TaskFacts(msgspec.Struct, frozen=True):
     flops: float | None = None
     networks: tuple[tuple[str, int], ...] = ()
 
-    def task(self, task_id: str, workload: str, computation: str, name: str, op: str, flops: float) -> Task:
-        """Return a task; name, operator and operations are those of the log where the facts leave them open."""
-        return Task(
-            task_id=task_id,
-            name=self.name or name,
-            # A task file may know less than the log: "sub-graph" for a convolution.
-            op=self.op if self.op in OPS else op,
-            flops=flops if self.flops is None else self.flops,
-            workload=workload,
-            computation=computation,
-            networks=self.networks,
-        )
+    def task(self, identity: str, workload: str, computation: str, name: str, op: str, flops: float) -> Task:
+        """Return the task of a hash; name, operator and operations are the log's where the facts leave them open."""
+        # A task file may know less than the log: "sub-graph" for a convolution.
+        op, flops = self.op if self.op in OPS else op, flops if self.flops is None else self.flops
+        return Task(digest(identity), self.name or name, op, flops, workload, computation, self.networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,47 +119,30 @@ class ImportContext:
     facts: Mapping[str, TaskFacts] = field(default_factory=dict)
     allow_mixed: bool = False
 
-    def program(self, framework: str, task: Task, where: str, **columns: Any) -> Program:
-        """Return a program of the log, at `file:line`, with what all programs of a log have in common."""
-        return Program(
-            task_id=task.task_id,
-            strategy="tuned",
-            framework=framework,
-            device=self.device,
-            licence=self.licence,
-            source=self.source or where.rpartition(":")[0],
-            **columns,
-        )
-
 
 # Lines ---------------------------------------------------------------------------------------------------
 
 
-def read_records(file: Path, read: Callable[[str, str], LogEntry]) -> Iterator[LogEntry | Broken]:
-    """Yield an entry of each line that is not empty, or why there is none; `not-readable` for a damaged rest.
-
-    Args:
-        file: packed or not.
-        read: makes an entry of a line and its position, `file:line`; raises Broken, or one of `MISSHAPEN`.
-    """
-    where = file.name
+def read_records(file: Path, framework: str, read: Read, context: ImportContext) -> Iterator[LogEntry | Broken]:
+    """Yield an entry of each line that is not empty, or why there is none; `not-readable` for a damaged rest."""
+    common = {"framework": framework, "strategy": "tuned", "device": context.device, "licence": context.licence}
+    source, where = context.source or file.name, file.name
     try:
         with open_lines(file) as lines:
             for number, line in enumerate(lines, 1):
                 where = f"{file.name}:{number}"
-                if line.strip():
-                    yield _read_one(read, line, where)
+                if not line.strip():
+                    continue
+                try:
+                    task, columns = read(line)
+                except Broken as broken:
+                    yield Broken(broken.kind, broken.message, where)
+                except MISSHAPEN as error:
+                    yield Broken("wrong-shape", f"it holds what no record does: {error!r:.200}", where)
+                else:
+                    yield LogEntry(task, Program(task_id=task.task_id, source=source, **common, **columns))
     except PACKED_ERRORS as error:
         yield Broken("not-readable", f"nothing can be read after this line: {error}", where)
-
-
-def _read_one(read: Callable[[str, str], LogEntry], line: str, where: str) -> LogEntry | Broken:
-    try:
-        return read(line, where)
-    except Broken as broken:
-        return Broken(broken.kind, broken.message, where)
-    except MISSHAPEN as error:
-        return Broken("wrong-shape", f"it holds what no record does: {error!r:.200}", where)
 
 
 def decode(line: str, form: type[_Form]) -> _Form:
@@ -177,13 +155,22 @@ def decode(line: str, form: type[_Form]) -> _Form:
         raise Broken("not-json", str(error)) from None
 
 
+def compact(value: Any) -> str:
+    """Return a value as JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"))
+
+
 def canonical(workload: Any) -> str:
     """Return a workload key in one spelling: compact JSON where it is JSON or the value of one."""
     try:
-        value = msgspec.json.decode(workload) if isinstance(workload, str) else workload
-        return json.dumps(value, separators=(",", ":"))
+        return compact(msgspec.json.decode(workload) if isinstance(workload, str) else workload)
     except (ValueError, RecursionError):
         return workload
+
+
+def digest(text: str) -> str:
+    """Return 16 hex digits of a text's hash, by which tasks and programs are named."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Result(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -194,25 +181,23 @@ class Result(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     spent: float
     time: float
 
+    def columns(self, sentinel: float) -> dict[str, Any]:
+        """Return the columns of a program's measurement; `sentinel` as for `latencies`."""
+        number = self.error
+        if number and number not in ERRORS:
+            raise Broken("bad-result", f"{number!r:.40} is no error number")
+        seconds = () if number else latencies(self.costs, sentinel)
+        return timed(seconds, *ERRORS[number or 8]) | {"measured_at": self.time, "cost_seconds": self.spent}
 
-def measurement(result: Result, sentinel: float) -> dict[str, Any]:
-    """Return the columns of a program's measurement.
 
-    Args:
-        sentinel: seconds that the framework writes for a program without a latency.
-    """
-    number = result.error
-    if number and number not in ERRORS:
-        raise Broken("bad-result", f"{number!r:.40} is no error number")
-    seconds = () if number else latencies(result.costs, sentinel)
-    kind, message = (None, None) if seconds else ERRORS[number or 8]
-    latency = median(seconds) if seconds else math.nan
-    columns = {"latencies": seconds, "latency": latency, "error": kind, "error_message": message}
-    return columns | {"measured_at": result.time, "cost_seconds": result.spent}
+def timed(seconds: tuple[float, ...], error: str, message: str) -> dict[str, Any]:
+    """Return the columns of a program's latencies; of its error where it has none."""
+    error_columns = {} if seconds else {"error": error, "error_message": message}
+    return {"latencies": seconds, "latency": median(seconds) if seconds else math.nan, **error_columns}
 
 
 def latencies(costs: Any, sentinel: float) -> tuple[float, ...]:
-    """Return the repeats of a program in seconds; none for one that failed."""
+    """Return the repeats of a program in seconds; none where its framework wrote `sentinel`, for one that failed."""
     try:
         seconds = msgspec.convert(costs, tuple[float, ...])
     except (msgspec.ValidationError, OverflowError):

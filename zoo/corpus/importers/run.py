@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 import msgspec
 
@@ -15,7 +15,12 @@ from ...devices import Device, UnknownDeviceError, get_device
 from ..schema import CorpusError, Task, contradiction, target_options
 from ..splits import PARTS
 from ..writer import CorpusWriter
-from .records import Broken, ImportContext, LogEntry, TaskFacts, canonical, sniff_framework
+from .ansor import ansor_reader
+from .autotvm import autotvm_reader
+from .metaschedule import metaschedule_reader
+from .records import Broken, ImportContext, LogEntry, TaskFacts, canonical, find_logs, read_records, sniff_framework
+
+_READERS = {"ansor": ansor_reader, "autotvm": autotvm_reader, "metaschedule": metaschedule_reader}
 
 # Examples of broken lines that are reported, of each kind.
 EXAMPLES = 3
@@ -48,12 +53,12 @@ class _TaskEntry(msgspec.Struct):
         return {canonical(key): facts for key in keys if key is not None}
 
 
-class _Protocol(msgspec.Struct):
+class _Protocol(TypedDict):
     """A protocol of a split file: names of tasks."""
 
     test: list[str]
-    train: list[str] | None = None
-    val: list[str] | None = None
+    train: NotRequired[list[str]]
+    val: NotRequired[list[str]]
 
 
 @dataclass
@@ -62,9 +67,7 @@ class ImportReport:
 
     Attributes:
         path, framework: of the corpus.
-        valid, failed: programs taken, by task id.
-        names: task id -> name.
-        errors: failed programs by kind.
+        tasks, valid_programs, failed_programs: taken; errors: the failed ones by kind.
         duplicates: programs left out because the same one is there (see `CorpusWriter`).
         broken: records that could not be read, by kind.
         examples: kind of broken record -> where the first ones are, and what is wrong.
@@ -74,9 +77,9 @@ class ImportReport:
 
     path: str
     framework: str
-    valid: Counter[str] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)
-    names: dict[str, str] = field(default_factory=dict)
+    tasks: int = 0
+    valid_programs: int = 0
+    failed_programs: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     broken: Counter[str] = field(default_factory=Counter)
@@ -87,11 +90,9 @@ class ImportReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form, with the totals; `records` are the programs and all that was left out."""
-        totals = {"tasks": len(self.names), "programs": self.valid.total() + self.failed.total()}
-        totals |= {"valid_programs": self.valid.total(), "failed_programs": self.failed.total()}
-        totals["records"] = totals["programs"] + self.duplicates + self.left_out + self.broken.total()
-        rows = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return totals | {name: dict(row) if isinstance(row, Counter) else row for name, row in rows.items()}
+        programs = self.valid_programs + self.failed_programs
+        records = programs + self.duplicates + self.left_out + self.broken.total()
+        return {"programs": programs, "records": records} | vars(self)
 
     def note(self, broken: Broken) -> None:
         """Count a broken record and keep the first ones as examples."""
@@ -102,14 +103,18 @@ class ImportReport:
 
 
 def read_entries(source: Path | str, framework: str, context: ImportContext) -> Iterator[LogEntry | Broken]:
-    """Yield the records of a log, one by one, by the framework's own importer."""
-    if framework == "ansor":
-        from .ansor import read_ansor as read
-    elif framework == "autotvm":
-        from .autotvm import read_autotvm as read
-    else:
-        from .metaschedule import read_metaschedule as read
-    return read(Path(source), context)
+    """Yield the records of a log, or of every log below a folder, one by one.
+
+    Broken ones have the kinds `not-json`, `wrong-shape`, `bad-result`, `not-readable` (the rest of a damaged file), and
+    what the framework's importer names.
+
+    Raises:
+        CorpusError: there is no such file, or no log below the folder.
+    """
+    files = find_logs(Path(source))
+    for file in files:
+        name = str(file.relative_to(source)) if len(files) > 1 else ""
+        yield from read_records(file, framework, _READERS[framework](file, name, context), context)
 
 
 def import_corpus(
@@ -172,33 +177,41 @@ def import_corpus(
                 remedy="check --framework and --min-programs",
                 examples=[text for examples in report.examples.values() for text in examples],
             )
+        device = _device(context.device)
         writer.meta.update(
-            _meta(context, report)
-            | {"target": json.loads(targets.most_common(1)[0][0]), "tvm_version": tvm_version or "not said"}
-            | {"command": command}
+            device=context.device,
+            family=device.family if device else context.device,  # a device without a spec sheet is its own family
+            cpu_model=None,
+            target=json.loads(targets.most_common(1)[0][0]),
+            tvm_version=tvm_version or "not said",
+            framework=name,
+            licence=context.licence or "not said",
+            source=context.source,
+            notes=f"imported from a log of {name}; latency is the median of the repeats",
+            command=command,
         )
+        left_out = {"duplicates": report.duplicates, "broken": dict(report.broken), "too_small": report.too_small}
+        writer.meta["import"] = left_out
         if split:
-            writer.meta["split"], report.without_task = resolve_protocol(
-                split, context.facts, writer.tasks.values(), spellings
-            )
+            tasks = list(writer.tasks.values())
+            writer.meta["split"], report.without_task = _resolve_protocol(split, context.facts, tasks, spellings)
     return report
 
 
 def _choose(writer: CorpusWriter, report: ImportReport, min_programs: int) -> None:
     """Count the programs that are kept, and leave out the tasks that have too few."""
-    counts = writer.count()
-    for task_id, task in list(writer.tasks.items()):
-        failed, added = counts[task_id], writer.added[task_id]
-        valid = failed.pop(None, 0)
+    for task_id, errors in writer.count().items():
+        added, valid = writer.added[task_id], errors.pop(None, 0)
         if valid < min_programs:
-            writer.discard(task_id)
-            report.too_small.append(task.name)
+            report.too_small.append(writer.tasks[task_id].name)
             report.left_out += added
+            writer.discard(task_id)
             continue
-        report.names[task_id], report.valid[task_id] = task.name, valid
-        report.failed[task_id] = failed.total()
-        report.duplicates += added - valid - failed.total()
-        report.errors.update({str(kind): number for kind, number in failed.items()})
+        report.tasks += 1
+        report.valid_programs += valid
+        report.failed_programs += errors.total()
+        report.duplicates += added - valid - errors.total()
+        report.errors.update({str(kind): number for kind, number in errors.items()})
 
 
 def _device(name: str) -> Device | None:
@@ -230,20 +243,6 @@ def _check_one_device(device: str, targets: Iterable[str], target: str) -> None:
             )
 
 
-def _meta(context: ImportContext, report: ImportReport) -> dict[str, Any]:
-    known = _device(context.device)
-    return {
-        "device": context.device,
-        "family": known.family if known else context.device,  # a device without a spec sheet is its own family
-        "cpu_model": None,
-        "framework": report.framework,
-        "licence": context.licence or "not said",
-        "source": context.source,
-        "notes": f"imported from a log of {report.framework}; latency is the median of the repeats",
-        "import": {"duplicates": report.duplicates, "broken": dict(report.broken), "too_small": report.too_small},
-    }
-
-
 # Files beside a log --------------------------------------------------------------------------------------
 
 
@@ -263,7 +262,7 @@ def read_facts(file: Path | str, device: str) -> dict[str, TaskFacts]:
     return facts
 
 
-def read_protocol(file: Path | str, name: str) -> dict[str, list[str]]:
+def read_protocol(file: Path | str, name: str) -> TaskNames:
     """Read a split file: protocol name -> `test`, `train` and `val` (these two may lack), lists of task names.
 
     A file with one protocol needs no name; a list alone is that of the test tasks.
@@ -275,29 +274,21 @@ def read_protocol(file: Path | str, name: str) -> dict[str, list[str]]:
     if isinstance(data, list):
         return {"test": data}
     protocol = data if isinstance(data.get("test"), list) else _part(data, name, file)
-    lists = _convert(protocol, _Protocol, f"{file}: the protocol {name!r}")
-    return {part: names for part in PARTS if (names := getattr(lists, part)) is not None}
+    return _convert(protocol, _Protocol, f"{file}: the protocol {name!r}")
 
 
-def resolve_protocol(
-    names: TaskNames, facts: Mapping[str, TaskFacts], tasks: Iterable[Task], spellings: Mapping[str, str]
+def _resolve_protocol(
+    names: TaskNames, facts: Mapping[str, TaskFacts], tasks: Sequence[Task], spellings: Mapping[str, str]
 ) -> tuple[TaskNames, list[str]]:
     """Return a protocol's task names as task ids, by part, and the names that no task has.
 
-    Two names of one task, which stand for two spellings of its workload, are one id. Without training tasks, all tasks
-    of no other part are.
-
-    Args:
-        names: the protocol.
-        facts: the names that workloads have.
-        tasks: of the corpus.
-        spellings: workload -> task id, as the log spells them.
+    Two names of one task, which stand for two spellings of its workload (`spellings`: workload -> task id, as the log
+    has them), are one id. Without training tasks, all tasks of no other part are.
 
     Raises:
         CorpusError: no name is a task's, or names of two parts stand for one task.
     """
-    known = {task.task_id: task for task in tasks}
-    ids = {task.name: task.task_id for task in known.values()}
+    ids, known = {task.name: task.task_id for task in tasks}, {task.task_id for task in tasks}
     for workload, task_id in spellings.items():
         name = facts.get(canonical(workload), TaskFacts()).name
         if task_id in known and name:
@@ -309,7 +300,7 @@ def resolve_protocol(
             f"the protocol has the task {parts.most_common(1)[0][0]} in two parts", remedy="correct the split file"
         )
     if "train" not in names:
-        split["train"] = sorted(known.keys() - parts.keys())
+        split["train"] = sorted(known - parts.keys())
     missing = sorted({name for part in PARTS for name in names.get(part, ())} - ids.keys())
     if missing and not parts:
         raise CorpusError(

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, prod
-from typing import Any, ClassVar
+from typing import Any
 
 from ...errors import last_line
 from ...primitives.ansor import PARALLEL, THREADS, UNROLL, VECTORIZE
-from .operators import ReplayError, UnscheduledTask, workload
+from .operators import ReplayError, UnscheduledTask
 
 Step = Sequence[Any]
 
@@ -168,21 +168,15 @@ _LOOP_STEPS: dict[str, Callable[..., None]] = {"RE": _reorder, "FU": _fuse, "AN"
 _DATA_PARALLEL = 0  # the type of a block's axis
 
 
-def replay_steps(workload_key: str, steps: Sequence[Step]) -> Any:
+def replay(task: UnscheduledTask, steps: Sequence[Step]) -> Any:
     """Return the `tvm.s_tir.Schedule` of a record.
 
     Args:
-        workload_key: JSON `[function name, argument, ...]`.
-        steps: the record's steps, e.g. `[["FU", 1, [0, 1]], ["AN", 1, 0, 5]]`.
+        steps: the record's, e.g. `[["FU", 1, [0, 1]], ["AN", 1, 0, 5]]`.
 
     Raises:
-        ReplayError: an operator or a step that is not known, or one that TVM refuses.
+        ReplayError: a step that is not known, or one that TVM refuses.
     """
-    return replay(workload(workload_key), steps)
-
-
-def replay(task: UnscheduledTask, steps: Sequence[Step]) -> Any:
-    """Return the `tvm.s_tir.Schedule` of a record of any program; errors as of `replay_steps`."""
     from tvm.s_tir import Schedule
 
     return _Replay(Schedule(task.mod, error_render_level="fast"), task, steps).run()
@@ -241,15 +235,21 @@ class _Replay:
         elif code == "CA":
             stage.target = self.stages[operands[0]]
             stage.target.todo.append((index, stage))
-        elif code in self._GRAPH_STEPS:
-            self._GRAPH_STEPS[code](self, stage_id, stage, *operands)
+        elif code == "CR":
+            stage.target = None
+        elif code == "CI":
+            self.sch.compute_inline(stage.block)
+            stage.block = None
+        elif code == "CHW":
+            # The block goes on to compute, into the cache; what follows it in the graph is the copy out of it.
+            computes, stage.block = stage.block, self.sch.cache_write(stage.block, 0, operands[0])
+            self.stages.insert(stage_id, _Stage(block=computes))
+        elif code == "CHR":
+            self._cache_read(stage_id, stage, *operands)
+        elif code == "RF":
+            self._rfactor(stage_id, stage, *operands)
         else:
             raise ReplayError("unknown-step", f"no step is called {code!r}")
-
-    def _cache_write(self, stage_id: int, stage: _Stage, scope: str) -> None:
-        # The block goes on to compute, into the cache; what follows it in the graph is the copy out of it.
-        computes, stage.block = stage.block, self.sch.cache_write(stage.block, 0, scope)
-        self.stages.insert(stage_id, _Stage(block=computes))
 
     def _cache_read(self, stage_id: int, stage: _Stage, scope: str, readers: list[int]) -> None:
         name = stage.name or self.sch.get(stage.block).writes[0].source.name
@@ -257,13 +257,6 @@ class _Replay:
         reads = [region.source.name for region in self.sch.get(blocks[0]).reads]
         copy = self.sch.cache_read(blocks[0], reads.index(name), scope, blocks)
         self.stages.insert(stage_id + 1, _Stage(block=copy))
-
-    def _inline(self, _: int, stage: _Stage) -> None:
-        self.sch.compute_inline(stage.block)
-        stage.block = None
-
-    def _compute_root(self, _: int, stage: _Stage) -> None:
-        stage.target = None
 
     def _rfactor(self, stage_id: int, stage: _Stage, iterator: int, factor_axis: int) -> None:
         # The partial results become a stage in front of this one; the loops of both start afresh.
@@ -275,14 +268,6 @@ class _Replay:
         factor = loops.pop(iterator)
         self.sch.reorder(*loops[:factor_axis], factor, *loops[factor_axis:])
         self.stages.insert(stage_id, _Stage(block=partial, factor_axis=factor_axis))
-
-    _GRAPH_STEPS: ClassVar[dict[str, Callable[..., None]]] = {
-        "CHW": _cache_write,
-        "CHR": _cache_read,
-        "CI": _inline,
-        "CR": _compute_root,
-        "RF": _rfactor,
-    }
 
     # The second pass: where a stage is computed, and its loops
 

@@ -9,10 +9,10 @@ not known here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -29,7 +29,8 @@ TEMPLATES = (
     *("conv2d_nchw.cuda", "depthwise_conv2d_nchw.cuda"),
 )
 """The templates that can be replayed."""
-_KINDS = {"Parallel": PARALLEL, "Vectorize": VECTORIZE}
+_KINDS = {"Parallel": PARALLEL, "Vectorize": VECTORIZE, "Unroll": UNROLL}
+_LOOP_KINDS = {"Split", "Fuse", "Reorder", "Bind", *_KINDS}
 
 
 def replay_knobs(workload_key: str, entity: Sequence[Any]) -> Any:
@@ -94,94 +95,71 @@ class _Steps:
         self.inlined: list[_Stage] = []
 
     def convert(self, primitives: Sequence[Primitive]) -> list[list[Any]]:
-        """The steps of all primitives."""
+        """Return the steps of all primitives."""
         for primitive in primitives:
             kind, (block, *numbers), names = primitive.kind, primitive.numbers, primitive.names
             named = [name == "@pad_temp" for name in names if name.startswith("@")]
             self.blocks += [self.pad if pad else self.product for pad in sorted(named, reverse=True)]
             stage = self.blocks[block]
-            if kind in self._CONVERSIONS:
-                self._CONVERSIONS[kind](self, stage, self.order.index(stage), numbers, names)
-            elif kind in _KINDS:
-                self.steps.append(["AN", self.order.index(stage), numbers[0], _KINDS[kind]])
-            elif kind != "Annotate":
-                raise ReplayError("unknown-step", f"no template is expected to use {kind}")
+            change = self._change_loops if kind in _LOOP_KINDS else self._change_graph
+            change(kind, stage, self.order.index(stage), numbers, names)
         # Last, as Ansor does it: what is inlined has no block that a copy could be made of.
         return self.steps + [["CI", self.order.index(stage)] for stage in self.inlined]
 
-    # Loops: what a primitive does, given its stage, the stage's place, its other numbers and its names
+    def _change_loops(self, kind: str, stage: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
+        match kind:
+            case "Split":
+                loop, extent, *factors = numbers
+                step = ["SP", at, loop, extent, factors[1:], 1]
+                self.steps.append(step)
+                stage.loops[loop : loop + 1] = [(step, part, factors) for part in range(len(factors))]
+            case "Fuse":
+                self.steps.append(["FU", at, numbers])
+                stage.loops[numbers[0] : numbers[-1] + 1] = [None]
+            case "Reorder":
+                order = list(range(len(stage.loops)))
+                for position, loop in zip(sorted(numbers), numbers, strict=True):
+                    order[position] = loop
+                self.steps.append(["RE", at, order])
+                stage.loops = [stage.loops[loop] for loop in order]
+            case "Bind":
+                self.steps.append(["AN", at, numbers[0], names[0]])
+                if stage.attached and (origin := stage.loops[numbers[0]]):
+                    # Of a stage that is moved only the threads' number is sure: it must not shrink with what is left.
+                    step, part, factors = origin
+                    step[4:] = [list(factors[1:]), 1, 1] if part else [list(factors[:-1]), 0, 1]
+            case "Unroll" if numbers[1] >= 0:
+                text = f"auto_unroll_max_step${numbers[1]}" + ("$implicit" if "implicit" in names else "")
+                self.steps.append(["PR", at, numbers[0], text])
+            case _:
+                self.steps.append(["AN", at, numbers[0], _KINDS[kind]])
 
-    def _split(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
-        loop, extent, *factors = numbers
-        step = ["SP", at, loop, extent, factors[1:], 1]
-        self.steps.append(step)
-        stage.loops[loop : loop + 1] = [(step, part, factors) for part in range(len(factors))]
-
-    def _fuse(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
-        self.steps.append(["FU", at, numbers])
-        stage.loops[numbers[0] : numbers[-1] + 1] = [None]
-
-    def _reorder(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
-        order = list(range(len(stage.loops)))
-        for position, loop in zip(sorted(numbers), numbers, strict=True):
-            order[position] = loop
-        self.steps.append(["RE", at, order])
-        stage.loops = [stage.loops[loop] for loop in order]
-
-    def _bind(self, stage: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
-        self.steps.append(["AN", at, numbers[0], names[0]])
-        origin = stage.loops[numbers[0]]
-        if origin is None or not stage.attached:
-            return
-        # Of a stage that is moved only the threads' number is sure: it must not shrink with what is left of a loop.
-        step, part, factors = origin
-        step[4:] = [list(factors[1:]), 1, 1] if part else [list(factors[:-1]), 0, 1]
-
-    def _unroll(self, _: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
-        loop, limit = numbers
-        text = f"auto_unroll_max_step${limit}" + ("$implicit" if "implicit" in names else "")
-        self.steps.append(["AN", at, loop, UNROLL] if limit < 0 else ["PR", at, loop, text])
-
-    # The graph
-
-    def _inline(self, stage: _Stage, *_: Any) -> None:
-        self.inlined.append(stage)
-
-    def _compute_at(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
-        location, target = numbers
-        stage.attached = True
-        self.steps.append(["CA", at, self.order.index(self.blocks[target]), location])
-
-    def _cache_write(self, stage: _Stage, at: int, _: list[int], names: Sequence[str]) -> None:
-        self.steps.append(["CHW", at, names[0]])
-        self._add(at + 1, _Stage([None] * stage.rank, stage.rank))
-
-    def _cache_read(self, _: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
-        source = self.reads[numbers[0]]
-        at_source = self.order.index(source)
-        self.steps.append(["CHR", at_source, names[0], [at]])
-        self.reads[numbers[0]] = self._add(at_source + 1, _Stage([None] * source.rank, source.rank))
-
-    def _rfactor(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
-        loop, axis = numbers
-        self.steps.append(["RF", at, loop, axis])
-        self._add(at, _Stage([None] * len(stage.loops), stage.rank + 1))
-        stage.loops = [None] * (stage.rank + 1)
+    def _change_graph(self, kind: str, stage: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
+        match kind:
+            case "ComputeInline":
+                self.inlined.append(stage)
+            case "ComputeAt":
+                location, target = numbers
+                stage.attached = True
+                self.steps.append(["CA", at, self.order.index(self.blocks[target]), location])
+            case "CacheWrite":
+                self.steps.append(["CHW", at, names[0]])
+                self._add(at + 1, _Stage([None] * stage.rank, stage.rank))
+            case "CacheRead":
+                source = self.reads[numbers[0]]
+                at_source = self.order.index(source)
+                self.steps.append(["CHR", at_source, names[0], [at]])
+                self.reads[numbers[0]] = self._add(at_source + 1, _Stage([None] * source.rank, source.rank))
+            case "RFactor":
+                self.steps.append(["RF", at, *numbers])
+                self._add(at, _Stage([None] * len(stage.loops), stage.rank + 1))
+                stage.loops = [None] * (stage.rank + 1)
+            case "Annotate":
+                pass
+            case _:
+                raise ReplayError("unknown-step", f"no template is expected to use {kind}")
 
     def _add(self, at: int, stage: _Stage) -> _Stage:
         self.order.insert(at, stage)
         self.blocks.append(stage)
         return stage
-
-    _CONVERSIONS: ClassVar[dict[str, Callable[..., None]]] = {
-        "Split": _split,
-        "Fuse": _fuse,
-        "Reorder": _reorder,
-        "Bind": _bind,
-        "Unroll": _unroll,
-        "ComputeInline": _inline,
-        "ComputeAt": _compute_at,
-        "CacheWrite": _cache_write,
-        "CacheRead": _cache_read,
-        "RFactor": _rfactor,
-    }

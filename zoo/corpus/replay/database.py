@@ -9,17 +9,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..importers.ansor import read_ansor
 from ..importers.records import DATABASE, Broken, ImportContext, LogEntry
+from ..importers.run import read_entries
 from .ansor import replay
 from .operators import ReplayError, workload
 
 
 def replay_log(
-    log: Path | str,
-    folder: Path | str,
-    target: dict[str, Any] | str | None = None,
-    limit_per_task: int | None = None,
+    log: Path | str, folder: Path | str, target: dict[str, Any] | str | None = None, limit_per_task: int | None = None
 ) -> dict[str, Any]:
     """Replay a log, check every program against its record, and write a MetaSchedule database.
 
@@ -39,26 +36,27 @@ def replay_log(
     Path(folder).mkdir(parents=True, exist_ok=True)
     records, workloads = (str(Path(folder) / name) for name in DATABASE)
     database = ms.database.JSONDatabase(workloads, records)
-    per_task, tried, replayed, broken, skipped = (Counter[str]() for _ in range(5))
+    per_task, tried, replayed, broken = (Counter[str]() for _ in range(4))
+    skipped = Counter(untimed=0, over_limit=0)
     reasons: Counter[tuple[str, str]] = Counter()
     examples: dict[str, str] = {}
     # A database may hold records of several devices: a record names its target.
-    for entry in read_ansor(log, ImportContext(device="unknown")):
+    for entry in read_entries(log, "ansor", ImportContext(device="unknown")):
         if isinstance(entry, Broken):
             broken[entry.kind] += 1
-        elif not entry.program.valid:
-            skipped["untimed"] += 1
-        elif limit_per_task is not None and per_task[entry.task.task_id] >= limit_per_task:
-            skipped["over_limit"] += 1
-        else:
-            per_task[entry.task.task_id] += 1
-            tried[entry.task.op] += 1
-            try:
-                _add(database, entry, json.dumps(target) if target else entry.program.target)
-                replayed[entry.task.op] += 1
-            except ReplayError as error:
-                reasons[entry.task.op, error.reason] += 1
-                examples.setdefault(error.reason, error.message)
+            continue
+        op, task_id = entry.task.op, entry.task.task_id
+        if not entry.program.valid or per_task[task_id] == limit_per_task:
+            skipped["over_limit" if entry.program.valid else "untimed"] += 1
+            continue
+        per_task[task_id] += 1
+        tried[op] += 1
+        try:
+            _add(database, entry, json.dumps(target) if target else entry.program.target)
+            replayed[op] += 1
+        except ReplayError as error:
+            reasons[op, error.reason] += 1
+            examples.setdefault(error.reason, error.message)
     return {
         "share": replayed.total() / tried.total() if tried else math.nan,
         "operators": {op: {"replayed": replayed[op], "of": n} for op, n in sorted(tried.items())},
@@ -66,8 +64,7 @@ def replay_log(
             {"op": op, "reason": reason, "programs": n, "example": examples[reason]}
             for (op, reason), n in reasons.most_common()
         ],
-        "untimed": skipped["untimed"],
-        "over_limit": skipped["over_limit"],
+        **skipped,
         "broken": dict(broken),
     }
 

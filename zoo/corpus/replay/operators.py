@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import TchubError
 from ...primitives.problem import Conv, Matmul, Problem, paddings, pair
@@ -39,8 +38,7 @@ class ReplayError(TchubError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class StageInfo:
+class StageInfo(NamedTuple):
     """A stage before any schedule.
 
     Attributes:
@@ -56,14 +54,8 @@ class StageInfo:
     placeholder: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UnscheduledTask:
-    """A task's program before any schedule.
-
-    Attributes:
-        mod: IRModule with one function, `main`.
-        stages: of the computation, in Ansor's order.
-    """
+class UnscheduledTask(NamedTuple):
+    """A task's program before any schedule: an IRModule with one function, `main`, and its stages in Ansor's order."""
 
     mod: Any
     stages: tuple[StageInfo, ...]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from multiprocessing import get_context
@@ -26,9 +25,9 @@ import numpy as np
 from ...errors import last_line
 from ...features.columns import PERSTORE_WIDTH
 from ...tvm_import import import_tensor_intrinsics
-from .ansor import replay_steps
+from .ansor import replay
 from .autotvm import replay_knobs
-from .operators import ReplayError
+from .operators import ReplayError, workload
 
 if TYPE_CHECKING:
     from .. import Corpus, Program
@@ -62,8 +61,7 @@ class Unlowered(NamedTuple):
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class NoFeatures:
+class NoFeatures(NamedTuple):
     """A program without features.
 
     Attributes:
@@ -141,7 +139,7 @@ def _schedule(program: Unlowered) -> Any:
     except (ValueError, TypeError, RecursionError) as error:
         raise ReplayError("wrong-shape", f"the trace is no JSON list: {program.trace[:120]}") from error
     if program.framework == "ansor":
-        return replay_steps(program.workload, trace)
+        return replay(workload(program.workload), trace)
     if program.framework == "autotvm":
         return replay_knobs(program.workload, trace)
     if program.framework == "metaschedule":
