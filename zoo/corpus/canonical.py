@@ -61,8 +61,7 @@ def renamed_trace(trace: Sequence[Any], new_names: Mapping[str, str]) -> list[An
     What a schedule adds, TVM names after a block or a buffer of the task with a suffix, e.g. `_rf`, `_update` or
     `_global`, which stays.
 
-    Args:
-        new_names: by old names, see `renamed_module`.
+    `new_names` are by old names, see `renamed_module`.
     """
     instructions, decisions = trace
     return [[_renamed(instruction, new_names) for instruction in instructions], decisions]
@@ -79,8 +78,7 @@ def canonical_task(task: Task) -> tuple[Task, dict[str, str]]:
 def with_equal_names(tasks: Sequence[Task]) -> tuple[list[Task], list[dict[str, str]]]:
     """Return one MetaSchedule task, as several corpora hold it, under the same names everywhere.
 
-    Returns:
-        The tasks, and for each of them the new names by its own; none where all corpora hold the same module.
+    And for each of them the new names by its own; none where all corpora hold the same module.
     """
     if len({task.workload for task in tasks}) == 1:
         return list(tasks), [{} for _ in tasks]

@@ -36,12 +36,9 @@ def merge_corpus(
         return write_corpus(folder, meta, tasks, programs)
     old = Corpus.open(folder)
     if name := difference(old.meta, {**old.meta, **meta}):
-        raise CorpusError(
-            f"the corpus {folder} is of {name} {old.meta.get(name)!r}, the new programs of {meta[name]!r}",
-            remedy="write them to a folder of their own: latencies of two devices do not mix",
-            field=name,
-            path=str(folder),
-        )
+        problem = f"the corpus {folder} is of {name} {old.meta.get(name)!r}, the new programs of {meta[name]!r}"
+        remedy = "write them to a folder of their own: latencies of two devices do not mix"
+        raise CorpusError(problem, remedy=remedy, field=name, path=str(folder))
     merged = dict(old.tasks)
     # New names of blocks, where the two name those of a task differently, and so the programs of each.
     renamed: tuple[dict[str, dict[str, str]], ...] = {}, {}
@@ -113,12 +110,9 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
 def _check_alike(first: Corpus, other: Corpus) -> None:
     one, two = ({"framework": _METASCHEDULE, **corpus.meta} for corpus in (first, other))
     if name := difference(one, two, CORPUS_SCOPE):
-        raise CorpusError(
-            f"{first.path} is of {name} {one.get(name)!r}, {other.path} of {two.get(name)!r}",
-            remedy="merge each kind into a folder of its own; `tchub train` takes several corpora",
-            field=name,
-            path=str(other.path),
-        )
+        problem = f"{first.path} is of {name} {one.get(name)!r}, {other.path} of {two.get(name)!r}"
+        remedy = "merge each kind into a folder of its own; `tchub train` takes several corpora"
+        raise CorpusError(problem, remedy=remedy, field=name, path=str(other.path))
 
 
 def _rank(program: Program) -> tuple[bool, float, str]:

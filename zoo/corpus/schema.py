@@ -84,7 +84,7 @@ class Task:
             for MetaSchedule, the workload key (a JSON text) for Ansor, JSON `[template, args]` for AutoTVM.
         computation: what is computed, in the form of `computation`, by which tasks of different corpora are
             joined; empty when it cannot be known.
-        networks: (network, how many times it holds this task), one entry a network.
+        networks: (network, how many times it holds this task).
     """
 
     task_id: str

@@ -43,8 +43,7 @@ def is_held_out(task: Task) -> bool:
 def metric_weight(task: Task) -> int:
     """Return the task's weight in a metric (TLP 6.1): its occurrences in the held-out networks.
 
-    A task of no held-out network, which only validation sees, counts its occurrences in all networks; a
-    single operator counts once.
+    One of none of these, which only validation sees, counts its occurrences in all networks; a single operator once.
     """
     return task.weight(HELD_OUT) or max(1, task.weight())
 
@@ -121,14 +120,7 @@ def _ids(tasks: Iterable[Task]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Leak:
-    """A computation that one corpus tests on and another trains (or validates) on.
-
-    Attributes:
-        computation: what is computed, see `computation`.
-        tested_by, trained_by: the corpora's folders.
-        part: `train` or `val`, of the corpus that trains on it.
-        tasks: the tasks of that corpus.
-    """
+    """A computation that one corpus tests on, and that is in `part` (`train` or `val`) of another, with its tasks."""
 
     computation: str
     tested_by: str
@@ -138,10 +130,7 @@ class Leak:
 
 
 def computations(corpus: Corpus) -> dict[str, str]:
-    """Return the computation of every task by its id, in the spelling by which they are compared.
-
-    A task whose computation cannot be known is its own.
-    """
+    """Return the computation of every task by its id, as it is compared; one that cannot be known is the task's own."""
     return {t: normal(task.computation or f"task-{t}") for t, task in corpus.tasks.items()}
 
 

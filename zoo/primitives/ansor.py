@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -38,19 +39,12 @@ _MARKS = {UNROLL: "Unroll", VECTORIZE: "Vectorize", PARALLEL: "Parallel", 11: "T
 
 @dataclass(slots=True, eq=False)
 class _Stage:
-    """A stage.
+    """A stage."""
 
-    Attributes:
-        ordinal: its block number; None while no primitive mentioned it.
-        loops: extents of the iterators known so far, 0 where unknown.
-        complete: whether `loops` has all of them.
-        target: the stage that it is computed at; None at the root.
-    """
-
-    ordinal: int | None = None
-    loops: list[int] = field(default_factory=list)
-    complete: bool = False
-    target: _Stage | None = None
+    ordinal: int | None = None  # its block number; None while no primitive mentioned it
+    loops: list[int] = field(default_factory=list)  # extents of the iterators known so far, 0 where unknown
+    complete: bool = False  # whether these are all
+    target: _Stage | None = None  # that it is computed at; None at the root
 
     def need(self, *loops: int) -> None:
         """Make sure that the iterators of these indices exist; raise TraceFormatError where they cannot."""
@@ -68,7 +62,7 @@ class _State:
         self.primitives: list[Primitive] = []
         self.splits: dict[int, tuple[int, Sequence[int]]] = {}
         self._stages: list[_Stage] = []
-        self._ordinals = 0
+        self._ordinals = count()
         self._copies: dict[_Stage, list[tuple[int, _Stage]]] = {}
 
     def stage(self, index: int, *loops: int) -> _Stage:
@@ -80,28 +74,21 @@ class _State:
         return self._stages[index]
 
     def insert(self, index: int, stage: _Stage) -> None:
-        """Put a new stage at an index; it is numbered at once."""
         self._stages.insert(index, stage)
         self.number(stage)
 
     def number(self, stage: _Stage) -> int:
         """Return the stage's block ordinal, given at the first mention."""
-        if stage.ordinal is None:
-            stage.ordinal = self._ordinals
-            self._ordinals += 1
+        stage.ordinal = next(self._ordinals) if stage.ordinal is None else stage.ordinal
         return stage.ordinal
 
     def add(self, kind: str, stage: _Stage, *numbers: int, names: tuple[str, ...] = ()) -> None:
-        """Add a primitive about a stage."""
         self.primitives.append(primitive(kind, (self.number(stage), *numbers), names))
 
     def split(self, index: int, stage: _Stage, loop: int, extent: int, lengths: Sequence[int], inner: bool) -> None:
         """Split an iterator by the lengths of the inner (or outer) parts; the one part left takes the rest.
 
-        Args:
-            index: of the step, for the steps that follow this split.
-            extent: as the record has it; 0 stands for the one known from earlier steps.
-            lengths: from the outer part to the inner one, each at least 1.
+        The step's `index` is for the steps that follow this split; `extent` 0 stands for the one known from before.
         """
         stage.need(loop)
         extent = extent or stage.loops[loop]
@@ -144,10 +131,8 @@ def from_ansor_steps(steps: Sequence[Any]) -> PrimitiveSequence:
         try:
             _apply(state, index, step)
         except (TraceFormatError, msgspec.ValidationError) as error:
-            unknown = isinstance(error, TraceFormatError) and error.unknown
-            raise TraceFormatError(
-                str(error), index=index, instruction=step, remedy=_REMEDY, unknown=unknown
-            ) from error
+            facts = {"index": index, "instruction": step, "unknown": getattr(error, "unknown", False)}
+            raise TraceFormatError(str(error), remedy=_REMEDY, **facts) from error
     return PrimitiveSequence(state.finish(), "ansor")
 
 

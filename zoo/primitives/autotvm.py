@@ -26,15 +26,12 @@ AUTOTVM_TEMPLATES = frozenset(_TEMPLATES)
 
 
 def from_autotvm(template: str, args: Sequence[Any], entity: Sequence[Any]) -> PrimitiveSequence:
-    """The program that a record names, in the common language.
+    """Return the program that a record names, in plain primitives for a template outside `AUTOTVM_TEMPLATES`.
 
     Args:
         template: the template's registered name, `input[1]` of a record.
         args: the task's arguments, `input[2]`.
         entity: the knobs `[[name, kind, value], ...]`, `config.entity`.
-
-    Returns:
-        The primitives; plain ones for a template outside `AUTOTVM_TEMPLATES`.
 
     Raises:
         TraceFormatError: the arguments are not the template's, or a knob is missing or does not fit the loop

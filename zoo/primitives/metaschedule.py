@@ -46,9 +46,7 @@ class _Filler:
 
 
 class Template:
-    """The primitives of a design space, open in its decisions.
-
-    It is made of `[name, inputs, attributes, outputs]` each, as in a trace's JSON, up to `EnterPostproc`.
+    """The primitives of a design space, open in its decisions; made of its instructions up to `EnterPostproc`.
 
     Attributes:
         samplers: the positions of the sampling instructions: slot i of a candidate's decisions is the
@@ -137,10 +135,7 @@ def read_trace(trace: Trace) -> tuple[Template, list[Decision]]:
     parts = as_json(trace, True)
     instructions = get(parts, 0)
     key = structural_hash(instructions, False, False)
-    template = _of_hash.get(key)
-    if template is None:
-        template = Template(_plain(instructions))
-        _remember(_of_hash, key, template)
+    template = _of_hash.get(key) or _remember(_of_hash, key, Template(_plain(instructions)))
     return template, _live_decisions(template, get(parts, 1))
 
 
@@ -158,10 +153,7 @@ def from_trace_json(obj: Sequence[Any] | str | bytes) -> PrimitiveSequence:
         raise TraceFormatError(f"not a trace of the form [instructions, decisions]: {error}") from error
     try:
         key = str(trace.instructions)
-        template = _of_text.get(key)
-        if template is None:
-            template = Template(_plain(trace.instructions))
-            _remember(_of_text, key, template)
+        template = _of_text.get(key) or _remember(_of_text, key, Template(_plain(trace.instructions)))
         return template.fill(_decisions(template, trace.decisions))
     except RecursionError:
         raise TraceFormatError("a trace is not nested as deep as this") from None
@@ -177,10 +169,11 @@ def _tvm() -> tuple[Any, ...]:
     return get_global_func("s_tir.schedule.TraceAsJSON"), get_global_func("ffi.StructuralHash"), *arrays
 
 
-def _remember(store: dict[Any, Template], key: Any, template: Template) -> None:
+def _remember(store: dict[Any, Template], key: Any, template: Template) -> Template:
     if len(store) >= _TEMPLATE_LIMIT:
         store.clear()
     store[key] = template
+    return template
 
 
 class _StoredTrace(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -216,12 +209,10 @@ def _plain(obj: Any) -> Any:
         return obj
     if isinstance(obj, list | tuple):
         return [_plain(item) for item in obj]
-    if isinstance(obj, dict):
+    if hasattr(obj, "items"):  # or a tvm_ffi.Map
         return {str(k): _plain(v) for k, v in obj.items()}
     if hasattr(obj, "value"):  # tirx.IntImm and FloatImm
         return obj.value
-    if hasattr(obj, "items"):  # tvm_ffi.Map
-        return {str(k): _plain(v) for k, v in obj.items()}
     if hasattr(obj, "__iter__"):  # tvm_ffi.Array
         return [_plain(item) for item in obj]
     from tvm.ir import save_json  # an IndexMap, which Trace.as_json() writes so too

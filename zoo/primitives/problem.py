@@ -95,19 +95,15 @@ class _Tensor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 def problem(template: str, args: Sequence[Any]) -> Problem | None:
     """Return the problem of an AutoTVM task; None when the template's name tells of no operator known here.
 
-    Args:
-        template: its registered name, e.g. `conv2d_nchw.cuda`.
-        args: its arguments; a tensor is `["TENSOR", shape, dtype]`. Strides, dilation and padding may be integers
-            or lists; padding also `"VALID"` (0) or `"SAME"` (kernel - 1 in total).
+    Of the arguments a tensor is `["TENSOR", shape, dtype]`. Strides, dilation and padding may be integers or lists;
+    padding also `"VALID"` (0) or `"SAME"` (kernel - 1 in total).
 
     Raises:
         TraceFormatError: the arguments do not have the operator's form.
     """
     try:
-        if template.startswith("conv2d_"):
-            return _conv(args, depthwise=False)
-        if template.startswith("depthwise_conv2d_"):
-            return _conv(args, depthwise=True)
+        if template.startswith(("conv2d_", "depthwise_conv2d_")):
+            return _conv(args, depthwise=template.startswith("depthwise"))
         if template.startswith("dense_"):
             return _dense(args)
         return _batch_matmul(args) if template.startswith("batch_matmul") else None

@@ -23,7 +23,6 @@ from tchub.zoo.corpus import (
     write_corpus,
 )
 from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol
-from tchub.zoo.corpus.importers.metaschedule import modern_trace
 from tchub.zoo.corpus.importers.records import TaskFacts, sniff_framework
 from tchub.zoo.corpus.schema import contradiction
 
@@ -318,10 +317,3 @@ def test_todays_database_gives_the_ids_of_todays_tasks(tmp_path: Path):
     from tvm_ffi import structural_hash
 
     assert task.task_id == f"{structural_hash(mod) & (2**64 - 1):016x}"
-
-
-def test_old_traces_are_told_in_todays_words_and_todays_stay():
-    modern = modern_trace(OLD_TRACE)
-    assert [instruction[0] for instruction in modern[0]][:2] == ["GetSBlock", "GetLoops"]
-    assert modern[0][3][2] == [1, 0]
-    assert modern_trace(modern) == modern

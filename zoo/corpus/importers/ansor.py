@@ -85,12 +85,8 @@ _LARGEST = 16
 
 @dataclass(frozen=True, slots=True)
 class KeyedComputation:
-    """The computation of a workload key.
-
-    Attributes:
-        op: one of `columns.OPS`; flops: of one call (of the anchor alone, for a graph), NaN when unknown.
-        text: the common text of `computation`.
-        detail: what `text` leaves out and tells tasks apart: padding, or the graph's hash and shapes.
+    """The computation of a workload key: operator class, operations of a call (of the anchor alone, for a graph; NaN
+    when unknown), the text of `computation`, and what that leaves out and tells tasks apart: padding, or the graph.
     """
 
     op: str

@@ -135,17 +135,13 @@ def import_corpus(
 
     Args:
         source: a log, or a folder of them.
-        out: the corpus folder.
-        context: device, licence, and what is known of the tasks.
         framework: one of `FRAMEWORKS`; by default that of the log's first lines.
         split: a protocol of task names (see `read_protocol`), kept in `corpus.json` as task ids.
         min_programs: tasks with fewer valid programs are left out.
-        command: the command line, for the record.
         progress: called with the number of programs read, now and then.
 
     Raises:
-        CorpusError: no log, or nothing in it could be read.
-        CorpusError: its records are of several devices or of another one, and `context.allow_mixed` is off.
+        CorpusError: no log, nothing in it could be read, or its records are of several devices or of another one.
         StorageError: the disk is full or the folder may not be written.
     """
     name = framework or sniff_framework(source)
@@ -171,9 +167,9 @@ def import_corpus(
                 progress(count)
         _choose(writer, report, min_programs)
         if not writer.tasks:
+            counts = f"{report.broken.total()} broken, {len(report.too_small)} tasks too small"
             raise CorpusError(
-                f"{source}: no {name} record could be used ({report.broken.total()} broken, "
-                f"{len(report.too_small)} tasks too small)",
+                f"{source}: no {name} record could be used ({counts})",
                 remedy="check --framework and --min-programs",
                 examples=[text for examples in report.examples.values() for text in examples],
             )
@@ -227,20 +223,13 @@ def _check_one_device(device: str, targets: Iterable[str], target: str) -> None:
     named = _device(target_options(target).get("model", ""))
     other = {name: value for name, value in (own.target if own else {}).items() if name in ("kind", "arch")}
     if word := contradiction(json.dumps(other), target) or ("model" if own and named not in (None, own) else None):
-        raise CorpusError(
-            f"the log is not of {device}: its target {target} has another {word}",
-            remedy="name the device that was measured with --device (`tchub devices` lists them), or say --allow-mixed",
-            target=target,
-            field=word,
-        )
+        remedy = "name the device that was measured with --device (`tchub devices` lists them), or say --allow-mixed"
+        raise CorpusError(f"the log is not of {device}: its target {target} has another {word}", remedy=remedy)
     for known in targets:
         if word := contradiction(known, target):
-            raise CorpusError(
-                f"the log is of several devices: their targets differ in {word} ({known} and {target})",
-                remedy="import each device's records from a log of their own, or say --allow-mixed",
-                targets=[known, target],
-                field=word,
-            )
+            problem = f"the log is of several devices: their targets differ in {word} ({known} and {target})"
+            remedy = "import each device's records from a log of their own, or say --allow-mixed"
+            raise CorpusError(problem, remedy=remedy)
 
 
 # Files beside a log --------------------------------------------------------------------------------------

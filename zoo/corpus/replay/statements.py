@@ -43,10 +43,7 @@ _NOTHING = np.zeros((0, PERSTORE_WIDTH), np.float32)
 class Unlowered(NamedTuple):
     """A program whose features are wanted.
 
-    Attributes:
-        framework: that wrote its trace.
-        workload: as `Task.workload` holds it for that framework; trace: as `Program.trace` does.
-        gpu: whether it is for a GPU: all that the features know of a target.
+    Workload and trace are as a corpus has them. `gpu`: whether it is for a GPU: all that features know of a target.
     """
 
     framework: str
@@ -62,12 +59,7 @@ class Unlowered(NamedTuple):
 
 
 class NoFeatures(NamedTuple):
-    """A program without features.
-
-    Attributes:
-        reason: a `ReplayError`'s, `not-lowered` where TVM cannot lower the replay, or `crash` where it died of it.
-        message: one line.
-    """
+    """A program without features: its ReplayError's reason, `not-lowered` or `crash` of TVM; and one line."""
 
     reason: str
     message: str
@@ -86,7 +78,6 @@ def statement_features(
     """Return statement features of programs of a corpus.
 
     Args:
-        corpus: it knows the programs' tasks.
         programs: of any of its tasks.
         cache_dir: folder of the file that keeps the features; created when needed.
         workers: processes; with 1, this process does the work, and a program that TVM dies of ends it.
@@ -138,12 +129,13 @@ def _schedule(program: Unlowered) -> Any:
         trace = list(json.loads(program.trace))
     except (ValueError, TypeError, RecursionError) as error:
         raise ReplayError("wrong-shape", f"the trace is no JSON list: {program.trace[:120]}") from error
-    if program.framework == "ansor":
-        return replay(workload(program.workload), trace)
-    if program.framework == "autotvm":
-        return replay_knobs(program.workload, trace)
-    if program.framework == "metaschedule":
-        return _apply(program.workload, trace)
+    match program.framework:
+        case "ansor":
+            return replay(workload(program.workload), trace)
+        case "autotvm":
+            return replay_knobs(program.workload, trace)
+        case "metaschedule":
+            return _apply(program.workload, trace)
     raise ReplayError("unknown-framework", f"no replay of {program.framework} programs is known")
 
 
