@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.corpus.tir import operator_class
-from ...zoo.features import DeviceKindError, FeatureSchema, Skeleton, get_schema
+from ...zoo.features import DeviceKindError, FeatureSchema, get_schema
 from ...zoo.features.columns import OPS
+from ...zoo.features.skeleton import Skeleton
 from ...zoo.features.statements import statement_matrices
 from ...zoo.primitives.metaschedule import read_trace
 from ...zoo.tvm_import import import_tensor_intrinsics

@@ -95,7 +95,9 @@ class Reduction:
 
     Attributes:
         extents: of the variables, 0 where one is no number.
-        spatial, reduced: positions of the variables that are data-parallel, and of those that are reduced.
+        spatial, reduced: positions of the variables that are data-parallel, and of those that are reduced; sizes:
+            the extents of either, sorted.
+        operator: `Add`, `Max`, ...: the class of TVM's expression by which a result is updated.
         reads: the regions that are read, less the result's own.
     """
 
@@ -106,13 +108,10 @@ class Reduction:
         kinds = [int(v.iter_type) for v in block.iter_vars]
         self.spatial = {i for i, kind in enumerate(kinds) if kind == _SPATIAL}
         self.reduced = {i for i, kind in enumerate(kinds) if kind == _REDUCE}
+        self.sizes = [sorted(self.extents[i] for i in axes) for axes in (self.spatial, self.reduced)]
+        self.operator = type(getattr(block.body, "value", None)).__name__
         out = block.writes[0].source
         self.reads = [region for region in block.reads if not region.source.same_as(out)]
-
-    @property
-    def operator(self) -> str:
-        """`Add`, `Max`, ...: the class of TVM's expression by which a result is updated."""
-        return type(getattr(self.block.body, "value", None)).__name__
 
     @property
     def factors(self) -> list[Any]:
@@ -127,11 +126,6 @@ class Reduction:
             others = {axis for other in self.factors if not other.same_as(read) for axis in self.used(other)}
             variables |= {window.reduction for window in self._windows(read) if window.spatial not in others}
         return variables
-
-    @property
-    def sizes(self) -> list[list[int]]:
-        """The extents of the data-parallel and of the reduced variables, sorted."""
-        return [sorted(self.extents[i] for i in axes) for axes in (self.spatial, self.reduced)]
 
     def tell(self, alone: bool) -> str | None:
         """The computation; None where it is none that has a name. `alone`: no other block reduces."""

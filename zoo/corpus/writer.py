@@ -90,21 +90,12 @@ class CorpusWriter:
                 self._finish()
 
     def add_task(self, task: Task) -> None:
-        """Add a task; a task of the same id is replaced.
-
-        Raises:
-            CorpusError: the task's operator type is unknown.
-        """
+        """Add a task; one of the same id is replaced. Raise CorpusError where it is none that there can be."""
         task.check()
         self.tasks[task.task_id] = task
 
     def add(self, program: Program) -> None:
-        """Add a program of a known task.
-
-        Raises:
-            CorpusError: its task is unknown.
-            StorageError: the disk is full or the folder may not be written.
-        """
+        """Add a program; raise CorpusError where its task is unknown, StorageError where the disk is full."""
         if program.task_id not in self.tasks:
             raise CorpusError(f"a program of task {program.task_id}, which the corpus lacks", remedy="add it first")
         row = msgspec.msgpack.encode([getattr(program, name) for name in PROGRAMS_SCHEMA.names])

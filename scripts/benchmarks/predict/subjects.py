@@ -72,7 +72,8 @@ def pretrained(
 def from_decisions(programs: Programs, name: str, sizes: tuple[int, ...], repeats: int) -> list[dict[str, Any]]:
     """Features of a checkpoint from decisions, as a search that draws them itself asks for them."""
     from tchub import hub
-    from tchub.zoo.features import Skeleton, get_schema
+    from tchub.zoo.features import get_schema
+    from tchub.zoo.features.skeleton import Skeleton
     from tchub.zoo.primitives.metaschedule import read_trace
 
     checkpoint = hub.load(name)

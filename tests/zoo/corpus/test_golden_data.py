@@ -27,8 +27,9 @@ from autotvm_samples import SAMPLES, record  # noqa: E402
 from tchub.zoo.corpus import Corpus, computations, sequence_of, split_tasks  # noqa: E402
 from tchub.zoo.corpus.importers import ImportContext, import_corpus  # noqa: E402
 from tchub.zoo.devices import get_device  # noqa: E402
-from tchub.zoo.features import SCHEMAS, Skeleton  # noqa: E402
+from tchub.zoo.features import SCHEMAS  # noqa: E402
 from tchub.zoo.features.schema import FeatureSchema  # noqa: E402
+from tchub.zoo.features.skeleton import Skeleton  # noqa: E402
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps, from_autotvm, from_trace_json  # noqa: E402
 from tchub.zoo.primitives.metaschedule import Template  # noqa: E402
 from test_ansor import gpu_matmul  # noqa: E402

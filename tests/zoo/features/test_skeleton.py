@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.devices import Device, list_devices
 from tchub.zoo.errors import TchubError
-from tchub.zoo.features import SCHEMAS, DeviceKindError, Skeleton, get_schema
+from tchub.zoo.features import SCHEMAS, DeviceKindError, get_schema
+from tchub.zoo.features.skeleton import Skeleton
 from tchub.zoo.primitives import TraceFormatError
 from tchub.zoo.primitives.metaschedule import Template
 from trace_samples import CHOICES, matmul_trace, thread_trace

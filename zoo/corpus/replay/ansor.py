@@ -33,31 +33,21 @@ class _Loop:
     fused_into: _Loop | None = None
 
     def now(self) -> _Loop:
-        """Return the loop that this one has become part of."""
         return self if self.fused_into is None else self.fused_into.now()
 
 
 @dataclass(eq=False, slots=True)
 class _Stage:
-    """A stage of the graph.
+    """A stage of the graph."""
 
-    Attributes:
-        name: of the buffer of a placeholder; empty for others.
-        block: its block; None for a placeholder or an inlined stage.
-        todo: its steps by index, with the stage that is attached where a `CA` names this stage as its target.
-        loops: its iterators now.
-        target: the stage that it is computed at; None at the root.
-        at: the target's iterators up to the one that it is computed at.
-        factor_axis: of partial results, where the factored loop stands among the others.
-    """
-
-    name: str = ""
-    block: Any = None
+    name: str = ""  # of the buffer of a placeholder
+    block: Any = None  # None for a placeholder or an inlined stage
+    # Its steps by index, with the stage that is attached where a `CA` names this stage as its target.
     todo: list[tuple[int, _Stage | None]] = field(default_factory=list)
     loops: list[_Loop] = field(default_factory=list)
-    target: _Stage | None = None
-    at: list[_Loop] = field(default_factory=list)
-    factor_axis: int = 0
+    target: _Stage | None = None  # that it is computed at; None at the root
+    at: list[_Loop] = field(default_factory=list)  # the target's iterators up to the one that it is computed at
+    factor_axis: int = 0  # of partial results, where the factored loop stands among the others
 
 
 def split_lengths(steps: Sequence[Step], index: int) -> tuple[list[int], bool, bool]:
@@ -114,7 +104,6 @@ def _real_loop(sch: Any, stage: _Stage, iterator: int) -> Any:
 
 
 def _reorder(sch: Any, stage: _Stage, order: list[int]) -> None:
-    """`RE`: the iterators in their new order."""
     if sorted(order) != list(range(len(stage.loops))):
         raise ValueError(f"{order} is no order of {len(stage.loops)} loops")
     stage.loops = [stage.loops[i] for i in order]
@@ -124,7 +113,6 @@ def _reorder(sch: Any, stage: _Stage, order: list[int]) -> None:
 
 
 def _fuse(sch: Any, stage: _Stage, iterators: list[int]) -> None:
-    """`FU`: adjacent iterators become one."""
     first, last = iterators[0], iterators[-1]
     if iterators != list(range(first, last + 1)) or last >= len(stage.loops):
         raise ValueError(f"{iterators} are not adjacent iterators of {len(stage.loops)}")

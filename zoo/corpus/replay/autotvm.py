@@ -57,11 +57,8 @@ def _template_workload(workload_key: str) -> UnscheduledTask:
     try:
         template, args = msgspec.json.decode(workload_key, type=tuple[str, list[Any]])
         if template not in TEMPLATES:
-            raise ReplayError(
-                "unknown-workload",
-                f"the template {template} is not known",
-                remedy=f"only these templates can be replayed: {', '.join(TEMPLATES)}",
-            )
+            remedy = f"only these templates can be replayed: {', '.join(TEMPLATES)}"
+            raise ReplayError("unknown-workload", f"the template {template} is not known", remedy=remedy)
         task = problem(template, args)
     except (ValueError, RecursionError, TraceFormatError) as error:
         raise ReplayError("unknown-workload", f"no template and its arguments: {last_line(error)}") from error

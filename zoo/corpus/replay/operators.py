@@ -39,18 +39,11 @@ class ReplayError(TchubError):
 
 
 class StageInfo(NamedTuple):
-    """A stage before any schedule.
+    """A stage before any schedule."""
 
-    Attributes:
-        name: of its block, or of its buffer for a placeholder.
-        shape: extents of the data-parallel axes.
-        reduced: extents of the reduction axes.
-        placeholder: whether it is an input.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    reduced: tuple[int, ...] = ()
+    name: str  # of its block, or of its buffer for a placeholder
+    shape: tuple[int, ...]  # extents of the data-parallel axes
+    reduced: tuple[int, ...] = ()  # extents of the reduction axes
     placeholder: bool = False
 
 
@@ -74,11 +67,8 @@ def workload(key: str) -> UnscheduledTask:
     try:
         name, *arguments = json.loads(key)
         if name not in OPERATORS:
-            raise ReplayError(
-                "unknown-workload",
-                f"no operator is called {str(name)[:40]!r}",
-                remedy=f"only tasks of plain operators can be replayed: {', '.join(OPERATORS)}",
-            )
+            remedy = f"only tasks of plain operators can be replayed: {', '.join(OPERATORS)}"
+            raise ReplayError("unknown-workload", f"no operator is called {str(name)[:40]!r}", remedy=remedy)
         return make_workload(OPERATORS[name](*arguments))
     except (TypeError, ValueError, IndexError) as error:
         raise ReplayError("unknown-workload", f"{key[:120]} cannot be made: {error}") from error
