@@ -78,11 +78,10 @@ def from_decisions(programs: Programs, name: str, sizes: tuple[int, ...], repeat
 
     checkpoint = hub.load(name)
     schema = get_schema(checkpoint.config.feature_schema)
-    device = checkpoint.device if schema.hardware else None
     read = [read_trace(candidate.sch.trace) for candidate in programs.candidates]
     template = read[0][0]
     decided = [decisions for own, decisions in read if own is template]
-    skeleton = Skeleton(template, schema, device)
+    skeleton = Skeleton(template, schema, checkpoint.device if schema.hardware else None)
     rows = []
     for size in sizes:
         batch = [decided[i % len(decided)] for i in range(size)]
