@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from ...zoo.features import get_schema
 from ...zoo.training.dataset import stack_padded
 from ...zoo.training.programs import Share, StatementStore, corpus_device, extract, pick_programs
 from ..device.detect import LocalDevice
-from ..device.measurement import Measurement
+from ..device.measure import Measurement
 from ..networks.tasks import TuningTask
 from ..registry import cache_root
 from .pool import CandidatePool, PoolEntry, PoolLatencies
@@ -79,8 +79,10 @@ def recorded_device(corpus: Corpus) -> LocalDevice:
     """Return what a corpus knows of the device that it was measured on."""
     device, meta = corpus_device(corpus), corpus.meta
     target = dict(meta["target"]) if isinstance(meta["target"], dict) else device.target
-    threads, mcpu = int(meta.get("threads") or target.get("num-cores") or 1), str(target.get("mcpu", ""))
-    return LocalDevice(device, device.family, str(meta.get("cpu_model") or ""), (), threads, mcpu, target, True, ())
+    if threads := meta.get("threads"):
+        target = target | {"num-cores": int(threads)}
+    device = replace(device, target=target)
+    return LocalDevice(device, str(meta.get("cpu_model") or ""), str(target.get("mcpu", "")), True, ())
 
 
 def read_pool(corpus: Corpus, sources: AdaptationSources, context: SessionContext) -> tuple[CorpusPool, Budget]:

@@ -345,7 +345,7 @@ class PoolMeasurer(PoolLatencies):
             from ..device.measure import MeasureConfig
 
             config = MeasureConfig(threads=self._device.facts.cores)
-            self._measurer = self._stack.enter_context(self._device.measurer(config, self._progress.note))
+            self._measurer = self._stack.enter_context(self._device.measurer(config))
             for index, result in self.results.items():
                 if result.error is None:
                     self._measurer.know(self._pool.name(index)[0], result.latency)

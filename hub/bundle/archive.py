@@ -37,12 +37,11 @@ sys.exit(main(os.path.dirname(os.path.abspath(__file__))))
 
 @dataclass(frozen=True)
 class BundleProgram:
-    """One program of a bundle.
+    """One program of a bundle, named as its candidate.
 
     Attributes:
-        task_id, key, strategy, trace: of the candidate.
         file: the compiled program; None when it could not be built.
-        plan: how a CUDA program is launched (see `launch_plan`); None on a CPU.
+        plan: how a CUDA program is launched (see `CudaLaunches`); None on a CPU.
         error, message: why there is no file: `build`, `build_timeout` or `crash`.
     """
 

@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 
 from ...zoo.apportion import apportion
 from ...zoo.corpus.canonical import canonical_task, renamed_program
 from ...zoo.corpus.tir import computation_of_module
 from ...zoo.files import write_atomically
-from ..device.candidate import Candidate
-from ..device.measure import cores
-from ..device.pool import JobResult, WorkerPool, Zygote
+from ..device.candidate import Candidate, args_of, tuning_record
+from ..device.host_facts import usable_cpus
+from ..device.pool import JobResult, WorkerPool, Zygote, builder_setups
 from ..device.timing import TimingConfig
-from ..device.worker import WorkerSetup
 from ..networks.errors import NetworkLoadError
 from ..networks.tasks import TuningTask
 from ..networks.workloads import tasks_of
@@ -37,8 +35,6 @@ from .target import BundleTarget, compiler_of
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
-
-_FAILURES = {"exception": "build", "timeout": "build_timeout", "crash": "crash"}
 
 
 @dataclass(frozen=True)
@@ -61,12 +57,7 @@ class BuildSettings:
 
 @dataclass(frozen=True)
 class BundleResult:
-    """The built archives and counts.
-
-    Attributes:
-        paths: the archives; bytes: the size of each.
-        tasks, programs: in them; failed: programs that could not be compiled, which the archives name as well.
-    """
+    """The paths and bytes of the archives, their tasks and programs, and how many of these could not be compiled."""
 
     paths: list[str]
     bytes: list[int]
@@ -110,7 +101,8 @@ def build_bundle(
         raise NetworkLoadError(f"no task of {workload} has a choice of programs", remedy="name a larger suite")
     shares = apportion(settings.programs, {task.task_id: 1.0 for task in tasks})
     rest = out.with_suffix(".work")
-    work = rest / _settings_key(workload, target)
+    facts = _deciding_facts(workload, target)
+    work = rest / hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     work.mkdir(parents=True, exist_ok=True)
     chosen = choose_candidates(tasks, shares, tvm_target, settings.seed, settings.checkpoint, corpus, say)
     names = {task.task_id: task.name for task in tasks}
@@ -120,7 +112,9 @@ def build_bundle(
         tell(len(programs), settings.programs, names[program.task_id])
     order = list(names)
     programs.sort(key=lambda program: (order.index(program.task_id), program.key))
-    facts = _facts(workload, target, settings)
+    command = f"tchub bundle --workload {workload} --target {shlex.quote(target.device or json.dumps(target.target))}"
+    command += f" --programs {settings.programs} --seed {settings.seed} --out bundle.zip"
+    facts |= {"timing": asdict(TimingConfig()), "command": command}
     paths = write_parts(out, facts, {t.task_id: _task(t) for t in tasks}, programs, settings.max_bytes)
     shutil.rmtree(rest)
     return BundleResult(
@@ -133,47 +127,23 @@ def build_bundle(
     )
 
 
-def _facts(workload: str, target: BundleTarget, settings: BuildSettings) -> dict[str, Any]:
-    command = f"tchub bundle --workload {workload} --target {shlex.quote(target.device or json.dumps(target.target))}"
-    return {
-        "workload": workload,
-        **asdict(target),
-        "timing": asdict(TimingConfig()),
-        **_versions(),
-        "command": f"{command} --programs {settings.programs} --seed {settings.seed} --out bundle.zip",
-    }
-
-
-def _versions() -> dict[str, str]:
+def _deciding_facts(workload: str, target: BundleTarget) -> dict[str, Any]:
+    """Return what decides what a program is compiled to."""
     import tvm
 
-    return {
-        "tchub_version": version("tchub"),
-        "tvm_version": str(tvm.__version__),
-        "ffi_version": version("apache-tvm-ffi"),
-    }
-
-
-def _settings_key(workload: str, target: BundleTarget) -> str:
-    deciding = {"workload": workload, **asdict(target), **_versions()}
-    return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
+    versions = {"tchub_version": version("tchub"), "ffi_version": version("apache-tvm-ffi")}
+    return {"workload": workload, **asdict(target), **versions, "tvm_version": str(tvm.__version__)}
 
 
 def _task(task: TuningTask) -> dict[str, Any]:
     import tvm
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
     plain = {name: getattr(task, name) for name in ("task_id", "name", "op", "flops", "networks")}
     return {
-        "manifest": plain | {"args": _args(task)},
+        "manifest": plain | {"args": args_of(ArgInfo.from_entry_func(task.mod, remove_preproc=True))},
         "origin": {"workload": str(tvm.ir.save_json(task.mod)), "computation": computation_of_module(task.mod)},
     }
-
-
-def _args(task: TuningTask) -> list[Any]:
-    from tvm.s_tir import meta_schedule as ms
-
-    infos: list[Any] = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
-    return [[[int(n) for n in info.shape], str(info.dtype)] for info in infos]
 
 
 def _compile(
@@ -193,17 +163,16 @@ def _compile(
             pool = pool or _start_pool(stack)
             args = (str(tvm.ir.save_json(candidate.mod)), target.target, str(file), compiler_of(target), target.code)
             waiting[pool.submit("build", args, timeout)] = candidate, file
-            if len(waiting) >= 2 * len(cores()):
+            if len(waiting) >= 2 * usable_cpus():
                 yield from _take(waiting)
         while waiting:
             yield from _take(waiting)
 
 
 def _start_pool(stack: ExitStack) -> WorkerPool:
-    memory = psutil.virtual_memory().total
     zygote = Zygote()
     stack.callback(zygote.close)
-    pool = WorkerPool(zygote, [WorkerSetup((core,), memory_bytes=memory) for core in cores()])
+    pool = WorkerPool(zygote, builder_setups())
     stack.callback(pool.close)
     return pool
 
@@ -216,7 +185,7 @@ def _take(waiting: dict[Future[JobResult], tuple[Candidate, Path]]) -> Iterator[
             write_atomically(file.with_suffix(".json"), json.dumps(result.value.plan).encode())  # it is whole
             yield _program(candidate, file, result.value.plan)
         else:  # not remembered: a longer time-out, or a disk with room, may let it compile
-            yield _program(candidate, None, None, _FAILURES[result.error], result.message)
+            yield _program(candidate, None, None, result.failure("build"), result.message)
 
 
 def _program(candidate: Candidate, *outcome: Any) -> BundleProgram:
@@ -236,7 +205,7 @@ def choose_candidates(
     corpus: Corpus | None,
     say: Callable[[str], None],
 ) -> Iterator[Candidate]:
-    """Candidates of every task, its share of them at most; `shares`: programs by task id.
+    """Yield candidates of every task, its share of them at most.
 
     Half of each share are the best that a checkpoint knows of; all are evolved from the programs of a corpus.
     """
@@ -270,18 +239,12 @@ def _measured(corpus: Corpus | None, task_id: str) -> tuple[list[tuple[str, floa
 
 def _ranked(model: Any, task: TuningTask, target: Any, many: list[Candidate], count: int) -> list[Candidate]:
     """The first half of `count` by the model's ranking, the rest as they came, so that slow programs are there too."""
-    context = tune_context(task, target, "replay-trace", 0)
-    scores = np.asarray(model.predict(context, [_measure_candidate(task, candidate) for candidate in many]))
+    from tvm.s_tir.meta_schedule.database import Workload
+
+    workload = Workload(task.mod)
+    records: list[Any] = [tuning_record(task.mod, target, workload, json.loads(one.trace), ()) for one in many]
+    programs = [record.as_measure_candidate() for record in records]
+    scores = np.asarray(model.predict(tune_context(task, target, "replay-trace", 0), programs))
     best = [many[index] for index in np.argsort(-scores, kind="stable")[: (count + 1) // 2]]
     taken = {candidate.key for candidate in best}
     return [*best, *(candidate for candidate in many if candidate.key not in taken)][:count]
-
-
-def _measure_candidate(task: TuningTask, candidate: Candidate) -> Any:
-    from tvm.s_tir import Schedule
-    from tvm.s_tir import meta_schedule as ms
-    from tvm.s_tir.schedule import Trace
-
-    schedule: Any = Schedule(task.mod)
-    Trace.apply_json_to_schedule(json.loads(candidate.trace), schedule)
-    return ms.MeasureCandidate(schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True))

@@ -49,11 +49,10 @@ class IngestResult:
     """Counts of taken and refused results.
 
     Attributes:
-        path: the corpus.
         results: programs with a result; failed: of them, and of those that could not be compiled.
         wrong: programs that ran, but computed something else than the others of their task.
         unmeasured: programs of the bundle without a result.
-        tasks, programs: in the corpus afterwards.
+        tasks, programs: in the corpus at `path` afterwards.
     """
 
     path: str
@@ -140,10 +139,8 @@ def _arch(device: Device) -> str:
 def read_results(path: Path, bundle: Bundle) -> tuple[dict[str, Any], dict[int, ResultLine]]:
     """Return the machine, and the results by program id, of a file whose every line belongs to the bundle.
 
-    A last line without an end is that of a run which was killed while it wrote: it is left out.
-
-    Raises:
-        BundleError: a line is no result of this bundle; its field `lines` counts them by kind.
+    A last line without an end is that of a run which was killed while it wrote: it is left out. Any other that is no
+    result of this bundle is a BundleError, whose field `lines` counts them by kind.
     """
     try:
         text = path.read_bytes()

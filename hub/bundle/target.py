@@ -13,9 +13,8 @@ from ...zoo.devices import UnknownDeviceError, get_device
 from ...zoo.errors import TchubError
 from ..device.cuda_compile import find_nvcc
 from ..device.detect import detect_local
-from ..device.device_choice import parse_target
+from ..device.device_choice import architecture_of, parse_target
 from ..device.errors import DeviceError
-from ..device.local_target import architecture_of
 from ..device.onsite.files import OnsiteError
 from ..device.onsite.tvm_runtime import find_libraries
 
@@ -34,7 +33,7 @@ class BundleTarget:
         device_kind: `cpu` or `cuda`.
         code: `library`, `cubin` or `ptx`.
         arch: `x86_64` or `aarch64` for a CPU, `sm_90` and its like for a GPU.
-        threads: threads of a program on a CPU.
+        threads: of a program on a CPU.
     """
 
     target: dict[str, Any]
@@ -46,12 +45,11 @@ class BundleTarget:
 
 
 def resolve_target(text: str, threads: int | None = None, code: str | None = None) -> BundleTarget:
-    """The target of a name.
+    """Return the target of a name: `local`, a device of `tchub devices`, or TVM's target as JSON.
 
     Args:
-        text: `local`, a device of `tchub devices`, or TVM's target as JSON.
-        threads: threads of a program on a CPU, the target's `num-cores`; None for those of the device: this machine's
-            physical cores that may be used, or the `num-cores` of its target, 1 where it names none.
+        threads: of a program on a CPU, the target's `num-cores`; None for those of the device: this machine's physical
+            cores that may be used, or the `num-cores` of its target, 1 where it names none.
         code: `cubin` (the default) or `ptx` for a GPU; None for a CPU, whose programs are libraries.
 
     Raises:
@@ -93,11 +91,7 @@ def _lookup(text: str, threads: int | None) -> tuple[dict[str, Any], str | None]
 
 
 def compiler_of(target: BundleTarget) -> str | tuple[str, ...]:
-    """Return nvcc, or the command that links a CPU's programs.
-
-    Raises:
-        BundleError: no linker; DeviceError: no nvcc.
-    """
+    """Return nvcc, or the command that links a CPU's programs; an error where there is none."""
     if target.device_kind == "cuda":
         return find_nvcc()
     arch = target.arch
@@ -114,11 +108,7 @@ def compiler_of(target: BundleTarget) -> str | tuple[str, ...]:
 
 
 def copy_runtime(folder: Path) -> list[Path]:
-    """Copy TVM's ffi and runtime libraries of this installation into a folder; return the copies.
-
-    Raises:
-        BundleError: they are not installed, or cannot be written.
-    """
+    """Copy TVM's ffi and runtime libraries of this installation into a folder; return the copies."""
     try:
         sources = [Path(path) for path in find_libraries(None)]
         folder.mkdir(parents=True, exist_ok=True)

@@ -133,13 +133,15 @@ def _sheet(device: Device) -> Iterator[Part]:
 
 def _local(local: LocalDevice) -> Iterator[Part]:
     """Show what was detected and why, then the spec sheet."""
+    from ..device.detect import match_gpu
+
     facts: dict[str, Any] = {
         "device": f"{local.device.name}, {'recognised' if local.exact else 'the nearest known stands in'}",
         "CPU": local.cpu_model,
         "extensions": ", ".join(local.isa) or "-",
         "target": target_text(local.target),
     }
-    facts |= {f"GPU {i}": f"{gpu.name} ({gpu.device or 'no spec sheet'})" for i, gpu in enumerate(local.gpus)}
+    facts |= {f"GPU {i}": f"{gpu} ({match_gpu(gpu) or 'no spec sheet'})" for i, gpu in enumerate(local.gpus)}
     yield facts | {f"reason {i}": reason for i, reason in enumerate(local.reasons, start=1)}
     yield ""
     yield from _sheet(local.device)

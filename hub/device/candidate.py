@@ -18,7 +18,6 @@ class Candidate:
     """One schedule of a task, ready to be measured.
 
     Attributes:
-        task_id: the task.
         key: 16 hex digits of the trace; equal keys of a task are the same schedule.
         trace: JSON text of `[instructions, decisions]`, post-processing included, so that it replays as it is.
         strategy: `random` or `evolutionary`.
@@ -57,11 +56,8 @@ def tuning_record(
     """Return a stored program as a MetaSchedule `TuningRecord`, None where its trace does not apply to the task.
 
     Args:
-        mod: the task's unscheduled module.
-        target: a `tvm.target.Target`.
-        workload: MetaSchedule's `Workload` of the task.
-        trace: `[instructions, decisions]`.
-        seconds: of the repeats.
+        mod: the task's unscheduled module; workload: MetaSchedule's of it.
+        trace: `[instructions, decisions]`; seconds: of the repeats.
     """
     from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms

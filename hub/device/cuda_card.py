@@ -38,47 +38,36 @@ def describe_card(number: int) -> LocalDevice:
     """Return a card of this machine; asks its driver, and takes nothing of the card.
 
     The spec sheet is that of the card where the zoo has it; else the nearest one's, with what the driver says put in.
-
-    Raises:
-        DeviceError: no driver, no such card, one that takes no programs or one process only, a slice of a card (MIG),
-            or no nvcc that compiles for it.
+    Raises a DeviceError for no driver or card, one that takes no programs or one process only, a slice (MIG), or no
+    nvcc that compiles for it.
     """
     try:
         driver = CudaDriver(number=number, context=False)
         facts, card = driver.facts(), driver.card()
     except OnsiteError as error:
-        raise DeviceError(f"{CUDA}:{number} cannot be used: {error}", remedy=_NO_CARD, number=number) from error
+        raise DeviceError(f"{CUDA}:{number} cannot be used: {error}", remedy=_NO_CARD) from error
     name = facts["gpu"]
     if " MIG " in f" {name} ":
         raise DeviceError(
             f"{CUDA}:{number} is a slice of a card ({name}), whose latencies are those of no known device",
             remedy=f"turn slicing off (nvidia-smi -i {number} -mig 0), or name another card",
-            number=number,
         )
     if mode := _MODES.get(card["mode"]):
         raise DeviceError(
             f"{CUDA}:{number} ({name}) takes {mode}, and tuning needs two processes there",
             remedy=f"nvidia-smi -i {number} -c DEFAULT",
-            number=number,
         )
     check_nvcc(find_nvcc(), facts["arch"], facts["cuda_driver"])
     device, reason = _sheet(name, facts, card)
+    # MetaSchedule's rules and its check of GPU code read the limits.
+    device = replace(device, target={"kind": CUDA, "arch": facts["arch"], **card["limits"]})
     return LocalDevice(
         device=device,
-        family=device.family,
         cpu_model=name,
-        isa=(),
-        cores=1,
         mcpu=facts["arch"],
-        target=_target(facts, card),
         exact=device.name == match_gpu(name),
         reasons=(reason, f"{facts['arch']}, {facts['memory_gib']} GiB, driver for CUDA {facts['cuda_driver']}"),
     )
-
-
-def _target(facts: dict[str, Any], card: dict[str, Any]) -> dict[str, Any]:
-    """Return the TVM target: MetaSchedule's rules and its check of GPU code read these limits."""
-    return {"kind": CUDA, "arch": facts["arch"], **card["limits"]}
 
 
 def _sheet(name: str, facts: dict[str, Any], card: dict[str, Any]) -> tuple[Device, str]:
@@ -90,7 +79,7 @@ def _sheet(name: str, facts: dict[str, Any], card: dict[str, Any]) -> tuple[Devi
     blank = replace(cards[0], name=name, family=name, spec=_measured(cards[0].spec, facts, card))
     near = min(cards, key=lambda one: distance(blank, one).gap)
     own = replace(
-        near, name=f"{near.family}-other", title=name, aliases=(), match={}, target=_target(facts, card),
+        near, name=f"{near.family}-other", title=name, aliases=(), match={},
         spec=_measured(near.spec.with_values(near.spec.values(), f"stands in: {near.name}"), facts, card),
         notes=f"No spec sheet for this card: what its driver does not say is that of {near.name}.",
     )  # fmt: skip

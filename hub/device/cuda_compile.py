@@ -20,11 +20,7 @@ _NVCC = ("-O3", "-w", "-std=c++17")
 
 
 def find_nvcc() -> str:
-    """Return the path of nvcc.
-
-    Raises:
-        DeviceError: there is none.
-    """
+    """Return the path of nvcc; raises a DeviceError where there is none."""
     path = shutil.which("nvcc")
     if path is None:
         raise DeviceError(
@@ -35,18 +31,17 @@ def find_nvcc() -> str:
 
 
 def check_nvcc(nvcc: str, arch: str, driver: str) -> None:
-    """Refuse an nvcc whose programs a card cannot run.
+    """Refuse, by a DeviceError, an nvcc whose programs a card cannot run, or that does not say.
 
     Args:
         arch: of the card, e.g. `sm_75`; driver: version of CUDA that its driver is for, e.g. `13.0`.
-
-    Raises:
-        DeviceError: nvcc is of a later major version than the driver, has dropped the architecture or does not know it
-            yet, or does not say.
     """
+
+    def ask(question: str) -> str:
+        return subprocess.run([nvcc, question], capture_output=True, text=True, check=True, timeout=30).stdout
+
     try:
-        version = re.search(r"release (\d+\.\d+)", _ask(nvcc, "--version"))
-        known = _ask(nvcc, "--list-gpu-code").split()
+        version, known = re.search(r"release (\d+\.\d+)", ask("--version")), ask("--list-gpu-code").split()
     except (OSError, subprocess.SubprocessError) as error:
         raise DeviceError(f"{nvcc} does not run: {error}", remedy="install CUDA's compiler again") from error
     major = driver.split(".", maxsplit=1)[0]
@@ -62,16 +57,11 @@ def check_nvcc(nvcc: str, arch: str, driver: str) -> None:
         )
 
 
-def _ask(nvcc: str, question: str) -> str:
-    return subprocess.run([nvcc, question], capture_output=True, text=True, check=True, timeout=30).stdout
-
-
 def compile_cuda(mod: Any, target: dict[str, Any], output: Path, code: str, nvcc: str) -> dict[str, Any]:
-    """Compile a scheduled module for one architecture, and return its launch plan; see `launch_plan`.
+    """Compile a scheduled module for one architecture, and return its launch plan; see `cuda_source`.
 
     Args:
         target: TVM's CUDA target as a dictionary; its `arch` is the GPU's, e.g. `sm_90`.
-        output: takes the machine code.
         code: `cubin`, or `ptx`, which the driver compiles when it loads it.
 
     Raises:
@@ -84,20 +74,26 @@ def compile_cuda(mod: Any, target: dict[str, Any], output: Path, code: str, nvcc
 
 
 def assemble(source: str, arch: str, output: Path, code: str, nvcc: str) -> None:
-    """Compile CUDA source for one architecture into machine code; see `compile_cuda`."""
+    """Compile CUDA source for one architecture; see `compile_cuda`. An error is nvcc's first, else its last line."""
     text = Path(f"{output}.cu")
     try:
         text.write_text(source)
         arch = arch.replace("sm_", "compute_") if code == "ptx" else arch
-        run_tool([nvcc, f"-{code}", f"-arch={arch}", *_NVCC, "-o", str(output), str(text)])
+        command = [nvcc, f"-{code}", f"-arch={arch}", *_NVCC, "-o", str(output), str(text)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     finally:
         text.unlink(missing_ok=True)
+    if done.returncode:
+        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        why = next((line for line in lines if "error" in line), lines[-1] if lines else f"exit code {done.returncode}")
+        raise RuntimeError(f"nvcc failed: {why[:400]}")
 
 
 def cuda_source(mod: Any, target: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the launch plan of a scheduled module, and the CUDA source of its kernels."""
+    """Return the launch plan (see `CudaLaunches`) of a scheduled module, and the CUDA source of its kernels."""
     import tvm
     from tvm.tirx.build import split_host_device_mods
+    from tvm_ffi import Object, structural_walk
 
     tvm_target = tvm.target.Target({**target, "host": {"kind": "llvm"}})
     passes: Any = tvm.tirx.get_default_tir_pipeline(tvm_target)
@@ -111,16 +107,11 @@ def cuda_source(mod: Any, target: dict[str, Any]) -> tuple[dict[str, Any], str]:
     tvm.register_global_func("tvm_callback_cuda_compile", lambda _: b"", override=True)
     module = tvm.get_global_func("target.build.cuda")(finalize()(device), device_target)
     (entry,) = (function for _, function in host.functions_items())
-    return launch_plan(entry), str(module.inspect_source())
-
-
-def run_tool(command: list[str]) -> None:
-    """Run a compiler or linker; raises RuntimeError with the first line that says `error`, else the last."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        why = next((line for line in lines if "error" in line), lines[-1] if lines else f"exit code {done.returncode}")
-        raise RuntimeError(f"{Path(command[0]).name} failed: {why[:400]}")
+    reader = _Reader()
+    structural_walk(entry.body, (Object, reader.see))
+    if not reader.launches:
+        raise UnknownLaunchError("the program launches no kernel")
+    return {"workspaces": reader.workspaces, "launches": reader.launches}, str(module.inspect_source())
 
 
 _DATA, _ARGUMENT_VALUE = 1, 15  # fields of tvm_struct_get: DLTensor.data, and the value of a packed argument
@@ -130,29 +121,6 @@ _SHARED = "tirx.use_dyn_shared_memory"
 
 class UnknownLaunchError(Exception):
     """The host code does something that a plan cannot say."""
-
-
-def launch_plan(host: Any) -> dict[str, Any]:
-    """Read the plan off a lowered host function.
-
-    Args:
-        host: the entry function, as the TIR pipeline leaves it before its last passes on the host.
-
-    Returns:
-        `workspaces`, the bytes of each buffer between kernels, and `launches` in order, each with `kernel`, `grid`,
-        `block`, `shared` (bytes of dynamic shared memory) and `params`: ["arg", index], ["workspace", index] or
-        [type, value].
-
-    Raises:
-        UnknownLaunchError: the host code does something else.
-    """
-    from tvm_ffi import Object, structural_walk
-
-    reader = _Reader()
-    structural_walk(host.body, (Object, reader.see))
-    if not reader.launches:
-        raise UnknownLaunchError("the program launches no kernel")
-    return {"workspaces": reader.workspaces, "launches": reader.launches}
 
 
 class _Reader:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,8 +21,7 @@ from .cuda_card import CUDA
 from .cuda_compile import find_nvcc
 from .errors import DeviceError
 from .jobs import BuildResult, RunResult, complaint, load_reference
-from .measure import Measurer, MeasuringJob
-from .measurement import MeasureConfig, Measurement
+from .measure import MeasureConfig, Measurement, Measurer, MeasuringJob
 from .onsite.contents import ArgsInfo, random_values
 from .onsite.cuda import CudaDriver, CudaProgram
 from .onsite.files import OnsiteError, ProgramError
@@ -47,20 +45,14 @@ class CudaMeasurer(Measurer):
 
     Args:
         number: of the card.
-        target, config, note: as of `Measurer`; the config's threads are of no account.
+        target, config: as of `Measurer`; the config's threads are of no account.
 
     Raises:
         DeviceError: no context on the card: another process has it for itself, its memory is full, or it is lost.
     """
 
-    def __init__(
-        self,
-        number: int,
-        target: dict[str, Any],
-        config: MeasureConfig | None = None,
-        note: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        super().__init__(target, config, note)
+    def __init__(self, number: int, target: dict[str, Any], config: MeasureConfig | None = None) -> None:
+        super().__init__(target, config)
         self.overlaps = True  # the card does not mind what the CPU does
         self.linker = find_nvcc()
         self._card = os.environ.get("TCHUB_LIBCUDA"), number
@@ -109,7 +101,6 @@ class CudaMeasurer(Measurer):
             f"{CUDA}:{number} cannot be used: {result.message}",
             remedy="see `nvidia-smi` for what holds the card (nvidia-smi -c DEFAULT lets processes share it), then run "
             "the same command again: what was measured is kept",
-            number=number,
         )
 
 
@@ -120,11 +111,7 @@ _Card = tuple[str | None, int]  # path of the driver's library (None: the system
 
 @dataclass(frozen=True)
 class CardFault:
-    """A program that was not measured.
-
-    Attributes:
-        fatal: whether its process must not run another; lost: whether the card itself cannot be used.
-    """
+    """What went wrong: `fatal` where its process must not run another, `lost` where the card is gone."""
 
     message: str
     fatal: bool = True

@@ -21,9 +21,9 @@ import numpy as np
 from ...zoo.files import storing
 from .cuda_compile import UnknownLaunchError, assemble, cuda_source, dtype_bytes, find_nvcc
 from .errors import DeviceError
+from .host_facts import cores
 from .onsite.cuda import CudaDriver, CudaLaunches
 from .onsite.files import OnsiteError, ProgramError
-from .pool import cores
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -45,12 +45,11 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
     """Compile a fused Relax module of fixed shapes for a card into an archive; written atomically.
 
     Args:
-        mod: its functions are the tuned tasks.
         target: a `tvm.target.Target` of CUDA.
         database: MetaSchedule's, or None for default schedules alone.
 
     Returns:
-        kernels' functions in it, and how many of them have a schedule of the database.
+        its kernels' functions, and how many of them have a schedule of the database.
 
     Raises:
         UnknownLaunchError: the network calls something that is no kernel.
@@ -95,11 +94,7 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
 
 
 class _RelaxReader:
-    """Follows the tensors of a Relax function through its calls; a tensor is the number of its buffer.
-
-    Attributes:
-        functions: names of those called, in the order of the first call; weights: the constants' bytes.
-    """
+    """Follows the tensors of a Relax function through its calls; a tensor is the number of its buffer."""
 
     def __init__(self) -> None:
         self.functions: list[str] = []
@@ -201,68 +196,37 @@ def _tensor_types(ty: Any) -> list[Any]:
 
 
 class CudaNetwork(CudaLaunches):
-    """A network on a card, its weights included.
+    """A network on a card, its weights included; for the thread that made the driver.
 
-    Args:
-        driver: of the card, in the thread that calls the network.
-        path: of the archive. Its plan: `buffers` (bytes of each), which of them are `inputs`, `constants` (whose
-            contents are the weights, in this order) and `outputs` (each with shape and data type), `functions` (each
-            with `launches` and `workspaces`), and `steps`: the number of a function and the buffers of its arguments.
-
-    Raises:
-        ProgramError: the driver refuses it, or the card has not the memory.
+    The archive's plan has `buffers` (bytes of each), which of them are `inputs`, `constants` (whose contents are the
+    weights, in this order) and `outputs` (with shape and data type), and `functions` and `steps` as `CudaLaunches`.
     """
 
     graph_runs = 1
 
     def __init__(self, driver: CudaDriver, path: Path | str) -> None:
-        super().__init__(driver)
         with zipfile.ZipFile(path) as archive:
-            plan, weights = json.loads(archive.read(PLAN)), memoryview(archive.read(WEIGHTS))
+            plan, weights = json.loads(archive.read(PLAN)), archive.read(WEIGHTS)
             images = [archive.read(f"{number}.cubin") for number in range(len(plan["functions"]))]
-        self._plan = plan
-        try:
-            modules = [self._load(image) for image in images]
-            workspaces = [[self._allocate(size) for size in one["workspaces"]] for one in plan["functions"]]
-            self._addresses = [self._allocate(size) for size in plan["buffers"]]
-            for buffer in plan["constants"]:
-                size = plan["buffers"][buffer]
-                self._write(buffer, np.frombuffer(weights[:size], np.uint8))
-                weights = weights[size:]
-            for number, buffers in plan["steps"]:
-                args = [self._addresses[buffer] for buffer in buffers]
-                for launch in plan["functions"][number]["launches"]:
-                    self._launches.append(self._prepare(launch, modules[number], args, workspaces[number]))
-        except ProgramError:
-            self.close()
-            raise
+        super().__init__(driver, images, plan["functions"], plan["buffers"], plan["steps"])
+        self._plan, start = plan, 0
+        for buffer in plan["constants"]:
+            size = plan["buffers"][buffer]
+            self.write(buffer, np.frombuffer(weights, np.uint8, size, start))
+            start += size
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """Run once on NumPy's arrays, contiguous and of the right bytes; return the outputs as such arrays."""
         import ml_dtypes  # noqa: F401 (numpy then knows bfloat16 by its name)
 
         for buffer, array in zip(self._plan["inputs"], inputs, strict=True):
-            self._write(buffer, array)
+            self.write(buffer, array)
         self._launch_all()
-        outputs = [np.empty(shape, np.dtype(dtype)) for _, shape, dtype in self._plan["outputs"]]
-        for array, (buffer, _, _) in zip(outputs, self._plan["outputs"], strict=True):
-            self._download(array, self._addresses[buffer])
-        return outputs
-
-    def _write(self, buffer: int, array: Any) -> None:
-        if array.nbytes != self._plan["buffers"][buffer]:
-            raise ProgramError(
-                f"buffer {buffer} has {self._plan['buffers'][buffer]} bytes, and {array.nbytes} were given"
-            )
-        self._upload(array, self._addresses[buffer])
+        return [self.read(buffer, np.empty(shape, np.dtype(dtype))) for buffer, shape, dtype in self._plan["outputs"]]
 
 
 def card_for(path: Path, target: dict[str, Any], number: int = 0, *, context: bool = False) -> CudaDriver:
-    """Return the card of this machine for a network that was compiled for a target.
-
-    Raises:
-        DeviceError: there is none, it cannot be used, or it is of another architecture.
-    """
+    """Return the card of this machine for a network; raises a DeviceError where there is none of its architecture."""
     remedy = "run it where such a card is free (`tchub doctor` shows it), or tune the network on this machine"
     try:
         driver = CudaDriver(number=number, context=context)

@@ -13,17 +13,11 @@ from ...zoo.devices import CpuSpec, Device, distance, get_device, list_devices, 
 from ...zoo.files import write_files
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import DeviceError
-from .host_facts import GpuFacts, HostFacts, read_host_facts
+from .host_facts import HostFacts, read_host_facts
 
 _FLAGS_OF_INTEREST = (
     *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16"),
     *("avx_vnni", "amx_tile", "asimd", "asimddp", "fphp", "sve", "i8mm", "bf16"),
-)
-# The x86-64 levels of the psABI, which LLVM takes as CPU names: used where LLVM cannot be asked.
-_X86_LEVELS = (
-    ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
-    ("x86-64-v3", {"avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"}),
-    ("x86-64-v2", {"sse4_2", "ssse3", "popcnt", "cx16"}),
 )
 
 
@@ -32,26 +26,35 @@ class LocalDevice:
     """This machine.
 
     Attributes:
-        device: the spec sheet of the device that it is (or is nearest to), with cores, threads, caches and
-            SIMD width as measured here.
+        device: the spec sheet of the device that it is or is nearest to, with what was measured here.
         cpu_model: the CPU's own brand string.
         isa: instruction-set extensions that matter for generated code.
-        cores: cores to compile for and measure on, the target's num-cores.
+        cores: to compile for and measure on.
         mcpu: LLVM's name of the CPU.
-        exact: True where the machine matches a known device's own marks, False where the nearest stands in.
+        exact: False where the nearest known device stands in.
         reasons: how each of the above was found, one line each.
+        gpus: names of NVIDIA's.
     """
 
     device: Device
-    family: str
     cpu_model: str
-    isa: tuple[str, ...]
-    cores: int
     mcpu: str
-    target: dict[str, Any]
     exact: bool
     reasons: tuple[str, ...]
-    gpus: tuple[GpuFacts, ...] = ()
+    isa: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> str:
+        return self.device.family
+
+    @property
+    def target(self) -> dict[str, Any]:
+        return self.device.target
+
+    @property
+    def cores(self) -> int:
+        return int(self.target.get("num-cores", 1))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -61,7 +64,7 @@ class LocalDevice:
             **plain,
             "isa": list(self.isa),
             "reasons": list(self.reasons),
-            "gpus": [vars(gpu) for gpu in self.gpus],
+            "gpus": [{"name": name, "device": match_gpu(name)} for name in self.gpus],
         }
 
 
@@ -77,17 +80,23 @@ def detect_local(
     Args:
         cores: cores to compile for; by default all physical ones that this process may use.
         host_cpu: LLVM's name of the CPU, instead of asking TVM for it (which imports TVM).
-        ask_llvm: whether TVM may be imported to ask; without, a known device's target or the flags decide.
+        ask_llvm: whether TVM may be imported to ask; without, a known device's target decides.
 
     Raises:
         DeviceError: `cores` is less than 1 or more than this process may use.
     """
     facts = facts or read_host_facts()
     why_cores = "all physical cores that this process may use" if cores is None else "asked for"
-    cores = _checked_cores(cores, facts)
+    if cores is None:
+        cores = facts.usable_cores or facts.usable
+    if not 1 <= cores <= facts.usable:
+        raise DeviceError(
+            f"cannot use {cores} cores: this process may run on {facts.usable}",
+            remedy=f"ask for 1 to {facts.usable} cores, or widen the process's CPU affinity",
+        )
     base, exact, reasons = identify(facts)
     if host_cpu is None and ask_llvm:
-        host_cpu = llvm_host_cpu()
+        host_cpu = _llvm_host_cpu()
     mcpu, why = _mcpu(facts, base if exact else None, host_cpu)
     target: dict[str, Any] = {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}
     if facts.arch == "aarch64":
@@ -96,20 +105,16 @@ def detect_local(
     reasons += [why, f"num-cores {cores}: {why_cores}"]
     return LocalDevice(
         device=device,
-        family=device.family,
         cpu_model=facts.brand or "unknown",
-        isa=tuple(flag for flag in _FLAGS_OF_INTEREST if flag in facts.flags),
-        cores=cores,
         mcpu=mcpu,
-        target=target,
         exact=exact,
         reasons=tuple(reasons),
-        gpus=tuple(replace(gpu, device=match_gpu(gpu.name)) for gpu in facts.gpus),
+        isa=tuple(flag for flag in _FLAGS_OF_INTEREST if flag in facts.flags),
+        gpus=facts.gpus,
     )
 
 
-def llvm_host_cpu() -> str | None:
-    """LLVM's name of this CPU, from TVM; None where TVM or its LLVM is missing."""
+def _llvm_host_cpu() -> str | None:
     try:
         from tvm.target import codegen
     except (ImportError, OSError):
@@ -117,27 +122,11 @@ def llvm_host_cpu() -> str | None:
     return str(codegen.llvm_get_system_cpu()) if codegen.llvm_version_major(allow_none=True) else None
 
 
-def _checked_cores(cores: int | None, facts: HostFacts) -> int:
-    if cores is None:
-        return facts.usable_cores or facts.usable
-    if not 1 <= cores <= facts.usable:
-        raise DeviceError(
-            f"cannot use {cores} cores: this process may run on {facts.usable}",
-            remedy=f"ask for 1 to {facts.usable} cores, or widen the process's CPU affinity",
-            cores=cores,
-            usable=facts.usable,
-        )
-    return cores
-
-
 def _mcpu(facts: HostFacts, known: Device | None, host_cpu: str | None) -> tuple[str, str]:
     if host_cpu:
         return host_cpu, f"mcpu {host_cpu}: LLVM's name of this CPU"
     if known is not None:
         return known.target["mcpu"], f"mcpu {known.target['mcpu']}: the target of {known.name}"
-    if facts.arch == "x86-64":
-        level = next((name for name, needs in _X86_LEVELS if needs <= facts.flags), "x86-64")
-        return level, f"mcpu {level}: by the CPU's flags (LLVM could not be asked)"
     return "generic", "mcpu generic: LLVM could not be asked"
 
 
@@ -147,11 +136,7 @@ _HIDDEN = "the brand string names no part (a virtual machine hides it): recognis
 
 
 def identify(facts: HostFacts) -> tuple[Device | None, bool, list[str]]:
-    """The known device of these facts.
-
-    Returns:
-        the device (None: nothing near), whether its own marks match, and the reasons.
-    """
+    """Return the device of these facts (None: nothing near), whether its own marks match, and the reasons."""
     seen = _identity(facts)
     for device in list_devices("cpu"):
         if _matches(device.match, facts):
@@ -182,7 +167,6 @@ def add_device(name: str, source: str) -> Device:
     """Write a user's own spec sheet, which all commands then find by its name; it is a family of its own.
 
     Args:
-        name: e.g. `rtx4090`.
         source: `local` for what is measured of this machine, a JSON file as `tchub devices NAME --json` prints it, or
             the name of the nearest device, whose numbers stand in.
 
@@ -223,14 +207,8 @@ def add_device(name: str, source: str) -> Device:
 def localised(base: Device, exact: bool, mcpu: str, target: dict[str, Any], facts: HostFacts) -> Device:
     """`base` with this machine's target and what was measured here; renamed where `base` only stands in."""
     simd = next((float(width) for flag, width in _SIMD_BYTES if flag in facts.flags), None)
-    measured = {
-        "cores": facts.cores,
-        "threads": facts.threads,
-        "l1_kib": facts.l1_kib,
-        "l2_kib": facts.l2_kib,
-        "l3_mib": facts.l3_mib,
-        "simd_bytes": simd,
-    }
+    measured = {name: getattr(facts, name) for name in ("cores", "threads", "l1_kib", "l2_kib", "l3_mib")}
+    measured["simd_bytes"] = simd
     known = {name: value for name, value in measured.items() if value is not None}
     spec = base.spec.with_values(known, "measured: this machine")
     if exact:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.devices import UnknownDeviceError, get_device, list_devices
+from ...zoo.errors import last_line
 from .cuda_card import CUDA, card_number, describe_card
 from .detect import LocalDevice, detect_local, generic
 from .errors import DeviceError
 from .host_facts import HostFacts, read_host_facts
-from .local_target import architecture_of, cpu_target, with_target
-from .rpc_jobs import ServerFacts
-from .rpc_tracker import LOCAL, RpcAddress, parse_device
+from .rpc_session import LOCAL, RpcAddress, ServerFacts, parse_device
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device
@@ -25,6 +23,24 @@ if TYPE_CHECKING:
     from .rpc import RpcMeasurer
 
 _ISA = {"x86_64": "x86-64", "aarch64": "aarch64"}
+# LLVM names the extensions of a CPU, its habits of tuning, and what only the system uses; these begin an extension
+# that compiled programs may use.
+_EXTENSIONS = {
+    "x86_64": (
+        *("sse", "ssse", "avx", "amx", "fma", "f16c", "bmi", "popcnt", "lzcnt", "movbe", "gfni", "vaes", "vpclmul"),
+        *("cx16", "xop"),
+    ),
+    "aarch64": ("neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sme"),
+}
+# AVX10 repeats what AVX-512 has names for, and systems list it in other ways.
+_NOT_LISTED = ("avx10",)
+# Where the system's word for an extension is another than LLVM's.
+_SYSTEM_WORDS = {
+    **{"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1"},
+    **{"neon": "asimd", "dotprod": "asimddp", "fullfp16": "fphp"},
+}
+_SIMD_BYTES = (("avx512f", 64.0), ("avx", 32.0), ("sse2", 16.0), ("neon", 16.0))
+_OTHER_TARGET = 'give a level such as x86-64-v2, or JSON such as {"kind": "llvm", "mcpu": "x86-64-v3"}'
 
 
 @dataclass(frozen=True)
@@ -33,10 +49,10 @@ class ChosenDevice:
 
     Attributes:
         facts: what it is, its target included.
-        address: of an RPC device; None for this machine.
+        address: of an RPC device.
         linker: what links its programs; None for this machine's own tools.
-        asked: the target that the user gave, if any.
-        card: number of an NVIDIA card of this machine; None for its CPU and for RPC.
+        asked: the target that the user gave.
+        card: number of an NVIDIA card of this machine.
     """
 
     facts: LocalDevice
@@ -64,16 +80,16 @@ class ChosenDevice:
         """Spec sheet that a model reads instead of its own: this machine as another target sees it; else None."""
         return self.facts.device if self.asked and self.address is None else None
 
-    def measurer(self, config: MeasureConfig, note: Callable[[str], None] = lambda _: None) -> Measurer | RpcMeasurer:
-        """Start the workers that measure there, a context manager; `note` is called once when this machine is busy."""
+    def measurer(self, config: MeasureConfig) -> Measurer | RpcMeasurer:
+        """Start the workers that measure there, a context manager."""
         if self.card is not None:
             from .cuda_measure import CudaMeasurer
 
-            return CudaMeasurer(self.card, self.facts.target, config, note)
+            return CudaMeasurer(self.card, self.facts.target, config)
         if self.address is None:
             from .measure import Measurer
 
-            return Measurer(self.facts.target, config, note)
+            return Measurer(self.facts.target, config)
         from .rpc import RpcConfig, RpcMeasurer
 
         return RpcMeasurer(self.address, self.facts.target, config, RpcConfig(linker=self.linker))
@@ -86,11 +102,10 @@ def choose_device(
 
     Args:
         device: `local`, `cuda` or `cuda:1` for a card of this machine, or `rpc://host:port/key`.
-        threads: threads of a program; None for this machine's physical cores that this process may use, or for the
-            threads that the servers use by themselves. `facts.cores` has the number.
-        target: TVM target as a dictionary; None for what the device says of itself. This machine's `threads` are
-            its num-cores, and its spec sheet is that of what the target may use.
-        linker: for programs of another architecture.
+        threads: of a program; None for this machine's physical cores that this process may use, or for the threads
+            that the servers use by themselves. `facts.cores` has the number.
+        target: TVM target as a dictionary; None for what the device says of itself. This machine's `threads` are its
+            num-cores, and its spec sheet is that of what the target may use.
 
     Raises:
         DeviceError: none of these, more threads than it has, a target that it cannot run, nothing here compiles for
@@ -143,7 +158,6 @@ def parse_target(text: str | None) -> dict[str, Any] | None:
             f"{text!r} is no target",
             remedy='give JSON such as {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}, '
             "a file of it, the name of a device from `tchub devices`, or a CPU or level of LLVM such as x86-64-v2",
-            address="",
         )
     return target_dict
 
@@ -156,29 +170,27 @@ def describe_remote(
     Its name and CPU model hold the key, so that its measurements never mix with those of this machine.
 
     Args:
-        facts: what a server says of itself.
-        threads: threads of a program; None for as many as the servers use, 1 where they do not say.
-        target: of the servers, as the user gave it; None for what they say. Its num-cores become `threads`.
+        threads: of a program, the target's num-cores; None for as many as the servers use, 1 where they do not say.
 
     Raises:
-        DeviceError: no target was given and the servers know none, what was given is another architecture's, or
-            the servers use fewer threads.
+        DeviceError: the servers know no target, have another architecture than the given one, or use fewer threads.
     """
     threads = threads or facts.threads or 1
+    chosen = target or _target_of(facts)
+    problem = remedy = None
     if facts.threads is not None and facts.threads < threads:
-        raise DeviceError(
-            f"the servers of {address} use {facts.threads} threads at most, not {threads}",
-            remedy=f"ask for so many, or start them with TVM_NUM_THREADS={threads} in the environment",
-            address=str(address),
-        )
-    chosen = (target or _target_of(address, facts)) | {"num-cores": threads}
-    architecture = architecture_of(chosen)
-    if facts.architecture is not None and architecture != facts.architecture:
-        raise DeviceError(
-            f"the target is for {architecture}, and the servers of {address} are {facts.architecture}",
-            remedy="give the right --target, or another key",
-            address=str(address),
-        )
+        problem = f"use {facts.threads} threads at most, not {threads}"
+        remedy = f"ask for so many, or start them with TVM_NUM_THREADS={threads} in the environment"
+    elif chosen is None:
+        problem = "do not say what CPU they have: their TVM has no LLVM"
+        target_example = '{"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}'
+        remedy = f"give it, e.g. --target '{target_example}'"
+    elif facts.architecture not in (None, architecture_of(chosen)):
+        problem = f"are {facts.architecture}, and the target is for {architecture_of(chosen)}"
+        remedy = "give the right --target, or another key"
+    if chosen is None or problem is not None:
+        raise DeviceError(f"the servers of {address} {problem}", remedy=remedy)
+    chosen, architecture = chosen | {"num-cores": threads}, architecture_of(chosen)
     mcpu = str(chosen.get("mcpu", facts.mcpu or "generic"))
     isa = _ISA.get(architecture, architecture)
     # Of several devices with this CPU the numbers differ in cores and caches only.
@@ -195,36 +207,25 @@ def describe_remote(
     )
     return LocalDevice(
         device=device,
-        family=device.family,
         cpu_model=f"{mcpu} behind rpc key {address.key}",
-        isa=(),
-        cores=threads,
         mcpu=mcpu,
-        target=chosen,
         exact=False,
         reasons=(f"servers of {address}: mcpu {facts.mcpu}, triple {facts.triple}", f"spec sheet: {base.name}"),
     )
 
 
-def _target_of(address: RpcAddress, facts: ServerFacts) -> dict[str, Any]:
+def _target_of(facts: ServerFacts) -> dict[str, Any] | None:
+    """Return the target of what a server says of itself, if that is enough."""
     if facts.mcpu is None or facts.architecture is None:
-        raise DeviceError(
-            f"the servers of {address} do not say what CPU they have: their TVM has no LLVM",
-            remedy='give it, e.g. --target \'{"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}\'',
-            address=str(address),
-        )
+        return None
     triple = {} if facts.architecture == platform.machine() else {"mtriple": f"{facts.architecture}-linux-gnu"}
     return {"kind": "llvm", "mcpu": facts.mcpu, **triple}
 
 
 def find_linker(target: dict[str, Any], linker: str | None) -> str | None:
-    """Return the linker of programs for the target, or None for this machine's own tools.
+    """Return what links programs for the target, `linker` where it is given; None for this machine's own tools.
 
-    Args:
-        linker: the user's choice, a program's name or path.
-
-    Raises:
-        DeviceError: another architecture's programs, and nothing that links them.
+    Raises a DeviceError where nothing links programs of another architecture.
     """
     architecture = architecture_of(target)
     if linker is None and architecture == platform.machine():
@@ -237,6 +238,102 @@ def find_linker(target: dict[str, Any], linker: str | None) -> str | None:
             f"nothing here links programs for {architecture}: no {', '.join(names)}",
             remedy=f"install a cross compiler (Debian: apt-get install gcc-{triple.replace('_', '-')}), "
             "or name one with --linker",
-            architecture=architecture,
         )
     return compiler
+
+
+# A target of the user's for this machine ------------------------------------------------------------------
+
+
+def architecture_of(target: dict[str, Any]) -> str:
+    """Return e.g. `aarch64`: by the target's triple, this machine's where it has none."""
+    triple = target.get("mtriple")
+    return str(triple).partition("-")[0] if triple else platform.machine()
+
+
+def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) -> LocalDevice:
+    """Return this machine as programs for a target see it.
+
+    Its SIMD width and its extensions are those that LLVM may use for the target; all else stays as measured, and
+    num-cores is that of `local`, so that a target of another machine's cores can be named too.
+
+    Raises:
+        DeviceError: no target of LLVM's, another architecture's, or one with extensions that this CPU lacks.
+    """
+    chosen = {**({"mtriple": local.target["mtriple"]} if "mtriple" in local.target else {}), **target}
+    chosen["num-cores"] = local.cores
+    extensions = _extensions(chosen)
+    if missing := missing_extensions(chosen, facts):
+        raise DeviceError(
+            f"programs for {_name(chosen)} may use {', '.join(missing)}, which this CPU lacks",
+            remedy=_OTHER_TARGET + "; or measure on a machine that has them, with --device rpc://HOST:PORT/KEY",
+        )
+    kept = {_plain(name) for name in extensions} | set(extensions.values())
+    width = next((bytes_ for name, bytes_ in _SIMD_BYTES if name in extensions), None)
+    spec = local.device.spec
+    if width is not None:
+        spec = spec.with_values({"simd_bytes": width}, f"the target's: {_name(chosen)}")
+    why = f"target {_name(chosen)}: asked for" + (f", {8 * width:.0f}-bit vectors" if width else "")
+    return replace(
+        local,
+        device=replace(local.device, target=chosen, spec=spec),
+        isa=tuple(flag for flag in local.isa if _plain(flag) in kept),
+        mcpu=_name(chosen),
+        reasons=(*local.reasons, why),
+    )
+
+
+def missing_extensions(target: dict[str, Any], facts: HostFacts) -> list[str]:
+    """Return the extensions that programs for a target may use and this CPU lacks; none where its flags are unknown.
+
+    Raises:
+        DeviceError: no target of LLVM's, or another architecture's.
+    """
+    extensions = _extensions(target)
+    flags = {_plain(flag) for flag in facts.flags}
+    return sorted(name for name in extensions if flags and not {_plain(name), extensions[name]} & flags)
+
+
+def cpu_target(name: str) -> dict[str, Any] | None:
+    """The target of a CPU or level that LLVM knows for this architecture, e.g. `x86-64-v2`; None for no such name."""
+    from tvm.target import codegen
+
+    if not codegen.llvm_version_major(allow_none=True):
+        return None
+    known = codegen.llvm_is_valid_cpu(name, str(codegen.llvm_get_system_triple()))
+    return {"kind": "llvm", "mcpu": name} if known else None
+
+
+def _extensions(target: dict[str, Any]) -> dict[str, str]:
+    """Return the extensions that LLVM may use for a target: its names, and the system's names for them."""
+    import tvm
+    from tvm.target import codegen
+
+    if target.get("kind") != "llvm":
+        raise _refused(f"{target.get('kind')!r} is no kind of program that this CPU runs")
+    architecture = architecture_of(target)
+    if architecture != platform.machine():
+        raise _refused(f"the target is for {architecture}, and this machine is {platform.machine()}")
+    triple = str(target.get("mtriple") or codegen.llvm_get_system_triple())
+    if "mcpu" in target and not codegen.llvm_is_valid_cpu(str(target["mcpu"]), triple):
+        raise _refused(f"LLVM knows no CPU {target['mcpu']!r} of {architecture}")
+    try:
+        features = codegen.llvm_get_cpu_features(tvm.target.Target(target))
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise _refused(f"TVM does not take the target: {last_line(error)}") from error
+    begins = _EXTENSIONS.get(architecture, ())
+    names = [name for name in map(str, features) if name.startswith(begins) and not name.startswith(_NOT_LISTED)]
+    return {name: _plain(_SYSTEM_WORDS.get(name, name)) for name in names}
+
+
+def _plain(name: str) -> str:
+    """A name without the marks that LLVM and the system set differently: sse4.2 and sse4_2, avx512bf16."""
+    return name.translate(str.maketrans("", "", "._-"))
+
+
+def _name(target: dict[str, Any]) -> str:
+    return str(target.get("mcpu", "generic"))
+
+
+def _refused(why: str) -> DeviceError:
+    return DeviceError(why, remedy=_OTHER_TARGET)

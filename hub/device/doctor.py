@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -24,28 +24,19 @@ from .host_facts import usable_cpus
 
 PINNED = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-NOISE_LIMIT = 0.05
-BUSY_LIMIT = 0.25
-STOLEN_LIMIT = 0.02
-DISK_WARN_GIB = 5
-DISK_FAIL_GIB = 0.5
+_NOISE, _BUSY, _STOLEN = 0.05, 0.25, 0.02  # shares from which on a machine is too restless
+_DISK_WARN_GIB, _DISK_FAIL_GIB = 5, 0.5
 # TVM's own order of preference.
 COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 _PROGRAM = 'extern "C" int tchub_doctor(void) { return 7; }\n'
+_CALL = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).tchub_doctor() != 7)"
 
 Status = Literal["ok", "warn", "fail"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
-
-    Attributes:
-        name: what was checked.
-        status: "ok", "warn" (it works, but worse) or "fail" (something will not work).
-        value: what was found.
-        remedy: what to do, for everything that is not ok.
-    """
+    """One check: what was found, and what to do where it is not ok; `warn` where it works, but worse."""
 
     name: str
     status: Status
@@ -60,7 +51,7 @@ def _judged(name: str, value: str, remedy: str, *, warn: bool = False, fail: boo
 
 def run_checks() -> Iterator[Check]:
     """All checks, one after the other, in the order of what depends on what. Takes some seconds."""
-    yield check_python()
+    yield Check("python", "ok", ".".join(map(str, sys.version_info[:3])))
     pins = read_pins()
     versions = [check_version(package, pins.get(package)) for package in PINNED]
     yield from versions
@@ -70,7 +61,8 @@ def run_checks() -> Iterator[Check]:
     yield check_compiler()
     local = detect_local(ask_llvm=sound)  # a TVM that does not fit its ffi is not imported: it may crash
     yield check_device(local)
-    yield check_cores(usable_cpus(), os.cpu_count() or usable_cpus())
+    cores = f"{usable_cpus()} usable of {os.cpu_count()}"
+    yield _judged("cores", cores, "with one, compiling disturbs measuring: allow two or more", warn=usable_cpus() < 2)
     yield check_business(*watch_business())
     yield check_noise(*measure_spread())
     yield check_governor()
@@ -84,11 +76,6 @@ def run_checks() -> Iterator[Check]:
 def failed(checks: list[Check]) -> bool:
     """Return whether any check failed."""
     return any(check.status == "fail" for check in checks)
-
-
-def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Check:
-    """Python 3.11 or newer."""
-    return _judged("python", ".".join(map(str, version)), "install Python 3.11 or newer", fail=version < (3, 11))
 
 
 def read_pins() -> dict[str, str]:
@@ -126,41 +113,33 @@ def check_llvm() -> Check:
     return Check("llvm", "ok", f"{version}, CPU {codegen.llvm_get_system_cpu()}")
 
 
-def check_compiler(find: Callable[[str], str | None] = shutil.which) -> Check:
+def check_compiler() -> Check:
     """A compiler that can link a shared library: TVM calls it for every program."""
     remedy = "install one, e.g. `apt install g++`, or set CXX to one"
     asked = os.environ.get("CXX") or os.environ.get("CC")
-    path = asked or next((p for name in COMPILERS if (p := find(name))), None)
+    path = asked or next((p for name in COMPILERS if (p := shutil.which(name))), None)
     if path is None:
         return Check("compiler", "fail", f"none of {', '.join(COMPILERS)} found", remedy)
     with tempfile.TemporaryDirectory(prefix="tchub-doctor-") as folder:
         source, output = Path(folder, "t.cc"), Path(folder, "t.so")
         source.write_text(_PROGRAM, encoding="utf-8")
-        command = [path, "-shared", "-fPIC", "-o", str(output), str(source)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return Check("compiler", "fail", f"{path} does not run: {error}", remedy)
-        if done.returncode or not output.is_file():
-            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
-            return Check("compiler", "fail", f"{path} cannot link a shared library: {last[0]}", remedy)
-        if (why := _not_loaded(output)) is not None:
+        if (why := _why_not(path, "-shared", "-fPIC", "-o", str(output), str(source))) is not None:
+            return Check("compiler", "fail", f"{path} cannot link a shared library: {why}", remedy)
+        # In a process of its own, which may crash.
+        if (why := _why_not(sys.executable, "-c", _CALL, str(output))) is not None:
             what = f"a program that was compiled in {tempfile.gettempdir()} cannot be loaded: {why}"
             return Check("compiler", "fail", what, "set TMPDIR to a folder whose disk is not mounted noexec")
     return Check("compiler", "ok", path)
 
 
-def _not_loaded(library: Path) -> str | None:
-    """Return why a compiled program cannot run here, or None; tried in a process of its own, which may crash."""
-    call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).tchub_doctor() != 7)"
-    command = [sys.executable, "-c", call, str(library)]
+def _why_not(*command: str) -> str | None:
+    """Run a command; return why it failed, with its last words, or None."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    if done.returncode == 0:
-        return None
-    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return f"does not run: {error}"
+    lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
+    return lines[-1] if done.returncode else None
 
 
 def check_device(local: LocalDevice) -> Check:
@@ -168,12 +147,6 @@ def check_device(local: LocalDevice) -> Check:
     value = f"{local.device.name} ({local.cpu_model}), mcpu {local.mcpu}"
     remedy = "no spec sheet for this CPU: adapt a checkpoint before you trust it"
     return _judged("device", value, remedy, warn=not local.exact)
-
-
-def check_cores(usable: int, total: int) -> Check:
-    """At least two usable cores, so that one can measure while the others compile."""
-    remedy = "with one core, compiling disturbs measuring: allow two or more"
-    return _judged("cores", f"{usable} usable of {total}", remedy, warn=usable < 2)
 
 
 def watch_business(seconds: float = 0.5) -> tuple[float, float, float]:
@@ -189,10 +162,10 @@ def watch_business(seconds: float = 0.5) -> tuple[float, float, float]:
 def check_business(busy: float, stolen: float, load: float) -> Check:
     """Nobody else runs on the cores that are to measure."""
     value = f"{busy:.0%} busy, {stolen:.1%} stolen, load {load:.2f} per core"
-    if stolen > STOLEN_LIMIT:
+    if stolen > _STOLEN:
         return Check("neighbours", "warn", value, "the host gives time to others: measure at another hour")
     remedy = "stop what else runs here before measuring"
-    return _judged("neighbours", value, remedy, warn=busy > BUSY_LIMIT or load > 1)
+    return _judged("neighbours", value, remedy, warn=busy > _BUSY or load > 1)
 
 
 def measure_spread(repeats: int = 30) -> tuple[float, float]:
@@ -215,7 +188,7 @@ def check_noise(p50: float, p90: float) -> Check:
     """Repeats of one kernel agree."""
     value = f"repeats differ by {p50:.1%} (median), {p90:.1%} (90th percentile)"
     remedy = "quieten the machine, or expect more repeats a program"
-    return _judged("clock noise", value, remedy, warn=p90 > NOISE_LIMIT)
+    return _judged("clock noise", value, remedy, warn=p90 > _NOISE)
 
 
 def check_governor(path: Path = GOVERNOR) -> Check:
@@ -227,9 +200,10 @@ def check_governor(path: Path = GOVERNOR) -> Check:
 
 def check_disk(path: Path, name: str = "disk", variable: str = "TCHUB_CACHE") -> Check:
     """Room for checkpoints and journals, or for the programs that are compiled."""
-    free = shutil.disk_usage(_existing(path)).free / 2**30
+    existing = next(p for p in (path, *path.resolve().parents) if p.exists())
+    free = shutil.disk_usage(existing).free / 2**30
     value, remedy = f"{free:.1f} GiB free for {path}", f"free some space, or set {variable} to a larger disk"
-    return _judged(name, value, remedy, warn=free < DISK_WARN_GIB, fail=free < DISK_FAIL_GIB)
+    return _judged(name, value, remedy, warn=free < _DISK_WARN_GIB, fail=free < _DISK_FAIL_GIB)
 
 
 def check_writable(name: str, path: Path, variable: str) -> Check:
@@ -248,8 +222,7 @@ def check_writable(name: str, path: Path, variable: str) -> Check:
 def check_cards(known: int) -> Iterator[Check]:
     """Each NVIDIA card, and whether programs can be compiled for it and measured on it; none is no fault.
 
-    Args:
-        known: cards that the system knows, whether or not CUDA's driver shows them.
+    `known` cards are those of the system, whether or not CUDA's driver shows them.
     """
     count = card_count()
     if not count:
@@ -264,8 +237,3 @@ def check_cards(known: int) -> Iterator[Check]:
         else:
             known_as = card.device.name if card.exact else f"no spec sheet, nearest: {card.family}"
             yield Check("gpu", "ok", f"{card.cpu_model} ({known_as}), {card.mcpu}: --device cuda:{number}")
-
-
-def _existing(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that exists."""
-    return next(p for p in (path, *path.resolve().parents) if p.exists())

@@ -10,7 +10,7 @@ class DeviceError(TchubError):
 
 
 class NoServerError(TchubError):
-    """No RPC server, or no tracker, to measure on. Fields: address, last."""
+    """No RPC server, or no tracker, to measure on."""
 
 
 class MeasurementFailureRateError(TchubError):

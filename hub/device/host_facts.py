@@ -15,19 +15,10 @@ SYS_CPU = Path("/sys/devices/system/cpu")
 PROC_CPUINFO = Path("/proc/cpuinfo")
 SYS_CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
+PROC_GPUS = Path("/proc/driver/nvidia/gpus")
 SYS_VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
 _ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64", "aarch64": "aarch64"}
 _SIZE_UNITS = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
-
-
-@dataclass(frozen=True)
-class GpuFacts:
-    """One NVIDIA GPU as its driver names it; `device` is its name in `zoo.devices`, None where it has no spec sheet."""
-
-    name: str
-    memory_gib: float
-    driver: str
-    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -38,14 +29,12 @@ class HostFacts:
         arch: "x86-64", "aarch64" or the system's own word.
         vendor_id: CPUID vendor ("AuthenticAMD"), or "ARM" for cores designed by Arm.
         brand: the brand string, which a virtual machine may shorten ("AMD EPYC").
-        cpu_family, model, stepping: CPUID numbers (x86).
         arm_part: Arm's part number, e.g. "0xd0c".
         sys_vendor: the machine's maker, e.g. "Amazon EC2".
-        cores: physical cores that the machine has.
-        threads: logical CPUs that the machine has.
-        usable: logical CPUs that this process may run on.
-        usable_cores: physical cores that it may use, see `usable_cores`; None where only `usable` is known.
+        cores, threads: physical cores and logical CPUs that the machine has.
+        usable, usable_cores: those that this process may use.
         l1_kib, l2_kib: per core; l3_mib: all that the machine sees.
+        gpus: names of NVIDIA's.
     """
 
     arch: str
@@ -53,7 +42,6 @@ class HostFacts:
     brand: str = ""
     cpu_family: int | None = None
     model: int | None = None
-    stepping: int | None = None
     arm_part: str | None = None
     sys_vendor: str = ""
     flags: frozenset[str] = frozenset()
@@ -64,7 +52,7 @@ class HostFacts:
     l1_kib: float | None = None
     l2_kib: float | None = None
     l3_mib: float | None = None
-    gpus: tuple[GpuFacts, ...] = ()
+    gpus: tuple[str, ...] = ()
 
 
 def read_host_facts() -> HostFacts:
@@ -73,20 +61,20 @@ def read_host_facts() -> HostFacts:
 
     info = cpu_info()
     threads = os.cpu_count()
-    cores = psutil.cpu_count(logical=False) or threads
-    arm = _arm_ids(_text(PROC_CPUINFO))
-    smt = max(1, round((threads or 1) / (cores or 1)))
+    physical = psutil.cpu_count(logical=False) or threads
+    # The first processor's; a machine may have several kinds.
+    arm = dict(reversed(re.findall(r"^cpu (implementer|part)\s*:\s*(\w+)", _text(PROC_CPUINFO).lower(), re.MULTILINE)))
+    smt = max(1, round((threads or 1) / (physical or 1)))
     return HostFacts(
         arch=_ARCHITECTURES.get(platform.machine().lower(), platform.machine().lower() or "unknown"),
         vendor_id=str(info.get("vendor_id_raw") or ("ARM" if arm.get("implementer") == "0x41" else "")),
         brand=str(info.get("brand_raw") or ""),
         cpu_family=info.get("family"),
         model=info.get("model"),
-        stepping=info.get("stepping"),
         arm_part=arm.get("part"),
-        sys_vendor=_text(SYS_VENDOR).strip(),
+        sys_vendor=_text(SYS_VENDOR),
         flags=frozenset(info.get("flags") or ()),
-        cores=cores,
+        cores=physical,
         threads=threads,
         usable=usable_cpus(),
         usable_cores=usable_cores(),
@@ -95,63 +83,53 @@ def read_host_facts() -> HostFacts:
     )
 
 
+def cores() -> list[int]:
+    """Return the logical CPUs that this process may run on."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
 def usable_cpus() -> int:
-    """Logical CPUs that this process may run on (affinity, where the system has it)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many logical CPUs this process may run on."""
+    return len(cores())
 
 
 def usable_cores() -> int:
     """Physical cores that this process may use: by its affinity, and no more than its cgroup's quota pays for."""
-    if not hasattr(os, "sched_getaffinity"):
-        import psutil
-
-        return psutil.cpu_count(logical=False) or usable_cpus()
-    cores = len(physical_cores(sorted(os.sched_getaffinity(0))))
-    quota = cpu_quota()
-    return cores if quota is None else max(1, min(cores, int(quota)))
+    usable, quota = len(physical_cores(cores())), cpu_quota()
+    return usable if quota is None else max(1, min(usable, int(quota)))
 
 
 def physical_cores(cpus: Sequence[int], root: Path = SYS_CPU) -> list[tuple[int, ...]]:
-    """Logical CPUs by the physical core that they share; each is a core where the system does not tell.
-
-    Args:
-        cpus: logical CPUs, sorted.
-        root: the folder with cpu0, cpu1, ...
-    """
-    cores: dict[str, list[int]] = {}
+    """Return logical CPUs by the physical core that they share; each is a core where the system does not tell."""
+    physical: dict[str, list[int]] = {}
     for cpu in cpus:
-        siblings = _text(root / f"cpu{cpu}" / "topology" / "thread_siblings_list").strip()
-        cores.setdefault(siblings or f"cpu {cpu}", []).append(cpu)
-    return [tuple(core) for core in cores.values()]
+        siblings = _text(root / f"cpu{cpu}" / "topology" / "thread_siblings_list")
+        physical.setdefault(siblings or f"cpu {cpu}", []).append(cpu)
+    return [tuple(core) for core in physical.values()]
 
 
 def cpu_quota(root: Path = SYS_CGROUP, own: Path = OWN_CGROUPS) -> float | None:
-    """Return the CPUs that this process's cgroup, or one around it, may use at a time; None without a limit (a
-    container's `--cpus`)."""
+    """Return the CPUs that this process's cgroup, or one around it, may use at a time (`--cpus`); None: no limit."""
     quotas = []
     for line in _text(own).splitlines():
         _, controllers, path = line.split(":", 2)
         inner = root / path.lstrip("/")
         for folder in () if controllers else (inner, *inner.parents):  # a controller's name means version 1
-            quota, _, period = _text(folder / "cpu.max").strip().partition(" ")  # microseconds, or "max"
+            quota, _, period = _text(folder / "cpu.max").partition(" ")  # microseconds, or "max"
             if quota.isdigit():
                 quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
 
 
 def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
-    """Cache sizes from sysfs: l1_kib and l2_kib per core, l3_mib over all CPUs; None where unknown.
+    """Return cache sizes: l1_kib and l2_kib per core, l3_mib over all CPUs; None where unknown.
 
-    Args:
-        root: the folder with cpu0, cpu1, ...
-        threads_per_core: logical CPUs of one core; what more CPUs share a cache is divided among their cores.
+    A cache that more logical CPUs share than a core has is divided among their cores.
     """
     caches: dict[tuple[int, str], tuple[float, int]] = {}
     for index in root.glob("cpu[0-9]*/cache/index*"):
-        level, kind = _text(index / "level").strip(), _text(index / "type").strip()
-        size, shared = _kib(_text(index / "size")), _text(index / "shared_cpu_list").strip()
+        level, kind = _text(index / "level"), _text(index / "type")
+        size, shared = _kib(_text(index / "size")), _text(index / "shared_cpu_list")
         if level.isdigit() and kind in ("Data", "Unified") and size is not None:
             caches[int(level), shared] = (size, _count_cpus(shared))
 
@@ -163,47 +141,22 @@ def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
     return {"l1_kib": per_core(1), "l2_kib": per_core(2), "l3_mib": sum(l3) / 1024 if l3 else None}
 
 
-def read_gpus() -> tuple[GpuFacts, ...]:
-    """The NVIDIA GPUs; empty where there is no driver, which is no error."""
-    try:
-        import pynvml
-    except ImportError:
-        return ()
-    try:
-        pynvml.nvmlInit()
-    except (pynvml.NVMLError, OSError):
-        return ()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        driver = str(pynvml.nvmlSystemGetDriverVersion())
-        return tuple(
-            GpuFacts(str(pynvml.nvmlDeviceGetName(h)), int(pynvml.nvmlDeviceGetMemoryInfo(h).total) / 2**30, driver)
-            for h in handles
-        )
-    except pynvml.NVMLError:
-        return ()
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _arm_ids(text: str) -> dict[str, str]:
-    ids = {}
-    for key in ("implementer", "part"):
-        if match := re.search(rf"^CPU {key}\s*:\s*(\w+)", text, re.MULTILINE):
-            ids[key] = match[1].lower()
-    return ids
+def read_gpus(root: Path = PROC_GPUS) -> tuple[str, ...]:
+    """Names of the NVIDIA GPUs that the kernel's driver has, whether or not CUDA's driver shows them."""
+    texts = (_text(file) for file in sorted(root.glob("*/information")))
+    return tuple(match[1] for text in texts if (match := re.search(r"^Model:\s*(.*\S)", text, re.MULTILINE)))
 
 
 def _text(path: Path) -> str:
     """A small system file's text, or nothing where it cannot be read (containers hide some)."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
 def _kib(text: str) -> float | None:
-    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip())
+    match = re.fullmatch(r"(\d+)([KMG]?)", text)
     return int(match[1]) * _SIZE_UNITS[match[2]] if match else None
 
 

@@ -40,7 +40,7 @@ class BuildResult:
         sha256: of the library, by which it is loaded; None for one that its user names.
         prepacked: places of the arguments that it takes permuted, as its `PREPACK` makes them.
         weights: places of the arguments that are constants of its network.
-        plan: how a card launches it, see `launch_plan`; None on a CPU.
+        plan: how a card launches it, see `CudaLaunches`; None on a CPU.
     """
 
     seconds: float = 0.0
@@ -156,9 +156,8 @@ def warm_compiler() -> None:
     import tvm
     from tvm import te
 
-    a = te.placeholder((16,), name="a")
-    b: Any = te.compute((16,), lambda i: a[i] + 1.0, name="b")
-    func = te.create_prim_func([a, b])
+    a = te.placeholder((16,))
+    func = te.create_prim_func([a, te.compute((16,), lambda i: a[i] + 1.0)])
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     # Without a linker that works, every program will say so itself; LLVM is set up before it is called.
     tolerated = contextlib.suppress(subprocess.CalledProcessError, RuntimeError, OSError)
@@ -172,11 +171,7 @@ def warm_compiler() -> None:
 def open_library(path: Path | str, sha256: str | None) -> Any:
     """Return a compiled library as a TVM module. To load one is to run its code, and nothing else here does it.
 
-    Args:
-        sha256: of the library that was built, or that its user names by it; None for one that is named by its path.
-
-    Raises:
-        DeviceError: it is another one.
+    Raises a DeviceError where it has not the sha256 that was built, or that its user names by it.
     """
     import tvm
 
@@ -194,11 +189,10 @@ _arguments: dict[str, tuple[int, list[Any]]] = {}
 
 @dataclass(frozen=True)
 class RunResult:
-    """Result of running one program.
+    """Result of running one program; no latencies where its output is `wrong`, which says how.
 
     Attributes:
-        latencies: seconds a run, one entry a repeat; empty for a wrong program.
-        wrong: what is wrong with the output, or None.
+        latencies: seconds a run, one entry a repeat.
         repeated: times that it was timed again because the machine was disturbed.
         disturbed: whether the machine was disturbed at the end too.
     """
@@ -237,10 +231,9 @@ def run(
     reference: tuple[ArgsInfo, str] | None = None,
     built: BuildResult | None = None,
 ) -> RunResult:
-    """Time a compiled program on random inputs.
+    """Time a compiled program on random inputs; see `take_repeats`.
 
     Args:
-        best: latency in seconds of the task's fastest known program, or None.
         reference: the task's arguments and the file with its right outputs; None: not checked.
     """
     import tvm
@@ -330,7 +323,7 @@ def tolerance(dtype: np.dtype[Any]) -> float:
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:
-    """Return whether it is one of numpy's floats, or of those that ml_dtypes adds: bfloat16, and floats of 8 bits."""
+    # numpy's floats, and those that ml_dtypes adds: bfloat16, and floats of 8 bits
     return np.issubdtype(dtype, np.floating) or (dtype.kind == "V" and "float" in dtype.name)
 
 

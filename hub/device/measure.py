@@ -7,22 +7,22 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
 from .candidate import args_of
 from .errors import MeasurementFailureRateError
-from .host_facts import physical_cores
+from .host_facts import cores, physical_cores
 from .jobs import BuildResult, RunResult
-from .measurement import MeasureConfig, Measurement
-from .patience import Neighbours
-from .pool import JobResult, WorkerPool, Zygote, check_compiler, cores, plan_workers
+from .onsite.repeats import TimingConfig
+from .pool import JobResult, WorkerPool, Zygote, check_compiler, plan_workers
 from .worker import WorkerSetup
 
 if TYPE_CHECKING:
@@ -31,7 +31,68 @@ if TYPE_CHECKING:
     from .candidate import Candidate
 
 
-__all__ = ["MeasureConfig", "Measurement", "Measurer", "ProgramMeasurer", "check_compiler", "cores", "plan_workers"]
+@dataclass(frozen=True)
+class MeasureConfig:
+    """Settings of building and running programs.
+
+    Attributes:
+        threads: of a program; the target's `num-cores` should say the same.
+        build_timeout, run_timeout: seconds after which the worker is killed; only those count in which it had a core.
+        timing: repeats and when to stop.
+        failure_rate: stop when more than this share of programs failed, after at least `failure_minimum`.
+        check_output: compare programs' outputs with those of the task's unscheduled program, where that is known.
+        check_seconds: a task whose unscheduled program computes longer than this is not checked.
+    """
+
+    threads: int = 1
+    build_timeout: float = 20.0
+    run_timeout: float = 20.0
+    timing: TimingConfig = field(default_factory=TimingConfig)
+    failure_rate: float = 0.9
+    failure_minimum: int = 16
+    check_output: bool = True
+    check_seconds: float = 5.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Result of one candidate.
+
+    Attributes:
+        latencies: seconds a run, one entry a repeat; empty when it failed.
+        error: None, `build`, `build_timeout`, `run`, `run_timeout`, `crash` or `wrong_output`.
+        measured_at: unix time.
+        disturbed: whether the machine was still disturbed when it was last measured again.
+    """
+
+    latencies: tuple[float, ...] = ()
+    error: str | None = None
+    message: str | None = None
+    build_seconds: float = 0.0
+    run_seconds: float = 0.0
+    measured_at: float = 0.0
+    disturbed: bool = False
+
+    @property
+    def latency(self) -> float:
+        """Median of the repeats in seconds; NaN when the program failed."""
+        return median(self.latencies) if self.latencies else float("nan")
+
+    @property
+    def cost_seconds(self) -> float:
+        """Seconds of building and running."""
+        return self.build_seconds + self.run_seconds
+
+
+# Failures of the moment: a busy machine, a full memory or disk, a server that does not load what it is sent.
+_TRANSIENT = ("build_timeout", "run_timeout", "crash")
+_OF_THE_MACHINE = ("OSError", "MemoryError", "CalledProcessError", "No space left", "cannot load the program")
+
+
+def is_passing(failure: str) -> bool:
+    """Return whether a program may do well another time, by how it failed: `KIND: MESSAGE`."""
+    text = failure.removeprefix("run: ")  # the form in which the store keeps error and message
+    return text.startswith(_TRANSIENT) or any(word in text for word in _OF_THE_MACHINE)
 
 
 @dataclass
@@ -48,7 +109,6 @@ class ProgramMeasurer(ABC):
     """Builds candidates in workers and runs them. A context manager: it owns processes and a scratch folder.
 
     Args:
-        config: time-outs, repeats, threads.
         remedy: for a user nearly all of whose programs fail.
         zygote: forks the workers and stays open; None for one of its own.
 
@@ -108,7 +168,7 @@ class ProgramMeasurer(ABC):
         return self._at_once
 
     def measure(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
-        """Measure candidates; yields each with its measurement as soon as it is known.
+        """Measure candidates; yield each with its measurement as soon as it is known.
 
         Raises:
             MeasurementFailureRateError: nearly every program failed; what was measured was yielded before.
@@ -149,8 +209,9 @@ class ProgramMeasurer(ABC):
     def _measurement(self, job: MeasuringJob, result: JobResult) -> Measurement:
         job.library.unlink(missing_ok=True)
         if result.error is not None:
-            error = {"exception": job.stage, "timeout": f"{job.stage}_timeout", "crash": "crash"}[result.error]
-            return Measurement((), error, result.message, job.built.seconds, measured_at=time.time())
+            return Measurement(
+                (), result.failure(job.stage), result.message, job.built.seconds, measured_at=time.time()
+            )
         outcome: RunResult = result.value
         costs = job.built.seconds, outcome.seconds, time.time()
         if outcome.wrong is not None:
@@ -180,22 +241,13 @@ class ProgramMeasurer(ABC):
 
 
 class Measurer(ProgramMeasurer):
-    """Measures candidates on this machine.
-
-    Args:
-        target, config: as of `ProgramMeasurer`.
-        note: called once when other processes take much of the machine.
+    """Measures candidates on this machine; see `ProgramMeasurer`.
 
     Attributes:
         unchecked: tasks whose outputs cannot be checked, with the reason.
     """
 
-    def __init__(
-        self,
-        target: dict[str, Any],
-        config: MeasureConfig | None = None,
-        note: Callable[[str], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, target: dict[str, Any], config: MeasureConfig | None = None) -> None:
         check_compiler()
         config = config or MeasureConfig()
         memory = psutil.virtual_memory().total
@@ -205,7 +257,6 @@ class Measurer(ProgramMeasurer):
         self._threads = ThreadPoolExecutor(thread_name_prefix="tchub-reference")
         self._references: dict[str, Future[tuple[Any, str] | None]] = {}
         self.unchecked: dict[str, str] = {}
-        self._neighbours = Neighbours(note)
 
     def close(self) -> None:
         """End the workers and remove the scratch folder."""
@@ -216,8 +267,7 @@ class Measurer(ProgramMeasurer):
     def refer(self, task_id: str, mod: IRModule, *, wait: bool = False) -> None:
         """Compare outputs of a task's programs from now on with what its unscheduled module computes.
 
-        Does nothing for a task whose reference is known, or where `check_output` is off. A task whose unscheduled
-        program fails or takes longer than `check_seconds` goes unchecked.
+        A task whose unscheduled program fails or takes longer than `check_seconds` goes unchecked.
 
         Args:
             wait: return when the reference was computed; programs that are measured before then go unchecked.
@@ -253,12 +303,6 @@ class Measurer(ProgramMeasurer):
         pairs = enumerate(zip(reference[0], job.candidate.args_info, strict=False))
         alike = all(task == program for i, (task, program) in pairs if i not in job.built.prepacked)
         return reference if alike and len(reference[0]) == len(job.candidate.args_info) else None
-
-    def measure(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
-        """Measure candidates; see `ProgramMeasurer.measure`."""
-        for result in super().measure(candidates):
-            self._neighbours.look()
-            yield result
 
     def _start_run(self, job: MeasuringJob) -> Future[JobResult]:
         reference = self._reference(job)

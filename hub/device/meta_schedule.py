@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,8 +20,7 @@ from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResul
 from ...zoo.tvm_import import import_tensor_intrinsics
 from .candidate import args_of
 from .jobs import BuildResult
-from .measure import Measurer
-from .measurement import MeasureConfig
+from .measure import MeasureConfig, Measurer
 from .pool import JobResult
 
 
@@ -56,10 +55,9 @@ class ForkedBuilder(PyBuilder):
 class ForkedRunnerFuture(PyRunnerFuture):
     """The latencies of one program, when they are known."""
 
-    def __init__(self, future: Future[JobResult], note: Callable[[Sequence[float]], None]) -> None:
+    def __init__(self, future: Future[JobResult], best: dict[Any, float], key: Any) -> None:
         super().__init__()
-        self.future = future
-        self.note = note
+        self.future, self.best, self.key = future, best, key
 
     def done(self) -> bool:
         """Return whether `result` would return at once."""
@@ -72,7 +70,7 @@ class ForkedRunnerFuture(PyRunnerFuture):
             return RunnerResult(None, f"run {result.error}: {result.message}")
         outcome = result.value
         if not outcome.disturbed:
-            self.note(outcome.latencies)
+            self.best[self.key] = min(self.best.get(self.key, inf), median(outcome.latencies))
         return RunnerResult([float(x) for x in outcome.latencies], None)
 
 
@@ -98,47 +96,32 @@ class ForkedRunner(PyRunner):
             path, best = str(item.artifact_path), self.best.get(key)
             args = (path, key, config.timing, best, None, self.built.pop(path, None))
             future = self.workers.runner.submit("run", args, config.run_timeout)
-            futures.append(ForkedRunnerFuture(future, self._noter(key)))
+            futures.append(ForkedRunnerFuture(future, self.best, key))
             if not self.workers.overlaps:
                 wait([future])
         return futures
 
-    def _noter(self, key: Any) -> Callable[[Sequence[float]], None]:
-        def note(latencies: Sequence[float]) -> None:
-            self.best[key] = min(self.best.get(key, float("inf")), median(latencies))
-
-        return note
-
 
 class BuilderRunner(AbstractContextManager["BuilderRunner"]):
-    """A builder, a runner and the processes behind them. Use as a context manager.
+    """A builder, a runner and the processes behind them, on this machine's CPU. Use as a context manager.
 
     Attributes:
         builder, runner: for `tune_tir(..., builder=..., runner=...)` or `tune_tasks`.
-    """
-
-    def __init__(self, config: MeasureConfig | None = None) -> None:
-        self._workers = Measurer({}, config)
-        self.builder: Any = ForkedBuilder(self._workers)
-        self.runner: Any = ForkedRunner(self._workers, self.builder.built)
-
-    def wait(self) -> None:
-        """Wait until the first program can be built; the builder waits by itself."""
-        self._workers.wait()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the processes and remove what they built."""
-        self._workers.close()
-
-
-def make_builder_runner(config: MeasureConfig | None = None) -> BuilderRunner:
-    """Return forked workers for MetaSchedule on this machine's CPU.
 
     Raises:
         DeviceError: no C compiler to link with.
     """
-    import_tensor_intrinsics()  # before `tune_tir` does it slowly
-    return BuilderRunner(config)
+
+    def __init__(self, config: MeasureConfig | None = None) -> None:
+        import_tensor_intrinsics()  # before `tune_tir` does it slowly
+        self._workers = Measurer({}, config)
+        self.builder: Any = ForkedBuilder(self._workers)
+        self.runner: Any = ForkedRunner(self._workers, self.builder.built)
+        self.wait = self._workers.wait  # until the first program can be built; the builder waits by itself
+        self.close = self._workers.close  # end the processes and remove what they built
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+make_builder_runner = BuilderRunner

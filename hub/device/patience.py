@@ -1,8 +1,8 @@
-"""A busy machine: time limits that count the work of a process, and a note where others take the cores."""
+"""Time limits that count the work of a process, so that a busy machine costs time and no program."""
 
 from __future__ import annotations
 
-import os
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,64 +10,52 @@ from dataclasses import dataclass
 
 import psutil
 
-from .host_facts import usable_cpus
-
-BUSY_SHARE = 0.4
 STALL_SECONDS = 120.0
 STARVED = "it got too little of a core"
 _LOOK_SECONDS, _LEAST_LOOK = 1.0, 0.05
-_NEIGHBOUR_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """Limit after which a process that has something to do is at fault.
+    """Seconds after which a process that has something to do is at fault.
 
     Attributes:
-        work: seconds in which it, or a child of it, had a core; None for a process that waits for another machine.
-        stall: wall seconds without any work; where `work` is None wall seconds in all.
+        work: in which it, or a child of it, had a core; None for a process that waits for another machine.
+        stall: by the clock without any work; where `work` is None by the clock in all.
     """
 
     work: float | None
     stall: float = STALL_SECONDS
 
 
-def family_seconds(pid: int, *, children: bool = True) -> dict[int, float]:
-    """Return the CPU seconds of a process and of its descendants, compilers among them; nothing for one that is gone.
+def _cpu_seconds(pid: int, *, children: bool = True) -> float:
+    """Return the CPU seconds of a process and of its descendants, compilers among them; 0 for one that is gone.
 
-    Args:
-        children: whether to look at its descendants, which takes some milliseconds.
+    To look at the descendants takes some milliseconds.
     """
     try:
         process = psutil.Process(pid)
         family = [process, *(process.children(recursive=True) if children else ())]
     except psutil.Error:
-        return {}
-    return {one.pid: _own_seconds(one) for one in family}
-
-
-def _own_seconds(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:  # it ended meanwhile; its parent's `children` seconds have what it used
         return 0.0
-    return times.user + times.system + times.children_user + times.children_system
+    seconds = 0.0
+    for one in family:
+        with contextlib.suppress(psutil.Error):  # it ended meanwhile; its parent's `children` seconds have what it used
+            times = one.cpu_times()
+            seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds
 
 
 class WorkClock:
     """Counts the seconds in which a process had a core: wall time while it computes, on however many threads.
 
-    Attributes:
-        worked: these seconds, up to the last `look`.
-        seconds: wall seconds up to then; stalled: the last of them without any work.
+    `worked` are these seconds up to the last `look`, `seconds` those by the clock, `stalled` the last without work.
     """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._began = self._at = self._moved = time.monotonic()
-        self._cpu = sum(
-            family_seconds(pid, children=False).values()
-        )  # most jobs end before the first look at the children
+        self._cpu = _cpu_seconds(pid, children=False)  # most jobs end before the first look at the children
         self.worked = 0.0
 
     @property
@@ -80,7 +68,7 @@ class WorkClock:
 
     def look(self) -> None:
         """Read the process's CPU time."""
-        now, cpu = time.monotonic(), sum(family_seconds(self._pid).values())
+        now, cpu = time.monotonic(), _cpu_seconds(self._pid)
         used = max(0.0, cpu - self._cpu)  # a child that nobody waited for takes its seconds with it
         self.worked += min(used, now - self._at)
         if used > 0.0:
@@ -91,14 +79,11 @@ class WorkClock:
 def wait_for(
     ready: Callable[[float], bool], pid: int, limit: TimeLimit, give_up: Callable[[WorkClock], bool] = lambda _: False
 ) -> str | None:
-    """Wait until a process answers.
+    """Wait until a process answers; return None then, else in a few words why the wait ended.
 
     Args:
         ready: waits for at most so many seconds, and returns whether the answer is there.
         give_up: looked at about once a second; true ends the wait too.
-
-    Returns:
-        None when the answer is there, else in a few words why the wait ended.
     """
     if limit.work is None:
         return None if ready(limit.stall) else f"no answer within {limit.stall:g} s"
@@ -117,11 +102,7 @@ def wait_for(
 def run_process(
     command: Sequence[str], text: str, env: Mapping[str, str], limit: TimeLimit
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, `text` on its stdin; stdout and stderr are captured.
-
-    Raises:
-        TimeoutError: the limit was reached; the process was killed.
-    """
+    """Run a command to its end, `text` on its stdin, output captured; killed at the limit, which is a TimeoutError."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, text=True) as process:
         pending: list[str | None] = [text]
@@ -141,46 +122,3 @@ def run_process(
             process.kill()
             raise
     return subprocess.CompletedProcess(command, process.returncode, *answer[0])
-
-
-class Neighbours:
-    """Says once when other processes take most of the CPUs that this one may use."""
-
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self._note = note
-        self._noted = False
-        self._before = _spent()
-
-    def look(self) -> None:
-        """Look at what was spent since the last look; does nothing within some seconds of it."""
-        before = self._before
-        if self._noted or time.monotonic() - before.at < _NEIGHBOUR_SECONDS:
-            return
-        now = self._before = _spent()
-        # A process that has ended meanwhile takes its seconds with it: only what the others used is known.
-        own = sum(max(0.0, seconds - before.own.get(pid, 0.0)) for pid, seconds in now.own.items())
-        share = (now.busy - before.busy - own) / ((now.at - before.at) * usable_cpus())
-        if share > BUSY_SHARE:
-            self._noted = True
-            self._note(
-                f"this machine is busy: other processes take {min(share, 1.0):.0%} of its cores; the run goes on, "
-                "slower, and latencies are less sure"
-            )
-
-
-@dataclass(frozen=True)
-class _Spent:
-    """The clock; seconds that the CPUs of this process were busy or stolen; those of its own family, by process."""
-
-    at: float
-    busy: float
-    own: dict[int, float]
-
-
-def _spent() -> _Spent:
-    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    cpus = [times for cpu, times in enumerate(psutil.cpu_times(percpu=True)) if mine is None or cpu in mine]
-    idle = sum(times.idle + getattr(times, "iowait", 0.0) for times in cpus)
-    counted = (name for name in cpus[0]._fields if name not in ("guest", "guest_nice"))
-    busy = sum(getattr(times, name) for name in counted for times in cpus) - idle
-    return _Spent(time.monotonic(), busy, family_seconds(os.getpid()))

@@ -17,7 +17,10 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import psutil
+
 from .errors import DeviceError
+from .host_facts import cores
 from .patience import STALL_SECONDS, STARVED, TimeLimit, WorkClock, wait_for
 from .worker import WorkerSetup
 
@@ -32,16 +35,15 @@ _STARVED_SHARE, _STARVED_SECONDS = 0.05, 10.0
 
 @dataclass(frozen=True)
 class JobResult:
-    """Result of a job.
-
-    Attributes:
-        value: what the job returned, when `error` is None.
-        error: None, `timeout` (killed), `crash` (the process died) or `exception`.
-    """
+    """What a job returned, or its error: `timeout` (killed), `crash` (the process died) or `exception`."""
 
     value: Any = None
     error: str | None = None
     message: str | None = None
+
+    def failure(self, stage: str) -> str | None:
+        """Return the kind of a failed program, whose `stage` was `build` or `run`."""
+        return {"exception": stage, "timeout": f"{stage}_timeout"}.get(self.error or "", self.error)
 
 
 class Zygote:
@@ -49,7 +51,7 @@ class Zygote:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._control = ours
         command = [sys.executable, "-m", "tchub.hub.device.worker", str(theirs.fileno())]
         env = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -62,21 +64,13 @@ class Zygote:
         self._ready = False
 
     def wait(self) -> None:
-        """Wait until workers can be forked.
-
-        Raises:
-            DeviceError: TVM could not be imported, or the process was ended by a signal.
-        """
+        """Wait until workers can be forked; a DeviceError says why TVM was not imported."""
         with self._lock:
-            self._await_ready()
-
-    def _await_ready(self) -> None:
-        if self._ready:
-            return
-        answer, why = self._answer()
-        self._ready = answer == b"ready\0\0\0"
-        if not self._ready:
-            raise self._not_ready(why)
+            if not self._ready:
+                answer, why = self._answer()
+                if not answer:
+                    raise self._not_ready(why)
+                self._ready = True
 
     def _answer(self) -> tuple[bytes, str | None]:
         """Return the next 8 bytes of the process, or why they were not waited for; nothing of either when it died."""
@@ -99,14 +93,10 @@ class Zygote:
         )
 
     def fork(self) -> tuple[int, Connection]:
-        """A new worker: its process id and the connection to it.
-
-        Raises:
-            DeviceError: the zygote could not import TVM, or died.
-        """
+        """Return a new worker's process id and the connection to it; raises as `wait`, or where the zygote died."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            self._await_ready()
+            self.wait()
             try:
                 socket.send_fds(self._control, [b"f"], [theirs.fileno()])
                 answer, _ = self._answer()
@@ -130,9 +120,7 @@ class Zygote:
 class Worker:
     """One forked process and the connection to it; forks anew after a crash, a time-out or many jobs.
 
-    Args:
-        waits: whether its jobs wait for another machine: then their time-outs are of the clock, else of the seconds
-            in which the process had a core.
+    Time-outs are of the seconds in which it had a core, or by the clock where its jobs wait for another machine.
     """
 
     def __init__(self, zygote: Zygote, setup: WorkerSetup, *, waits: bool = False) -> None:
@@ -213,7 +201,7 @@ def _starves(clock: WorkClock) -> bool:
 
 
 class WorkerPool:
-    """Several workers behind one queue; each job runs on the first free worker."""
+    """Several workers behind one queue; each job runs on the first free one."""
 
     def __init__(self, zygote: Zygote, setups: list[WorkerSetup]) -> None:
         self._free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
@@ -241,9 +229,10 @@ class WorkerPool:
         self._threads.shutdown(wait=True)
 
 
-def cores() -> list[int]:
-    """Logical CPUs that this process may use."""
-    return sorted(os.sched_getaffinity(0))
+def builder_setups() -> list[WorkerSetup]:
+    """Return workers that compile, one for each CPU that this process may use."""
+    memory = psutil.virtual_memory().total
+    return [WorkerSetup((cpu,), memory_bytes=memory) for cpu in cores()]
 
 
 def real_time_granted() -> bool:
@@ -258,11 +247,7 @@ def real_time_granted() -> bool:
 
 
 def timing_cpus(physical: Sequence[Sequence[int]], threads: int) -> list[int]:
-    """Return the CPUs for the threads of a program: one of each of the last cores, unless it has more threads.
-
-    Args:
-        physical: the CPUs of each physical core, see `physical_cores`.
-    """
+    """Return the CPUs for the threads of a program: one of each of the last cores, unless it has more threads."""
     if threads <= len(physical):
         return [core[0] for core in physical[-threads:]]
     return sorted(cpu for core in physical for cpu in core)[-threads:]
@@ -271,7 +256,7 @@ def timing_cpus(physical: Sequence[Sequence[int]], threads: int) -> list[int]:
 def plan_workers(
     physical: Sequence[Sequence[int]], threads: int, memory: int, real_time: bool | None = None
 ) -> tuple[list[WorkerSetup], WorkerSetup, bool]:
-    """Builders, the runner, and whether builds may go on while a program is timed.
+    """Return builders, the runner, and whether builds may go on while a program is timed.
 
     With more physical cores than threads, the last `threads` cores time programs; each other CPU compiles, and the
     measuring CPUs compile as well while they idle, but not those that share a core with them. A timed program with
@@ -281,7 +266,6 @@ def plan_workers(
     Args:
         physical: the CPUs of each physical core, see `physical_cores`.
         memory: address space of a worker in bytes.
-        real_time: whether real-time priority is granted; by default the system is asked.
     """
     timing = timing_cpus(physical, threads)
     overlap = len(physical) > threads

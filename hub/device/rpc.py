@@ -11,13 +11,10 @@ from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from .errors import NoServerError
-from .measure import MeasureConfig, Measurement, MeasuringJob, ProgramMeasurer, check_compiler, cores
-from .pool import JobResult, Worker, Zygote
-from .rpc_jobs import CONNECT, RUN, ServerFacts, ServerFault
-from .rpc_tracker import Endpoint, RpcAddress, TrackerClient
+from .measure import MeasureConfig, Measurement, MeasuringJob, ProgramMeasurer
+from .pool import JobResult, Worker, Zygote, builder_setups, check_compiler
+from .rpc_session import CONNECT, RUN, Endpoint, RpcAddress, ServerFacts, ServerFault, TrackerClient
 from .worker import WorkerSetup
 
 if TYPE_CHECKING:
@@ -45,9 +42,8 @@ class RpcConfig:
     """Settings of using servers.
 
     Attributes:
-        connect_timeout: seconds for a reserved server to open a session.
-        patience: seconds without any server before the run ends.
-        linker: links programs for another architecture: called as `LINKER -shared -o LIBRARY OBJECTS`.
+        connect_timeout: seconds for a reserved server to open a session; patience: without any server before the end.
+        linker: of programs for another architecture: called as `LINKER -shared -o LIBRARY OBJECTS`.
         threads: that programs use on a server; None: as many as it likes.
     """
 
@@ -69,17 +65,12 @@ class ServerSession:
 
 
 class ServerPool:
-    """The servers of one key: sessions with them, lent to one thread at a time.
-
-    Attributes:
-        servers: those registered at the last look at the tracker's list.
-        last_fault: the latest reason why a server could not be used.
-    """
+    """The `servers` of one key, as of the last look at the tracker's list: sessions, lent to one thread at a time."""
 
     def __init__(self, address: RpcAddress, config: RpcConfig, zygote: Zygote, lease: float = _LEASE_SECONDS) -> None:
         self.address, self.config, self._lease = address, config, lease
         self.servers: list[Endpoint] = []
-        self.last_fault = "no server is registered"
+        self._last_fault = "no server is registered"
         self._zygote, self._tracker = zygote, TrackerClient(address)
         self._changed = threading.Condition()
         self._sessions: set[ServerSession] = set()
@@ -107,9 +98,11 @@ class ServerPool:
             opened = self.open() if may_open else None
             with self._changed:
                 self._opening -= may_open
-                if opened is not None and not over.is_set():
+                if opened is not None:
                     self._sessions.add(opened)
                     self._free.append(opened)
+                    if over.is_set():  # nobody recalls what is opened after the end
+                        self._forget(opened)
                     self._changed.notify_all()
                     continue
                 if self._sessions:
@@ -117,24 +110,19 @@ class ServerPool:
                 elif time.monotonic() - max(began, self._served) > self.config.patience:
                     raise self._no_server()
                 self._changed.wait(_POLL_SECONDS)
-            if opened is not None:
-                opened.worker.stop()
         return None
 
     def _take(self, tried: Sequence[Endpoint]) -> ServerSession | None:
-        for session in [one for one in self._free if self._is_spent(one)]:
-            self._forget(session)
+        for session in list(self._free):
+            old = time.monotonic() - session.opened > self._lease / 2
+            if old or session.programs >= _PROGRAMS_PER_SESSION:
+                self._forget(session)
         alone = all(session.endpoint in tried for session in self._sessions)
         session = next((one for one in self._free if alone or one.endpoint not in tried), None)
         if session is not None:
             self._free.remove(session)
             session.programs += 1
         return session
-
-    def _is_spent(self, session: ServerSession) -> bool:
-        """Return whether a session is too old, or has served too much, for one more program."""
-        age = time.monotonic() - session.opened
-        return session.programs >= _PROGRAMS_PER_SESSION or age > self._lease / 2
 
     def give_back(self, session: ServerSession) -> None:
         """Lend a session to the next."""
@@ -146,7 +134,7 @@ class ServerPool:
     def drop(self, session: ServerSession, fault: str, *, refused: bool) -> None:
         """End a session with a server at fault, and pass over one that refused a program for a while."""
         with self._changed:
-            self.last_fault = f"{_name(session.endpoint)}: {fault}"
+            self._last_fault = f"{_name(session.endpoint)}: {fault}"
             if refused:
                 self._suspect(session.endpoint)
             self._forget(session)
@@ -174,7 +162,7 @@ class ServerPool:
         try:
             servers = self._tracker.servers()
         except NoServerError as error:
-            servers, self.last_fault = [], error.message
+            servers, self._last_fault = [], error.message
         with self._changed:
             self.servers, self._look_due = servers, time.monotonic() + _REFRESH_SECONDS
 
@@ -183,10 +171,10 @@ class ServerPool:
         try:
             offer = self._tracker.request(_REQUEST_SECONDS)
         except NoServerError as error:
-            self.last_fault = error.message
+            self._last_fault = error.message
             return None
         if offer is None:
-            self.last_fault = "no server is free"
+            self._last_fault = "no server is free"
             return None
         endpoint, matchkey = offer
         if self._is_suspect(endpoint):
@@ -195,21 +183,18 @@ class ServerPool:
         args = (*endpoint, matchkey, self._lease, self.config.threads)
         result = worker.call(CONNECT, args, self.config.connect_timeout)
         if result.error is not None:
-            self.last_fault = f"{_name(endpoint)} does not open a session: {result.message}"
-        elif self._is_expected(endpoint, result.value):
-            return ServerSession(endpoint, result.value, worker)
+            self._last_fault = f"{_name(endpoint)} does not open a session: {result.message}"
+        else:
+            with self._changed:
+                facts: ServerFacts = result.value
+                first = self._expected = self._expected or facts
+                if (facts.mcpu, facts.architecture) == (first.mcpu, first.architecture):
+                    return ServerSession(endpoint, facts, worker)
+                # Latencies of a key are compared, so that all its servers must be of one kind.
+                self._last_fault = f"{_name(endpoint)} is a {facts.mcpu}, not a {first.mcpu}"
+                self._suspect(endpoint)
         worker.stop()
         return None
-
-    def _is_expected(self, endpoint: Endpoint, facts: ServerFacts) -> bool:
-        """Return whether a server is of the kind of the first one: latencies of a key are compared."""
-        with self._changed:
-            self._expected = self._expected or facts
-            if (facts.mcpu, facts.architecture) == (self._expected.mcpu, self._expected.architecture):
-                return True
-            self.last_fault = f"{_name(endpoint)} is a {facts.mcpu}, not a {self._expected.mcpu}"
-            self._suspect(endpoint)
-            return False
 
     def _suspect(self, endpoint: Endpoint) -> None:
         self._quarantine[endpoint] = time.monotonic() + _QUARANTINE_SECONDS
@@ -224,11 +209,9 @@ class ServerPool:
         address = self.address
         return NoServerError(
             f"no server of {address} could be used for {self.config.patience:g} s "
-            f"({len(self.servers)} registered): {self.last_fault}",
+            f"({len(self.servers)} registered): {self._last_fault}",
             remedy=f"start one: python -m tvm.exec.rpc_server --tracker {address.host}:{address.port} "
             f"--key {address.key}; then run the same command again: what was measured is kept",
-            address=str(address),
-            last=self.last_fault,
         )
 
 
@@ -237,11 +220,7 @@ def _name(endpoint: Endpoint) -> str:
 
 
 def ask_server(address: RpcAddress, config: RpcConfig) -> ServerFacts:
-    """Return the facts of the servers of a key, from the first that answers.
-
-    Raises:
-        NoServerError: no tracker, or none of its servers answers for `config.patience` seconds.
-    """
+    """Return the facts of the servers of a key, from the first that answers; raises as `ServerPool.acquire`."""
     TrackerClient(address).servers()  # an absent tracker is an error at once
     zygote = Zygote()
     pool = ServerPool(address, config, zygote)
@@ -255,14 +234,10 @@ def ask_server(address: RpcAddress, config: RpcConfig) -> ServerFacts:
 
 
 class RpcMeasurer(ProgramMeasurer):
-    """Measures candidates on the servers of one key.
+    """Measures candidates on the servers of one key; see `ProgramMeasurer`.
 
-    A program whose server dies or hangs goes to another server. Servers may come and go while it measures.
-
-    Args:
-        target: the servers' TVM target as a dictionary; programs use as many threads as it has num-cores.
-        config: time-outs and repeats, as for this machine.
-        zygote: forks the workers and stays open; None for one of its own.
+    A program whose server dies or hangs goes to another server. Servers may come and go while it measures. Programs use
+    as many threads as the servers' target has num-cores.
     """
 
     def __init__(
@@ -274,8 +249,7 @@ class RpcMeasurer(ProgramMeasurer):
         rpc = replace(rpc, threads=threads)
         if rpc.linker is None:
             check_compiler()
-        memory = psutil.virtual_memory().total
-        builders = [WorkerSetup((core,), memory_bytes=memory) for core in cores()]
+        builders = builder_setups()
         super().__init__(target, config, builders, "check `--target` and the servers' logs", zygote)
         self.linker = rpc.linker
         self._cores = len(builders)
@@ -291,15 +265,14 @@ class RpcMeasurer(ProgramMeasurer):
         super().close()
 
     def window(self) -> int:
-        """Return how many programs may be on their way: every core and every server has a next one."""
+        """Every core and every server has a next program."""
         return min(_MOST_PROGRAMS, 2 * (self._cores + len(self._servers.servers)))
 
     def measure(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
-        """Measure candidates; yields each with its measurement as soon as it is known, and gives the servers back.
+        """Measure candidates and give the servers back; see `ProgramMeasurer.measure`.
 
         Raises:
             NoServerError: no server could be used for `rpc.patience` seconds; what was measured was yielded before.
-            MeasurementFailureRateError: nearly every program failed.
         """
         self._over = over = Event()
         try:
@@ -309,9 +282,9 @@ class RpcMeasurer(ProgramMeasurer):
             self._servers.recall()
 
     def _start_run(self, job: MeasuringJob) -> Future[JobResult]:
-        return self._threads.submit(self._run, job, self._over)
+        return self._threads.submit(self._run_on_servers, job, self._over)
 
-    def _run(self, job: MeasuringJob, over: Event) -> JobResult:
+    def _run_on_servers(self, job: MeasuringJob, over: Event) -> JobResult:
         """Run a built program on a server, or on another one where that fails; waits."""
         tried: list[Endpoint] = []
         while (session := self._servers.acquire(tried, over)) is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from .errors import DeviceError
 from .host_facts import usable_cpus
 from .pool import Worker, Zygote
-from .rpc_tracker import RpcAddress
+from .rpc_session import RpcAddress
 from .worker import WorkerSetup
 
 HOST = "127.0.0.1"
@@ -40,11 +40,7 @@ def serve(key: str | None = None, tracker: int = 0) -> tuple[int, int]:
 
 
 class Farm:
-    """Owns a tracker and servers; a context manager.
-
-    Attributes:
-        servers: process groups of the servers, in the order they were started; dead ones are kept.
-    """
+    """Owns a tracker and servers, whose process groups are `servers`; a context manager."""
 
     def __init__(self, servers: int = 1, key: str = "loopback") -> None:
         self._zygote = Zygote()
@@ -71,7 +67,7 @@ class Farm:
         return result.value
 
     def start_server(self, key: str | None = None) -> int:
-        """Start one more server, under the farm's key or another; returns its index in `servers`."""
+        """Start one more server, under the farm's key or another; return its index in `servers`."""
         group, _ = self._serve(key or self.address.key, self.address.port)
         self.servers.append(group)
         return len(self.servers) - 1

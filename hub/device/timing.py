@@ -97,8 +97,6 @@ def _memory(dtype: str, size: int) -> Any:
 
 
 T = TypeVar("T")
-
-
 # The reference kernel may be slower than usual by this share.
 _TOLERANCE = 0.15
 # A disturbed program is measured again so many times.
@@ -109,7 +107,7 @@ _LEARN, _WINDOW = 7, 64
 
 
 class DriftWatch:
-    """Learns the reference kernel's usual time and tells deviations from it."""
+    """Learns the reference kernel's usual time, and tells deviations from it."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=_WINDOW)
@@ -129,8 +127,7 @@ class DriftWatch:
 def measure_watched(measure: Callable[[], T], reference: Callable[[], float], watch: DriftWatch) -> tuple[T, int, bool]:
     """Measure; measure again while the reference after it is out of the usual, at most `RETRIES` times.
 
-    Returns:
-        the last measurement, how often it was repeated, and whether the reference was out of the usual after it too.
+    Returns the last measurement, how often it was repeated, and whether the reference was out of the usual at the end.
     """
     while watch.usual is None:
         watch.is_disturbed(reference())
@@ -149,9 +146,8 @@ _SIDE = 64  # a quarter of a million multiply-adds: four of them are under 2 % o
 def make_reference_kernel(cpus: Sequence[int] = ()) -> Callable[[], float]:
     """Make a function that times a small matrix product: the median of three, in seconds.
 
-    Args:
-        cpus: of a program of several threads: the time is the worst on up to `_MOST_CPUS` of them, which take turns,
-            since one slow thread holds up the others.
+    For a program on several CPUs it is the worst on up to `_MOST_CPUS` of them, which take turns, since one slow thread
+    holds up the others.
     """
     rng = np.random.default_rng(0)
     a, b = rng.random((2, _SIDE, _SIDE), dtype=np.float32)

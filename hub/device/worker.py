@@ -33,7 +33,6 @@ class WorkerSetup:
     """Settings that a worker applies to itself before its first job.
 
     Attributes:
-        cpus: cores it may run on, or None.
         idle: run only when the core has nothing else to do.
         urgent: ask for real-time priority, so that a busy neighbour disturbs the timing less; granted to root only.
             (A nice value would not do: where sessions are scheduled as groups, it starves the session's own builders.)

@@ -19,10 +19,10 @@ from zipfile import BadZipFile
 from ...zoo.errors import TchubWarning
 from ...zoo.files import storing, write_atomically
 from ..device.cuda_network import card_for, card_function
+from ..device.device_choice import missing_extensions
 from ..device.errors import DeviceError
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.jobs import open_library
-from ..device.local_target import missing_extensions
 from .errors import NetworkInputError, NetworkLoadError
 from .latency import Latency, measure
 from .manifest import Manifest, read_manifest

@@ -22,7 +22,7 @@ from ...zoo.corpus.tir import task_id
 from ...zoo.files import storing, write_atomically
 from ..device.candidate import Candidate, args_of, trace_json, trace_key, tuning_record
 from ..device.detect import detect_local
-from ..device.measurement import Measurement
+from ..device.measure import Measurement
 from .scope import MeasurementScope
 from .store import MeasuredProgram, RunStore, open_store
 
@@ -39,9 +39,6 @@ WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 @derived_object
 class RunDatabase(PyDatabase):
     """The programs of a store as a MetaSchedule `Database`.
-
-    Args:
-        store: of the programs.
 
     Attributes:
         unfit: keys of programs whose traces do not apply to their task; these are not offered.
@@ -75,7 +72,8 @@ class RunDatabase(PyDatabase):
         times = tuple(float(s) for s in record.run_secs or ())
         failed = not times or min(times) >= FAILED_SECONDS
         name, key = task_id(record.workload.mod), trace_key(trace)
-        strategy = "tune" if _scheduled(trace) else "untuned"
+        scheduled = trace[0] and trace[0][0][0] != "EnterPostproc"  # else it is the task as extracted
+        strategy = "tune" if scheduled else "untuned"
         args = args_of(record.args_info or ())
         candidate = Candidate(name, key, json.dumps(trace, separators=(",", ":")), strategy, record.workload.mod, args)
         measurement = Measurement((), "run", "it did not run") if failed else Measurement(times)
@@ -133,9 +131,8 @@ def database(out: Path | str, target: Any, *, threads: int | None = None, share:
     A run that was killed loses nothing but the programs in hand, and the next run goes on with those measured.
 
     Args:
-        out: the folder; made when missing.
         target: a TVM target, or one as a dictionary or a tag.
-        threads: threads of a program; None for the target's `num-cores`.
+        threads: of a program; None for the target's `num-cores`.
         share: keep the programs in the home, too, for later runs of `tchub.hub.tune`.
 
     Raises:
@@ -164,11 +161,7 @@ def programs_of(records: Any, mod: IRModule) -> Iterator[tuple[list[Any], tuple[
 
 
 def best_programs(records: Any, tasks: Sequence[TuningTask], without: Container[str] = ()) -> Any:
-    """Return a database in memory with the best program of each task.
-
-    Args:
-        without: ids of tasks to leave out, so that they are compiled as they are.
-    """
+    """Return a database in memory with the best program of each task, but for tasks to be compiled as they are."""
     best = ms.database.MemoryDatabase()
     for task in tasks:
         if task.task_id in without:
@@ -185,10 +178,7 @@ def export_json(records: Any, folder: Path) -> None:
     """Write the programs as the two files of TVM's `JSONDatabase`.
 
     `database_workload.json` has a line a workload, `[hash, module]`; `database_tuning_record.json` a line a record,
-    `[workload's line, [trace, seconds, target, arguments]]`.
-
-    Raises:
-        StorageError: they cannot be written.
+    `[workload's line, [trace, seconds, target, arguments]]`. Raises a StorageError.
     """
     store, workloads = records.store, records._workloads
     lines = {name: line for line, name in enumerate(workloads)}
@@ -209,9 +199,3 @@ def export_json(records: Any, folder: Path) -> None:
 
 def _line(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), default=list).encode() + b"\n"
-
-
-def _scheduled(trace: Sequence[Any]) -> bool:
-    """Return False for the trace of a task as extracted."""
-    instructions = trace[0]
-    return bool(instructions) and instructions[0][0] != "EnterPostproc"

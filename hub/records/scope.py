@@ -33,11 +33,7 @@ class MeasurementScope:
 
     @classmethod
     def of(cls, device: str, cpu_model: str, target: Any, threads: int, weights: int = 0) -> MeasurementScope:
-        """Return the scope of measurements with the installed TVM.
-
-        Args:
-            target: a TVM target, or one as a dictionary or a tag.
-        """
+        """Return the scope of measurements with the installed TVM for a target, which may be a dictionary or a tag."""
         import tvm
 
         return cls(device, cpu_model, str(tvm.target.Target(target)), threads, str(tvm.__version__), weights)

@@ -13,14 +13,14 @@ from functools import cached_property
 from math import inf, isfinite
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from ...zoo.errors import TchubError
 from ...zoo.files import StorageError
 from ..device.candidate import Candidate
-from ..device.measurement import Measurement, is_passing
+from ..device.measure import Measurement, is_passing
 from ..registry.store import home_root
 from .scope import MeasurementScope
 
@@ -114,7 +114,7 @@ class RunStore:
         home: takes each program as well, for later runs; closed with this store.
 
     Raises:
-        StorageError: the file cannot be opened or written, or, in all methods too, holds what is no store's.
+        StorageError: here and in all methods: the file cannot be used, or holds what is no store's.
     """
 
     def __init__(self, path: Path, scope: MeasurementScope, home: RunStore | None = None) -> None:
@@ -135,7 +135,7 @@ class RunStore:
             self._db.close()  # it may hold a lock
             raise
 
-    def __enter__(self) -> RunStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,11 +150,7 @@ class RunStore:
     def put(
         self, candidate: Candidate, measurement: Measurement, *, predicted: float | None = None, clock: float = 0.0
     ) -> MeasuredProgram:
-        """Keep a measurement, unless the program has one and this one failed; return the program without its trace.
-
-        Raises:
-            StorageError: it cannot be written; what was put before is kept.
-        """
+        """Keep a measurement, unless the program has one and this one failed; return the program without its trace."""
         times = measurement.latencies
         mean = fmean(times) if times and measurement.error is None else None
         row = (
@@ -179,11 +175,7 @@ class RunStore:
         return program and program.measurement
 
     def programs(self, task_id: str | None = None, *, traces: bool = True) -> Iterator[MeasuredProgram]:
-        """Yield the programs of a task, or of all, in the order in which they were measured.
-
-        Args:
-            traces: False leaves them out, which are most of what is kept.
-        """
+        """Yield the programs of a task, or of all, as they were measured; `traces` are most of what is kept."""
         if task_id is None:
             return self._programs("1 ORDER BY rowid", traces=traces)
         return self._programs("task_id = ? ORDER BY rowid", task_id, traces=traces)
@@ -194,7 +186,7 @@ class RunStore:
         return [key for (key,) in self._rows(f"SELECT key FROM programs WHERE {where}", self.scope.key, task_id)]
 
     def known(self, task_id: str) -> list[MeasuredProgram]:
-        """Return a task's programs for a later run: fastest first, failures last, at most `MOST_KNOWN`.
+        """Return up to `MOST_KNOWN` programs of a task for a later run, fastest first, failures last.
 
         Failures of the moment are left out.
         """
@@ -230,7 +222,7 @@ class RunStore:
         return dict(self._typed(row, tuple[str, str]) for row in rows)
 
     def claim(self, facts: Mapping[str, Any], *, resume: bool = True) -> bool:
-        """Mark the folder as this run's; returns True where it holds an earlier part of the same run.
+        """Mark the folder as this run's; return True where it holds an earlier part of the same run.
 
         Args:
             facts: JSON-serialisable; network, target, model, tasks and device must not change between parts.
@@ -238,7 +230,6 @@ class RunStore:
 
         Raises:
             RunStateError: the folder is another run's, of a newer release, or not to be resumed.
-            StorageError: it cannot be written.
         """
         folder = self.path.parent
         before = self.noted("run", dict[str, Any], scope="")
@@ -279,7 +270,7 @@ class RunStore:
         try:
             with self._db:
                 self._db.execute(query, values)
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for names that are no texts
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._error(error) from error
 
     def _typed(self, value: Any, kind: Any) -> Any:

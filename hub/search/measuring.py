@@ -11,8 +11,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.utils import remove_build_dir
 
 from ..device.candidate import from_measure_candidate
-from ..device.measure import Measurer
-from ..device.measurement import Measurement
+from ..device.measure import Measurement, Measurer
 
 if TYPE_CHECKING:
     from ..device.rpc import RpcMeasurer

@@ -14,7 +14,7 @@ from ...zoo.corpus import Corpus, Program, Task, merge_corpus
 from ...zoo.corpus.tir import computation_of_module
 from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
-from ..device.measurement import MeasureConfig
+from ..device.measure import MeasureConfig
 from ..device.timing import TimingConfig
 from ..networks.errors import NetworkLoadError
 from ..records.scope import MeasurementScope
@@ -307,7 +307,7 @@ def collect(
             rich, total = shard.of(rich), len(rich)
             programs = min(programs, per_task * len(rich))
             say(f"shard {shard}: {len(rich)} of {total}")
-        with device.measurer(measure, say) as measurer:
+        with device.measurer(measure) as measurer:
             collector = _Collector(store, measurer, target, per_task, config.seed, progress, say, programs)
             collector.run(rich)
             outcomes = dict(measurer.outcomes)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..device.cuda_network import CudaDriver, CudaNetwork
 from ..device.patience import TimeLimit, run_process
-from ..device.rpc_tracker import RpcAddress
+from ..device.rpc_session import RpcAddress
 from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, Latency, reference_file
 from ..networks.output_check import OutputCheck
@@ -204,7 +204,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     import torch
     from tvm import rpc
 
-    from ..device.rpc_jobs import set_threads
+    from ..device.rpc_session import set_threads
     from ..networks.output_check import check_output
     from ..networks.rivals import ReferenceNetwork, arrays
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..device.candidate import Candidate, from_measure_candidate
 from ..device.host_facts import usable_cpus
-from ..device.measurement import Measurement
+from ..device.measure import Measurement
 from ..records.database import FAILED_SECONDS, RunDatabase
 from ..records.store import RunStateError, RunStore
 from ..search.candidates import untuned_candidate

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.files import locked_folder
 from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoint
-from ..device.measurement import MeasureConfig
+from ..device.measure import MeasureConfig
 from ..device.timing import weights_between
 from ..networks.alternatives import Alternative, lower_known
 from ..networks.errors import LatencyError
@@ -216,7 +216,7 @@ class _Run:
         if config.builder is not None:
             measure: Measure = RunnerMeasure(config.builder, config.runner, target)
         else:  # the workers start while the network is imported
-            measure = WorkerMeasure(stack.enter_context(device.measurer(MeasureConfig(threads), progress.note)))
+            measure = WorkerMeasure(stack.enter_context(device.measurer(MeasureConfig(threads))))
         progress.stage("import the network")
         network = open_network(source)
         progress.stage("compile the network untuned and check its output")

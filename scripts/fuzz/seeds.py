@@ -198,7 +198,7 @@ def scope() -> Any:
 def stores() -> list[bytes]:
     """A run's store: programs that ran, one that failed, notes and a module."""
     from tchub.hub.device.candidate import Candidate
-    from tchub.hub.device.measurement import Measurement
+    from tchub.hub.device.measure import Measurement
     from tchub.hub.records.store import RunStore
 
     with tempfile.TemporaryDirectory() as name:

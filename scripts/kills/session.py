@@ -54,7 +54,7 @@ class Pretended:
     """Measures at once: a latency that follows from the program alone."""
 
     def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
-        from tchub.hub.device.measurement import Measurement
+        from tchub.hub.device.measure import Measurement
 
         for index, (_, candidate) in enumerate(jobs):
             time.sleep(_PRETENDED_SECONDS)
@@ -173,7 +173,7 @@ def open_machine(name: str) -> AbstractContextManager[Any]:
     if name == "workers":
         return workers()
     from tchub.hub.device.rpc import RpcMeasurer
-    from tchub.hub.device.rpc_tracker import parse_device
+    from tchub.hub.device.rpc_session import parse_device
 
     address = parse_device(name)
     assert address is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tchub.hub.device.candidate import trace_json, trace_key
-from tchub.hub.device.measurement import Measurement
+from tchub.hub.device.measure import Measurement
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, MeasuredProgram, RunStore, open_store
 from tchub.hub.search.engines import SearchSettings

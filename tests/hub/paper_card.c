@@ -137,7 +137,6 @@ int cuFuncSetAttribute(function_t *function, int attribute, int value) {
 }
 int cuMemAlloc_v2(uint64_t *address, size_t size) { GUARD; *address = (uint64_t)aligned_alloc(256, (size + 255) / 256 * 256); return 0; }
 int cuMemFree_v2(uint64_t address) { GUARD; free((void *)address); return 0; }
-int cuMemsetD8_v2(uint64_t address, unsigned char value, size_t size) { memset((void *)address, value, size); return 0; }
 int cuMemsetD8Async(uint64_t address, unsigned char value, size_t size, void *stream) {
   GUARD;
   memset((void *)address, value, size);

@@ -20,6 +20,9 @@ from .tvm_runtime import find_libraries
 
 # Nothing but failures from the start: the machine or the driver is at fault, not the programs.
 _HOPELESS = 24
+_HOPELESS_MESSAGE = """the first {} programs all failed, the last with: {}
+None of them is kept as a result: mend the machine and run the same command again, or add --keep-failures where the \
+programs are at fault"""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,7 +45,12 @@ def main(bundle: str) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args()
     if options.worker:
-        return _work(options.worker)
+        try:
+            from . import worker
+        except ImportError as error:
+            print(json.dumps({"ready": False, "message": f"numpy is needed to measure: {error}", "code": 3}))
+            return 3
+        return worker.main(options.worker)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's way to press Ctrl-C
     try:
         return _run(Package(bundle), bundle, options)
@@ -52,15 +60,6 @@ def main(bundle: str) -> int:
     except KeyboardInterrupt:
         print("interrupted: run the same command again to go on", file=sys.stderr)
         return 130
-
-
-def _work(setup: str) -> int:
-    try:
-        from . import worker
-    except ImportError as error:
-        print(json.dumps({"ready": False, "message": f"numpy is needed to measure: {error}", "code": 3}))
-        return 3
-    return worker.main(setup)
 
 
 def _run(package: Package, bundle: str, options: argparse.Namespace) -> int:
@@ -97,24 +96,29 @@ def _setup(manifest: dict[str, Any], options: argparse.Namespace) -> dict[str, A
 
 
 def _measure_all(
-    package: Package,
-    waiting: list[dict[str, Any]],
-    results: Results,
-    supervisor: Supervisor,
-    options: argparse.Namespace,
+    package: Package, waiting: list[dict[str, Any]], results: Results, supervisor: Supervisor, options: Any
 ) -> tuple[int, int]:
+    """Return how many programs were measured, and how many of them failed."""
     start, failed, count = time.monotonic(), 0, 0
     tasks = {task["task_id"]: task for task in package.manifest["tasks"]}
     with tempfile.TemporaryDirectory(prefix="tchub-bundle-") as scratch:
         for program in waiting:
-            if options.seconds is not None and time.monotonic() - start > options.seconds:
+            began = time.monotonic()
+            if options.seconds is not None and began - start > options.seconds:
                 break
-            line = _measure(package, program, tasks[program["task_id"]], results, supervisor, Path(scratch))
+            path, task_id = Path(scratch, Path(program["file"]).name), program["task_id"]
+            path.write_bytes(package.read(program["file"]))
+            job = {"path": str(path), "args": tasks[task_id]["args"], "plan": program.get("plan")}
+            answer = supervisor.measure(job | {"best": results.best.get(task_id)})
+            path.unlink()
+            line = {"kind": "program", **{name: program[name] for name in ("id", "task_id", "sha256")}}
+            line |= {"error": None, "message": None, "latencies": [], "fingerprint": [], **answer}
+            line |= {"measured_at": time.time(), "seconds": time.monotonic() - began}
             count, failed = count + 1, failed + (line["error"] is not None)
             if count == failed == _HOPELESS and not options.keep_failures:
                 # Before the last of them is written: a kill at no time leaves a file that counts them all as done.
                 results.take_back()
-                raise OnsiteError(_hopeless(line["message"]), 4)
+                raise OnsiteError(_HOPELESS_MESSAGE.format(_HOPELESS, line["message"]), 4)
             results.add(line)
             if count % 20 == 0 or sys.stderr.isatty():
                 print(f"\r{count}/{len(waiting)}, {failed} failed", end="", file=sys.stderr, flush=True)
@@ -122,52 +126,13 @@ def _measure_all(
     return count, failed
 
 
-def _hopeless(message: str) -> str:
-    return (
-        f"the first {_HOPELESS} programs all failed, the last with: {message}\nNone of them is kept as a result: mend "
-        "the machine and run the same command again, or add --keep-failures where the programs are at fault"
-    )
-
-
-def _measure(
-    package: Package,
-    program: dict[str, Any],
-    task: dict[str, Any],
-    results: Results,
-    supervisor: Supervisor,
-    scratch: Path,
-) -> dict[str, Any]:
-    start = time.perf_counter()
-    path = scratch / Path(program["file"]).name
-    path.write_bytes(package.read(program["file"]))
-    best = results.best.get(task["task_id"])
-    job = {"path": str(path), "args": task["args"], "best": best, "plan": program.get("plan")}
-    answer = {"error": None, "message": None, "latencies": [], "fingerprint": [], **supervisor.measure(job)}
-    path.unlink()
-    return {
-        "kind": "program",
-        "id": program["id"],
-        "task_id": program["task_id"],
-        "sha256": program["sha256"],
-        **answer,
-        "measured_at": time.time(),
-        "seconds": time.perf_counter() - start,
-    }
-
-
 _START_SECONDS = 120.0
 
 
 class Supervisor:
-    """One worker at a time.
+    """One worker at a time, killed where a program takes longer than `time_limit` seconds.
 
-    Args:
-        bundle: the zip file or folder whose code the worker runs.
-        setup: what the worker needs to know, JSON-serialisable.
-        time_limit: seconds a program may take, after which its worker is killed.
-
-    Attributes:
-        facts: what the worker reports of its machine when it starts.
+    `facts` are what the worker reports of its machine when it starts.
     """
 
     def __init__(self, bundle: str, setup: dict[str, Any], time_limit: float) -> None:
@@ -178,11 +143,7 @@ class Supervisor:
         self.facts: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Start a worker, unless one is there.
-
-        Raises:
-            OnsiteError: it cannot work on this machine.
-        """
+        """Start a worker, unless one is there; raises an OnsiteError where it cannot work on this machine."""
         if self._process is not None:
             return
         self._buffer = b""
@@ -209,10 +170,11 @@ class Supervisor:
             if answer.pop("fatal", False):  # a broken GPU context fails every later program of its process
                 self.stop()
             return answer
-        code = None if hung else self._process.wait()
-        self.stop()
         if hung:
+            self.stop()
             return {"error": "run_timeout", "message": f"killed after {self._time_limit:g} s"}
+        code = self._process.wait()
+        self.stop()
         return {"error": "crash", "message": f"the worker died with the code {code}"}
 
     def _answer(self, seconds: float) -> tuple[dict[str, Any] | None, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,12 +65,11 @@ class CudaDriver:
 
     Args:
         library: path of the driver's library; by default `libcuda.so.1` as the system finds it.
-        number: of the GPU, as the driver counts those that it may show.
+        number: of the GPU, as the driver counts the `count` that it may show.
         context: False to ask for facts only, which takes no memory of the GPU and disturbs nobody there.
 
     Attributes:
         stream: where everything is launched; it waits for copies, which go by the default stream.
-        count: GPUs that the driver shows.
 
     Raises:
         OnsiteError: no driver, or no such GPU, or it cannot be used.
@@ -94,24 +94,17 @@ class CudaDriver:
             self.call("cuDeviceGet", ctypes.byref(device), number)
             self._device = device.value
             if context:
-                self._make_context()
+                primary, self.stream = _POINTER(), _POINTER()
+                self.call("cuDevicePrimaryCtxRetain", ctypes.byref(primary), self._device)
+                self.call("cuCtxSetCurrent", primary)
+                self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
         except ProgramError as error:
             raise OnsiteError(f"no GPU can be used: {error}", 3) from error
         # Called thousands of times a second: looked up once.
         self.launch_kernel = self._cuda.cuLaunchKernel
 
-    def _make_context(self) -> None:
-        context, self.stream = _POINTER(), _POINTER()
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
-        self.call("cuCtxSetCurrent", context)
-        self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
-
     def spin_up(self) -> None:
-        """Keep the GPU busy for half a second: an idle one runs at a fraction of its clock.
-
-        Raises:
-            OnsiteError: it cannot be used.
-        """
+        """Keep the GPU busy for half a second: an idle one runs at a fraction of its clock; raises as `__init__`."""
         start = time.perf_counter()
         try:
             while time.perf_counter() - start < _SPIN_UP_SECONDS:
@@ -121,11 +114,7 @@ class CudaDriver:
             raise OnsiteError(f"no GPU can be used: {error}", 3) from error
 
     def call(self, name: str, *args: Any) -> None:
-        """Call a driver function.
-
-        Raises:
-            ProgramError: the driver's error; fatal where the context may not be used again.
-        """
+        """Call a driver function; its error is a ProgramError, fatal where the context may not be used again."""
         self.check(name, getattr(self._cuda, name)(*args))
 
     def check(self, name: str, code: int) -> None:
@@ -209,21 +198,61 @@ _SCALARS: dict[str, Any] = {
 
 
 class CudaLaunches:
-    """Kernels that are launched one after the other, and what they read and write.
+    """Kernels that are launched one after the other, and the buffers that they read and write.
+
+    Args:
+        images: cubin or PTX of each function.
+        functions: how each is launched: `workspaces` (bytes of each buffer between its kernels) and `launches`, each
+            with `kernel`, `grid`, `block`, `shared` (bytes of dynamic shared memory) and `params`, in the order of the
+            kernel's own: ["arg", i], ["workspace", i], or [type, value].
+        sizes: bytes of each buffer.
+        steps: the number of a function and those of the buffers that are its arguments, in order.
 
     Attributes:
         graph_runs: runs in one graph: the GPU starts a graph's kernels itself, without waiting for Python and the
             driver, whose few microseconds a launch would otherwise be all that is measured of a short kernel.
+
+    Raises:
+        ProgramError: the driver refuses a function, or the GPU has not the memory.
     """
 
     graph_runs = 20
 
-    def __init__(self, driver: CudaDriver) -> None:
-        self._driver = driver
+    def __init__(
+        self,
+        driver: CudaDriver,
+        images: Sequence[bytes],
+        functions: Sequence[dict[str, Any]],
+        sizes: Sequence[int],
+        steps: Iterable[tuple[int, Iterable[int]]],
+    ) -> None:
+        self._driver, self._sizes = driver, sizes
         self._modules: list[Any] = []
-        self._buffers: list[int] = []
+        self._allocated: list[int] = []
         self._launches: list[tuple[tuple[Any, ...], list[Any]]] = []
         self._graph: Any = None
+        try:
+            modules = [self._load(image) for image in images]
+            workspaces = [[self._allocate(size) for size in one["workspaces"]] for one in functions]
+            self._buffers = [self._allocate(size) for size in sizes]
+            for number, buffers in steps:
+                args = [self._buffers[buffer] for buffer in buffers]
+                for launch in functions[number]["launches"]:
+                    self._launches.append(self._prepare(launch, modules[number], args, workspaces[number]))
+        except ProgramError:
+            self.close()
+            raise
+
+    def write(self, buffer: int, array: Any) -> None:
+        """Fill a buffer from a contiguous array of its size."""
+        if array.nbytes != self._sizes[buffer]:
+            raise ProgramError(f"buffer {buffer} has {self._sizes[buffer]} bytes, and {array.nbytes} were given")
+        self._driver.call("cuMemcpyHtoD_v2", self._buffers[buffer], array.ctypes.data, array.nbytes)
+
+    def read(self, buffer: int, array: Any) -> Any:
+        """Fill an array from a buffer, and return it."""
+        self._driver.call("cuMemcpyDtoH_v2", array.ctypes.data, self._buffers[buffer], array.nbytes)
+        return array
 
     def run(self, number: int) -> float:
         """Run about so often, after one run that is not timed; the mean seconds a run."""
@@ -269,12 +298,10 @@ class CudaLaunches:
         if self._graph:
             self._driver.call("cuGraphExecDestroy", self._graph)
             self._graph = None
-        for address in self._buffers:
-            self._driver.call("cuMemFree_v2", address)
-        self._buffers = []
-        for module in self._modules:
-            self._driver.call("cuModuleUnload", module)
-        self._modules = []
+        while self._allocated:
+            self._driver.call("cuMemFree_v2", self._allocated.pop())
+        while self._modules:
+            self._driver.call("cuModuleUnload", self._modules.pop())
 
     def _launch_all(self) -> None:
         launch = self._driver.launch_kernel
@@ -309,47 +336,19 @@ class CudaLaunches:
     def _allocate(self, size: int) -> int:
         address = ctypes.c_uint64()
         self._driver.call("cuMemAlloc_v2", ctypes.byref(address), max(size, 1))
-        self._buffers.append(address.value)
+        self._allocated.append(address.value)
         return address.value
-
-    def _upload(self, array: Any, address: int) -> None:
-        self._driver.call("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes)
-
-    def _download(self, array: Any, address: int) -> None:
-        self._driver.call("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes)
 
 
 class CudaProgram(CudaLaunches):
-    """A loaded program.
-
-    Args:
-        image: cubin or PTX.
-        plan: from the manifest: `workspaces` (bytes of each buffer between kernels) and `launches`, each with
-            `kernel`, `grid`, `block`, `shared` (bytes of dynamic shared memory) and `params`, in the order of the
-            kernel's own: ["arg", i], ["workspace", i], or [type, value].
-        arrays: one numpy array an argument.
-
-    Raises:
-        ProgramError: the driver refuses the program.
-    """
+    """A loaded function and its arguments: one numpy array each."""
 
     def __init__(self, driver: CudaDriver, image: bytes, plan: dict[str, Any], arrays: list[Any]) -> None:
-        super().__init__(driver)
+        super().__init__(driver, [image], [plan], [array.nbytes for array in arrays], [(0, range(len(arrays)))])
         self._host = arrays
-        try:
-            module = self._load(image)
-            self._args = [self._allocate(array.nbytes) for array in arrays]
-            for array, address in zip(arrays, self._args, strict=True):
-                self._upload(array, address)
-            workspaces = [self._allocate(size) for size in plan["workspaces"]]
-            self._launches = [self._prepare(launch, module, self._args, workspaces) for launch in plan["launches"]]
-        except ProgramError:
-            self.close()
-            raise
+        for number, array in enumerate(arrays):
+            self.write(number, array)
 
     def outputs(self) -> list[Any]:
         """The arguments as the last run left them, copied back."""
-        outputs = [np.empty_like(array) for array in self._host]
-        for array, address in zip(outputs, self._args, strict=True):
-            self._download(array, address)
-        return outputs
+        return [self.read(number, np.empty_like(array)) for number, array in enumerate(self._host)]

@@ -16,10 +16,7 @@ _MAX_CONTAINERS = 8 << 20  # an empty one takes two bytes of a file and 70 of me
 
 
 class Package:
-    """A bundle opened for reading.
-
-    Args:
-        path: the zip file, or the folder it was unpacked into.
+    """A bundle opened for reading: the zip file, or the folder it was unpacked into.
 
     Attributes:
         identity: sha256 of the manifest, which names the sha256 of every other file.
@@ -54,11 +51,7 @@ class Package:
         return json.loads(data)
 
     def check(self) -> None:
-        """Compare every file that the manifest names with its sha256.
-
-        Raises:
-            OnsiteError: a file is missing or changed.
-        """
+        """Compare every file that the manifest names with its sha256; raises an OnsiteError."""
         wanted = dict(self.manifest["files"])
         wanted.update((p["file"], p["sha256"]) for p in self.manifest["programs"] if p["file"])
         for name, digest in wanted.items():
@@ -159,21 +152,18 @@ def machine_facts() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "nvidia_driver": _first_line("/proc/driver/nvidia/version"),
+        "nvidia_driver": _text("/proc/driver/nvidia/version").partition("\n")[0] or None,
     }
 
 
 def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
+    lines = _text("/proc/cpuinfo").splitlines()
     named = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
-    return named.get("model name") or named.get("CPU part") or "unknown"
+    return named.get("model name") or named.get("CPU part") or platform.processor() or "unknown"
 
 
-def _first_line(path: str) -> str | None:
+def _text(path: str) -> str:
     try:
-        return Path(path).read_text(errors="replace").splitlines()[0]
-    except (OSError, IndexError):
-        return None
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

@@ -39,12 +39,9 @@ class _Tensor(ctypes.Structure):
 
 
 def find_libraries(folder: str | None) -> list[str]:
-    """The paths of TVM's ffi and runtime libraries: in `folder`, else in the installed packages.
+    """Return the paths of TVM's ffi and runtime libraries: in `folder`, else in the installed packages.
 
-    The packages are looked up, not imported: importing TVM would load its compiler where there is one.
-
-    Raises:
-        OnsiteError: a library is not there.
+    The packages are looked up, not imported: importing TVM would load its compiler. Raises an OnsiteError.
     """
     results = []
     for package, name in _LIBRARIES:
@@ -60,7 +57,7 @@ def find_libraries(folder: str | None) -> list[str]:
 
 
 class TvmRuntime:
-    """The loaded runtime."""
+    """The loaded runtime: paths of its two libraries."""
 
     def __init__(self, libraries: list[str]) -> None:
         try:
@@ -71,11 +68,7 @@ class TvmRuntime:
         self._functions: dict[str, ctypes.c_void_p] = {}
 
     def call(self, function: Any, *args: Any) -> Any:
-        """Call a global function by name, or a function object; None, a number, bytes or an object comes back.
-
-        Raises:
-            ProgramError: what TVM raised.
-        """
+        """Call a global function by name, or a function object; what TVM raises is a ProgramError."""
         handle = self._global(function) if isinstance(function, str) else ctypes.c_void_p(function.handle)
         keep: list[Any] = []
         packed = (_Value * max(1, len(args)))(*(self._pack(arg, keep) for arg in args))
@@ -137,11 +130,7 @@ class _Object:
 
 
 class CpuProgram:
-    """A kernel of a shared library and its arguments.
-
-    Args:
-        arrays: one numpy array an argument; the kernel writes into the last ones.
-    """
+    """A kernel of a shared library and its arguments, one numpy array each; it writes into the last ones."""
 
     def __init__(self, runtime: TvmRuntime, library: str, arrays: list[Any]) -> None:
         self._runtime = runtime

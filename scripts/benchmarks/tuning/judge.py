@@ -29,7 +29,7 @@ _TIMEOUT, _SECONDS_PER_SYSTEM = 1800.0, 6.0
 
 
 def _config() -> Any:
-    from tchub.hub.device.measurement import MeasureConfig
+    from tchub.hub.device.measure import MeasureConfig
     from tchub.hub.device.timing import TimingConfig
 
     timing = TimingConfig(

@@ -189,8 +189,7 @@ def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
     """Tune with `TuningSession`, which is what `hub.tune` runs."""
     import torch  # noqa: F401 (imported before the clock starts, as TVM is)
     import xgboost  # noqa: F401
-    from tchub.hub.device.measure import Measurer
-    from tchub.hub.device.measurement import MeasureConfig
+    from tchub.hub.device.measure import MeasureConfig, Measurer
     from tchub.hub.records.database import export_json
     from tchub.hub.records.scope import MeasurementScope
     from tchub.hub.records.store import open_store

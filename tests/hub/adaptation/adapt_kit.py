@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ class LabDevice(ChosenDevice):
     """An open device whose programs the lab measures, as a user of RPC servers has one."""
 
     facts: LocalDevice = field(
-        default_factory=lambda: LocalDevice(EPYC, "epyc", "Test CPU", ("avx2",), 1, "znver4", TARGET, True, ())
+        default_factory=lambda: LocalDevice(replace(EPYC, target=TARGET), "Test CPU", "znver4", True, (), ("avx2",))
     )
     lab: Lab = field(default_factory=Lab)
 

@@ -15,7 +15,7 @@ from tchub.hub.adaptation.pool import CandidatePool, PoolEntry, PoolMeasurer, ex
 from tchub.hub.api import CheckpointChoice
 from tchub.hub.device.candidate import Candidate
 from tchub.hub.device.errors import MeasurementFailureRateError
-from tchub.hub.device.measurement import Measurement
+from tchub.hub.device.measure import Measurement
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.search.candidates import random_candidates
 from tchub.hub.search.errors import InterruptedRunError, NoCandidateError

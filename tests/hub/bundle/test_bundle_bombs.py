@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,48 +29,35 @@ except BundleError as error:
 """
 
 
-def _zip(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
-    with zipfile.ZipFile(path, "w", method) as archive:
-        for name, data in files.items():
+def _manifest(data: bytes, method: int = zipfile.ZIP_DEFLATED, *others: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name in ("manifest.json", *others):
             archive.writestr(name, data)
-    return path
+    return file.getvalue()
 
 
-def _liar(path: Path) -> Path:
-    """An archive that says of a large file that it is small."""
-    _zip(path, {"manifest.json": bytes(LARGE)})
-    path.write_bytes(path.read_bytes().replace(struct.pack("<L", LARGE), struct.pack("<L", 100)))
-    return path
+STORED = zipfile.ZIP_STORED
+BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "large": (lambda: _manifest(bytes(LARGE)), "unpacks to more than 64 MiB"),
+    "many": (lambda: _manifest(bytes(LARGE >> 3), zipfile.ZIP_DEFLATED, *"abcdefg"), "more than 100 times its size"),
+    # It says of a large file that it is small.
+    "liar": (
+        lambda: _manifest(bytes(LARGE)).replace(struct.pack("<L", LARGE), struct.pack("<L", 100)), "is no bundle",
+    ),
+    "bzip2": (lambda: _manifest(bytes(LARGE), zipfile.ZIP_BZIP2), "compressed by other means"),
+    "lists": (lambda: _manifest(b"[" + b"[]," * (5 << 21) + b"0]", STORED), "lists and objects"),
+    "nested": (lambda: _manifest(b"[" * 1_000_000, STORED), "is no bundle"),
+    "bare": (lambda: _manifest(b'{"format":1}', STORED), "is no bundle"),
+    "torn": (lambda: b"PK\x03\x04 torn", "is no zip file"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        ("large", "unpacks to more than 64 MiB"),
-        ("many", "more than 100 times its size"),
-        ("liar", "is no bundle"),
-        ("bzip2", "compressed by other means"),
-        ("lists", "lists and objects"),
-        ("nested", "is no bundle"),
-        ("bare", "is no bundle"),
-        ("torn", "is no zip file"),
-    ],
-)
-def test_a_bomb_is_refused_within_a_gigabyte(tmp_path: Path, name: str, complaint: str) -> None:
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_within_a_gigabyte(tmp_path: Path, name: str) -> None:
+    make, complaint = BOMBS[name]
     path = tmp_path / "bomb.zip"
-    if name == "large":
-        _zip(path, {"manifest.json": bytes(LARGE)})
-    elif name == "many":
-        _zip(path, {f"{number}": bytes(LARGE >> 3) for number in range(8)})
-    elif name == "liar":
-        _liar(path)
-    elif name == "bzip2":
-        _zip(path, {"manifest.json": bytes(LARGE)}, zipfile.ZIP_BZIP2)
-    elif name == "torn":
-        path.write_bytes(b"PK\x03\x04 torn")
-    else:
-        text = {"lists": b"[" + b"[]," * (5 << 21) + b"0]", "nested": b"[" * 1_000_000, "bare": b'{"format":1}'}[name]
-        _zip(path, {"manifest.json": text}, zipfile.ZIP_STORED)
+    path.write_bytes(make())
     done = subprocess.run([sys.executable, "-c", OPEN, str(path)], capture_output=True, text=True, check=False)
     assert complaint in done.stdout, done.stderr
 

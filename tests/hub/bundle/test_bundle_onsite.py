@@ -7,8 +7,8 @@ import signal
 import subprocess
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -21,6 +21,16 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     folder = tmp_path_factory.mktemp("machine")
     copy_runtime(folder / "runtime")
     return bare_machine(folder / "site", "--runtime", str(folder / "runtime"))
+
+
+def begun(machine: Machine, bundle: Path, results: Path, lines: int) -> subprocess.Popen[str]:
+    """Start a run, and return it once it has written so many lines."""
+    command = machine.command(bundle, results)
+    process = subprocess.Popen(command, env=machine.environment, stderr=subprocess.PIPE, text=True)
+    while not results.exists() or results.read_bytes().count(b"\n") < lines:
+        assert process.poll() is None, "it ended before it could be stopped"
+        time.sleep(0.001)
+    return process
 
 
 def test_programs_run_on_the_runtime_alone(machine: Machine, tmp_path: Path) -> None:
@@ -54,11 +64,7 @@ def test_a_program_that_crashes_or_hangs_costs_only_itself(machine: Machine, tmp
 
 
 def test_a_program_that_hangs_ends_with_the_run(machine: Machine, tmp_path: Path) -> None:
-    bundle, results = toy_bundle(tmp_path, [GOOD, HANG]), tmp_path / "results.jsonl"
-    process = subprocess.Popen(machine.command(bundle, results), env=machine.environment, stderr=subprocess.DEVNULL)
-    while not results.exists() or results.read_bytes().count(b"\n") < 2:
-        assert process.poll() is None, "it ended before it could be killed"
-        time.sleep(0.001)
+    process = begun(machine, toy_bundle(tmp_path, [GOOD, HANG]), tmp_path / "results.jsonl", 2)
     workers = psutil.Process(process.pid).children()
     assert workers
     process.send_signal(signal.SIGKILL)
@@ -68,13 +74,10 @@ def test_a_program_that_hangs_ends_with_the_run(machine: Machine, tmp_path: Path
 
 
 def test_sigterm_ends_a_run_as_ctrl_c_does(machine: Machine, tmp_path: Path) -> None:
-    bundle, results, temporary = toy_bundle(tmp_path, [GOOD, HANG]), tmp_path / "results.jsonl", tmp_path / "temporary"
+    temporary = tmp_path / "temporary"
     temporary.mkdir()
-    environment = machine.environment | {"TMPDIR": str(temporary)}
-    process = subprocess.Popen(machine.command(bundle, results), env=environment, stderr=subprocess.PIPE, text=True)
-    while not results.exists() or results.read_bytes().count(b"\n") < 2:
-        assert process.poll() is None, "it ended before it could be stopped"
-        time.sleep(0.001)
+    own = replace(machine, environment=machine.environment | {"TMPDIR": str(temporary)})
+    process = begun(own, toy_bundle(tmp_path, [GOOD, HANG]), tmp_path / "results.jsonl", 2)
     process.terminate()
     _, said = process.communicate()
     assert process.returncode == 130
@@ -84,23 +87,17 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(machine: Machine, tmp_path: Path) -> 
 
 def test_a_killed_run_goes_on_and_measures_nothing_twice(machine: Machine, tmp_path: Path) -> None:
     bundle, results = toy_bundle(tmp_path, [GOOD] * 12), tmp_path / "results.jsonl"
-    process = subprocess.Popen(machine.command(bundle, results), env=machine.environment, stderr=subprocess.DEVNULL)
-    while not results.exists() or results.read_bytes().count(b"\n") < 3:
-        assert process.poll() is None, "it ended before it could be killed"
-        time.sleep(0.001)
+    process = begun(machine, bundle, results, 3)
     process.send_signal(signal.SIGKILL)
     process.wait()
     with results.open("ab") as file:
         file.write(b'{"kind": "program", "id"')  # as a kill in the midst of a write leaves it
-    paid = [line["id"] for line in map(_parsed, results.read_bytes().splitlines()[:-1]) if line["kind"] == "program"]
+    whole = [json.loads(line) for line in results.read_bytes().splitlines()[:-1]]
+    paid = [line["id"] for line in whole if line["kind"] == "program"]
     done = machine.run(bundle, results)
     assert done.returncode == 0, done.stderr
     assert [line["id"] for line in lines_of(results)][: len(paid)] == paid
     assert sorted(line["id"] for line in lines_of(results)) == list(range(12))
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    return json.loads(line)
 
 
 def test_a_run_can_be_cut_into_pieces(machine: Machine, tmp_path: Path) -> None:

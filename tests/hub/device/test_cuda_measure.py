@@ -10,7 +10,7 @@ import tvm
 from paper_card import PaperCard
 from tchub.hub.device.cuda_measure import CudaMeasurer
 from tchub.hub.device.errors import DeviceError
-from tchub.hub.device.measurement import MeasureConfig
+from tchub.hub.device.measure import MeasureConfig
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.search.candidates import random_candidates

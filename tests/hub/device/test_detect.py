@@ -21,20 +21,17 @@ AVX2 = frozenset(f for f in AVX512 if not f.startswith("avx512"))
 
 def amd(family: int, model: int, brand: str, **more: object) -> HostFacts:
     facts: dict = {"flags": AVX512, "cores": 4, "threads": 8, "usable": 8, "l1_kib": 32.0, "l2_kib": 1024.0}
-    return HostFacts("x86-64", "AuthenticAMD", brand, family, model, 1, **(facts | more))
+    return HostFacts("x86-64", "AuthenticAMD", brand, family, model, **(facts | more))
 
 
 def intel(model: int, brand: str, **more: object) -> HostFacts:
     facts: dict = {"flags": AVX512, "cores": 4, "threads": 8, "usable": 8}
-    return HostFacts("x86-64", "GenuineIntel", brand, 6, model, 7, **(facts | more))
+    return HostFacts("x86-64", "GenuineIntel", brand, 6, model, **(facts | more))
 
 
 def arm(part: str, sys_vendor: str) -> HostFacts:
     flags = frozenset({"asimd", "fphp", "asimddp"})
     return HostFacts("aarch64", "ARM", arm_part=part, sys_vendor=sys_vendor, flags=flags, cores=4, threads=4, usable=4)
-
-
-# Known machines
 
 
 @pytest.mark.parametrize(
@@ -67,12 +64,11 @@ def test_what_is_measured_replaces_the_sheet_and_says_so() -> None:
     assert spec.sources["memory_bandwidth_gbs"] == sheet.sources["memory_bandwidth_gbs"]
 
 
-# Unknown machines
-
-
 def test_an_unknown_part_of_a_known_family_takes_the_nearest_sheet_and_marks_it() -> None:
     local = detect_local(facts=amd(25, 1, "AMD EPYC 7763 64-Core Processor", flags=AVX2), host_cpu="znver3")
     assert (local.device.name, local.family, local.exact) == ("epyc-other", "epyc", False)
+    ryzen = amd(26, 8, "AMD Ryzen Threadripper 9980X 64-Cores")
+    assert detect_local(facts=ryzen, host_cpu="znver5").family == "ryzen", "of the same CPUID family as an EPYC"
     assert local.mcpu == "znver3"
     assert local.device.spec.sources["memory_bandwidth_gbs"].startswith("stands in: epyc-")
     assert local.device.spec.sources["cores"] == "measured: this machine"
@@ -97,24 +93,12 @@ def test_any_other_machine_gets_a_generic_device(facts: HostFacts) -> None:
     assert Device.from_dict(json.loads(json.dumps(local.device.to_dict()))) == local.device
 
 
-def test_a_threadripper_of_the_same_cpuid_family_is_no_epyc() -> None:
-    facts = amd(26, 8, "AMD Ryzen Threadripper 9980X 64-Cores")
-    assert detect_local(facts=facts, host_cpu="znver5").family == "ryzen"
-
-
-# LLVM's name of the CPU
-
-
-@pytest.mark.parametrize(("flags", "mcpu"), [(AVX512, "x86-64-v4"), (AVX2, "x86-64-v3"), (frozenset(), "x86-64")])
-def test_without_llvm_the_flags_decide(flags: frozenset, mcpu: str) -> None:
-    assert detect_local(facts=intel(198, "Intel(R) Core(TM)", flags=flags), ask_llvm=False).mcpu == mcpu
+def test_without_llvm_an_unknown_machine_is_generic() -> None:
+    assert detect_local(facts=intel(198, "Intel(R) Core(TM)"), ask_llvm=False).mcpu == "generic"
 
 
 def test_without_llvm_a_known_machine_keeps_its_own_target() -> None:
     assert detect_local(facts=amd(25, 17, "AMD EPYC 9R14"), ask_llvm=False).mcpu == "znver4"
-
-
-# Cores
 
 
 def test_cores_can_be_asked_for_within_what_is_usable() -> None:
@@ -122,12 +106,8 @@ def test_cores_can_be_asked_for_within_what_is_usable() -> None:
     assert detect_local(3, facts=facts, host_cpu="znver5").target["num-cores"] == 3
     assert detect_local(facts=replace(facts, usable_cores=4), host_cpu="znver5").target["num-cores"] == 4
     for cores in (0, -1, 9):
-        with pytest.raises(DeviceError) as caught:
+        with pytest.raises(DeviceError, match=f"cannot use {cores} cores: this process may run on 8"):
             detect_local(cores, facts=facts, host_cpu="znver5")
-        assert caught.value.fields == {"cores": cores, "usable": 8}
-
-
-# Caches
 
 
 def fake_cpu(root: Path, cpu: int, caches: list[tuple[int, str, str, str]]) -> None:
@@ -153,9 +133,6 @@ def test_an_l2_of_a_cluster_is_divided_among_its_cores(tmp_path: Path) -> None:
     assert read_caches(tmp_path, threads_per_core=1) == {"l1_kib": 32, "l2_kib": 512, "l3_mib": None}
 
 
-# GPUs
-
-
 @pytest.mark.parametrize(
     ("name", "device"),
     [
@@ -169,9 +146,6 @@ def test_an_l2_of_a_cluster_is_divided_among_its_cores(tmp_path: Path) -> None:
 )
 def test_gpus_are_known_by_whole_words_of_their_name(name: str, device: str | None) -> None:
     assert match_gpu(name) == device
-
-
-# This machine
 
 
 def test_this_machine_is_detected() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.device import jobs, rpc_jobs, timing
+from tchub.hub.device import jobs, rpc_session, timing
 from tchub.hub.device import measure as measuring
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
 from tchub.hub.device.jobs import BuildResult, run
@@ -48,7 +48,7 @@ def address(tensor: Any) -> int:
 def _served(args_info: Any) -> list[Any]:
     """The arguments of an RPC session, on this machine."""
     remote: Any = SimpleNamespace(cpu=tvm.cpu, get_function=lambda _: lambda _: None)
-    return [tensor.numpy() for tensor in rpc_jobs._arguments(rpc_jobs._Connection(remote), args_info)]
+    return [tensor.numpy() for tensor in rpc_session._arguments(rpc_session._Connection(remote), args_info)]
 
 
 @pytest.mark.parametrize("contents", [random_values, _served])

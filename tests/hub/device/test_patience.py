@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tchub.hub.device import patience, pool
+from tchub.hub.device import pool
 from tchub.hub.device.errors import DeviceError
-from tchub.hub.device.patience import Neighbours, TimeLimit, _Spent, run_process, wait_for
+from tchub.hub.device.patience import TimeLimit, run_process, wait_for
 from tchub.hub.device.pool import Worker, Zygote
 from tchub.hub.device.worker import WorkerSetup
 
@@ -117,25 +117,3 @@ def test_a_command_gives_its_output_or_a_time_out() -> None:
     assert (done.returncode, done.stdout) == (0, "HELLO\n")
     with pytest.raises(TimeoutError, match=r"nothing for 0\.5 s"):
         run_process([sys.executable, "-S", "-c", "import time; time.sleep(60)"], "", os.environ, TimeLimit(20.0, 0.5))
-
-
-# Neighbours
-
-
-def notes_of(monkeypatch: pytest.MonkeyPatch, *seen: _Spent, cpus: int = 2) -> list[str]:
-    """What is said when the machine looks so, one look after the other."""
-    looks = iter(seen)
-    notes: list[str] = []
-    monkeypatch.setattr(patience, "_spent", lambda: next(looks))
-    monkeypatch.setattr(patience, "usable_cpus", lambda: cpus)
-    monkeypatch.setattr(patience, "_NEIGHBOUR_SECONDS", -1e18)
-    neighbours = Neighbours(notes.append)
-    for _ in seen[1:]:
-        neighbours.look()
-    return notes
-
-
-def test_the_work_of_others_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = [_Spent(t, 2.0 * t, {1: 0.4 * t}) for t in (0.0, 10.0, 20.0)]
-    (note,) = notes_of(monkeypatch, *seen)
-    assert "other processes take 80% of its cores" in note

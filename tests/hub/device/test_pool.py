@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tvm
@@ -26,31 +27,34 @@ def worker(zygote: Zygote) -> Iterator[Worker]:
     worker.stop()
 
 
+def pid_of(worker: Worker) -> Any:
+    """Have a worker set itself up; None where it fails."""
+    return worker.call("set_up", (WorkerSetup(),), 10).value
+
+
 def test_a_worker_is_another_process_and_stays_the_same_one(worker: Worker) -> None:
-    first = worker.call("set_up", (WorkerSetup(),), 10).value
-    second = worker.call("set_up", (WorkerSetup(),), 10).value
-    assert first == second != os.getpid()
+    assert pid_of(worker) == pid_of(worker) != os.getpid()
 
 
 def test_an_exception_is_told_and_the_worker_lives_on(worker: Worker) -> None:
-    pid = worker.call("set_up", (WorkerSetup(),), 10).value
+    pid = pid_of(worker)
     result = worker.call("build", ("not a module", {"kind": "llvm"}, "/nowhere/x.so"), 10)
     assert result.error == "exception"
     assert result.message
-    assert worker.call("set_up", (WorkerSetup(),), 10).value == pid
+    assert pid_of(worker) == pid
 
 
 def test_a_hang_is_killed_and_the_next_job_gets_a_new_worker(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "STALL_SECONDS", 0.5)
-    pid = worker.call("set_up", (WorkerSetup(),), 10).value
+    pid = pid_of(worker)
     os.kill(pid, signal.SIGSTOP)
     result = worker.call("set_up", (WorkerSetup(),), 0.3)
     assert (result.error, result.value) == ("timeout", None)
-    assert worker.call("set_up", (WorkerSetup(),), 10).value not in (None, pid)
+    assert pid_of(worker) not in (None, pid)
 
 
 def test_a_crash_costs_one_job(worker: Worker) -> None:
-    pid = worker.call("set_up", (WorkerSetup(),), 10).value
+    pid = pid_of(worker)
     os.kill(pid, signal.SIGKILL)
     assert worker.call("set_up", (WorkerSetup(),), 10).error == "crash"
     assert worker.call("set_up", (WorkerSetup(),), 10).error is None
@@ -75,7 +79,7 @@ def test_a_pool_answers_every_job_in_its_own_future(zygote: Zygote) -> None:
 def test_a_dead_zygote_is_an_error_and_no_process_is_hit() -> None:
     dying = Zygote()
     worker = Worker(dying, WorkerSetup())
-    pid = worker.call("set_up", (WorkerSetup(),), 10).value
+    pid = pid_of(worker)
     dying._process.kill()
     dying._process.wait()
     os.kill(pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ from tchub.hub.device.measure import MeasureConfig, Measurement
 from tchub.hub.device.pool import Zygote
 from tchub.hub.device.rpc import RpcConfig, RpcMeasurer, ask_server
 from tchub.hub.device.rpc_farm import Farm
-from tchub.hub.device.rpc_tracker import RpcAddress, TrackerClient
+from tchub.hub.device.rpc_session import RpcAddress, TrackerClient
 from tchub.hub.device.timing import TimingConfig
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, RunStateError, RunStore

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.device.detect import detect_local
-from tchub.hub.device.device_choice import describe_remote, find_linker, parse_target
+from tchub.hub.device.device_choice import choose_device, describe_remote, find_linker, parse_target
 from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.jobs import build
-from tchub.hub.device.rpc_jobs import ServerFacts
-from tchub.hub.device.rpc_tracker import RpcAddress, parse_device
+from tchub.hub.device.rpc_session import RpcAddress, ServerFacts, parse_device
 from tchub.hub.records.scope import MeasurementScope
 
 ADDRESS = RpcAddress("tracker.lan", 9190, "turin")
@@ -37,14 +36,28 @@ def test_an_address_is_read_as_it_is_written(host: str, port: int, key: str) -> 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "Local", "v100", "rpc:", "rpc://", "rpc://host", "rpc://host:9190", "rpc://host:9190/", "rpc://:9190/k"),
+        *(
+            "",
+            "Local",
+            "v100",
+            "cuda:",
+            "cuda:x",
+            "cuda1",
+            "gpu",
+            "rpc:",
+            "rpc://",
+            "rpc://host",
+            "rpc://host:9190",
+            "rpc://host:9190/",
+            "rpc://:9190/k",
+        ),
         *("rpc://host/k", "rpc://host:x/k", "rpc://host:70000/k", "http://host:9190/k"),
         *("rpc://host:9190/a/b", "rpc://host:9190/a b", "rpc://host:9190/a:b", "rpc://[::1:9190/k", "rpc://h:1/k?x=1"),
     ],
 )
 def test_a_malformed_device_is_said_with_the_right_form(text: str) -> None:
     with pytest.raises(DeviceError) as caught:
-        parse_device(text)
+        choose_device(text)
     assert "rpc://host:port/key" in str(caught.value.remedy)
 
 

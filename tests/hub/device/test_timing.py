@@ -63,13 +63,6 @@ def test_a_disturbed_program_is_measured_again_until_the_machine_is_quiet(
     assert measure_watched(fed([9.0, 8.0, 7.0]), fed(references), learned()) == result
 
 
-@given(st.lists(st.floats(1e-6, 1e-2), min_size=20, max_size=80), st.floats(1e-3, 1e3))
-def test_the_decision_depends_on_ratios_alone(times: list[float], factor: float) -> None:
-    one, other = DriftWatch(), DriftWatch()
-    binary = 2.0 ** round(factor).bit_length()  # exact in floating point
-    assert [one.is_disturbed(x) for x in times] == [other.is_disturbed(binary * x) for x in times]
-
-
 def test_beside_a_program_of_several_threads_it_runs_on_all_their_cores_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -139,10 +132,10 @@ def test_a_good_program_is_repeated_longer_than_a_middling_one() -> None:
     assert repeats(best=1e-3) > repeats(best=0.5e-3)
 
 
-@given(st.lists(st.floats(1e-6, 1.0), min_size=12, max_size=40), st.one_of(st.none(), st.floats(1e-6, 1.0)))
-def test_repeats_stay_within_their_bounds(costs: list[float], best: float | None) -> None:
-    taken = take_repeats(noisy(costs), CONFIG, best)
-    assert 1 <= len(taken) <= CONFIG.max_repeats
+@given(st.lists(st.floats(1e-6, 1.0), min_size=12, max_size=40), st.none() | st.floats(1e-6, 1.0), st.integers(1, 3))
+def test_repeats_stay_within_their_bounds(costs: list[float], best: float | None, least: int) -> None:
+    config = replace(CONFIG, min_repeats=least)
+    assert 1 <= len(take_repeats(noisy(costs), config, best)) <= CONFIG.max_repeats
 
 
 def test_a_program_takes_other_arguments_in_each_run() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_tuning import latency_of_key
 from tchub.hub.device.doctor import Check
-from tchub.hub.device.measurement import Measurement
+from tchub.hub.device.measure import Measurement
 from tchub.hub.publishing.contribute import CardFacts, Contribution, ContributionConfig
 
 NETWORKS = ("dense-small", "dense-square", "dense-tall", "dense-row", "batch-matmul-scores", "batch-matmul-context")

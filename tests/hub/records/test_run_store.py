@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tchub.hub.device.candidate import Candidate
-from tchub.hub.device.measurement import Measurement
+from tchub.hub.device.measure import Measurement
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, RunStateError, RunStore, home_file, open_store
 from tchub.zoo.errors import TchubError

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.device.candidate import trace_json
-from tchub.hub.device.measurement import Measurement
+from tchub.hub.device.measure import Measurement
 from tchub.hub.records.store import MeasuredProgram
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.decision_search import DecisionSearch, DecisionSettings

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from site_pages import Page
-from tchub.hub.device.measurement import Measurement
+from tchub.hub.device.measure import Measurement
 from tchub.hub.records.store import MeasuredProgram
 from tchub.hub.tuning.report import agreement, spearman, write_report
 from tchub.hub.tuning.report_page import gains, render, runs_here

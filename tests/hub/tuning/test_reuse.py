@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fake_tuning import SCOPE, FakeMeasure, key_of, latency_of_key, open_session, programs_in
-from tchub.hub.device.measurement import Measurement
+from tchub.hub.device.measure import Measurement
 from tchub.hub.records.database import best_programs
 from tchub.hub.records.store import RunStateError, home_file, open_store
 from tchub.hub.tuning.session import MOST_RECORDS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_tuning import FakeBuilder, FakeMeasure, FakeRunner, latency_of_key, open_session, programs_in
 from real_checkpoint import make_checkpoint
-from tchub.hub.device.measurement import Measurement
+from tchub.hub.device.measure import Measurement
 from tchub.hub.records.database import best_programs
 from tchub.hub.records.store import MeasuredProgram
 from tchub.hub.search.cost_model import tvm_cost_model
