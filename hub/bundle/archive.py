@@ -41,7 +41,8 @@ class BundleProgram:
 
     Attributes:
         file: the compiled program; None when it could not be built.
-        plan: how a CUDA program is launched (see `CudaLaunches`); None on a CPU.
+        plan: how a CUDA program is launched (see `CudaLaunches`); of one on a CPU the arguments that it takes permuted
+            (see `CpuProgram`), or None.
         error, message: why there is no file: `build`, `build_timeout` or `crash`.
     """
 

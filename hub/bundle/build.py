@@ -182,8 +182,11 @@ def _take(waiting: dict[Future[JobResult], tuple[Candidate, Path]]) -> Iterator[
     for future in done:
         (candidate, file), result = waiting.pop(future), future.result()
         if result.error is None:
-            write_atomically(file.with_suffix(".json"), json.dumps(result.value.plan).encode())  # it is whole
-            yield _program(candidate, file, result.value.plan)
+            plan = result.value.plan
+            if result.value.prepacked:
+                plan = {"prepacked": [[place, *candidate.args_info[place]] for place in result.value.prepacked]}
+            write_atomically(file.with_suffix(".json"), json.dumps(plan).encode())  # it is whole
+            yield _program(candidate, file, plan)
         else:  # not remembered: a longer time-out, or a disk with room, may let it compile
             yield _program(candidate, None, None, result.failure("build"), result.message)
 

@@ -15,6 +15,7 @@ from tchub.hub.bundle.archive import Bundle, write_parts
 from tchub.hub.bundle.build import BuildSettings, build_bundle, choose_candidates
 from tchub.hub.bundle.target import BundleError, resolve_target
 from tchub.hub.cli import main
+from tchub.hub.networks.tasks import make_task
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
 
@@ -31,7 +32,10 @@ def no_new_zygote(zygote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_: [small_task])
+    # The second argument is a constant of the network, which programs take permuted.
+    constant = small_task.mod["main"].with_attr("layout_free_buffers", [1])
+    task = make_task(tvm.IRModule({"main": constant}), "small")
+    monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_: [task])
     archive, corpus, runtime = tmp_path / "bundle.zip", tmp_path / "corpus", tmp_path / "runtime"
     with pytest.raises(BundleError):
         build_bundle("small", resolve_target("local"), archive, BuildSettings(3, max_bytes=1000))
@@ -42,6 +46,7 @@ def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     built = json.loads(capsys.readouterr().out)
     assert (built["programs"], built["failed"], built["bytes"]) == (3, 0, [archive.stat().st_size])
     assert not archive.with_suffix(".work").exists(), "nothing is left of the work"
+    assert any(program["plan"] for program in Bundle(archive).manifest["programs"])
 
     assert main(["bundle", "--runtime", str(runtime), "--json"]) == 0
     capsys.readouterr()
@@ -54,14 +59,14 @@ def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     told = json.loads(capsys.readouterr().out)
     assert (told["results"], told["failed"], told["wrong"], told["programs"]) == (3, 0, 0, 3)
     opened = Corpus.open(corpus)
-    (task,) = opened.tasks.values()
-    assert (task.task_id, task.op, task.flops) == (small_task.task_id, "matmul", small_task.flops)
-    assert task.computation
+    (stored,) = opened.tasks.values()
+    assert (stored.task_id, stored.op, stored.flops) == (task.task_id, "matmul", task.flops)
+    assert stored.computation
     assert all(program.valid for program in opened.iter_programs())
 
     # A second round evolves from what was measured, and chooses none of it again.
     made = tvm.target.Target(resolve_target("local").target)
-    chosen = list(choose_candidates([small_task], {small_task.task_id: 2}, made, 0, None, opened, print))
+    chosen = list(choose_candidates([task], {task.task_id: 2}, made, 0, None, opened, print))
     assert {candidate.strategy for candidate in chosen} == {"evolutionary"}
     assert not {candidate.key for candidate in chosen} & {program.key for program in opened.iter_programs()}
 
