@@ -157,7 +157,8 @@ def warm_compiler() -> None:
     from tvm import te
 
     a = te.placeholder((16,))
-    func = te.create_prim_func([a, te.compute((16,), lambda i: a[i] + 1.0)])
+    b: Any = te.compute((16,), lambda i: a[i] + 1.0)
+    func = te.create_prim_func([a, b])
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     # Without a linker that works, every program will say so itself; LLVM is set up before it is called.
     tolerated = contextlib.suppress(subprocess.CalledProcessError, RuntimeError, OSError)
