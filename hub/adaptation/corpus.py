@@ -79,9 +79,8 @@ def recorded_device(corpus: Corpus) -> LocalDevice:
     """Return what a corpus knows of the device that it was measured on."""
     device, meta = corpus_device(corpus), corpus.meta
     target = dict(meta["target"]) if isinstance(meta["target"], dict) else device.target
-    if threads := meta.get("threads"):
-        target = target | {"num-cores": int(threads)}
-    device = replace(device, target=target)
+    cores = {"num-cores": int(meta["threads"])} if meta.get("threads") else {}
+    device = replace(device, target=target | cores)
     return LocalDevice(device, str(meta.get("cpu_model") or ""), str(target.get("mcpu", "")), True, ())
 
 

@@ -344,8 +344,8 @@ class PoolMeasurer(PoolLatencies):
         if self._measurer is None:
             from ..device.measure import MeasureConfig
 
-            config = MeasureConfig(threads=self._device.facts.cores)
-            self._measurer = self._stack.enter_context(self._device.measurer(config))
+            measurer = self._device.measurer(MeasureConfig(threads=self._device.facts.cores))
+            self._measurer = self._stack.enter_context(measurer)
             for index, result in self.results.items():
                 if result.error is None:
                     self._measurer.know(self._pool.name(index)[0], result.latency)

@@ -184,7 +184,7 @@ def _take(waiting: dict[Future[JobResult], tuple[Candidate, Path]]) -> Iterator[
         if result.error is None:
             plan = result.value.plan
             if result.value.prepacked:
-                plan = {"prepacked": [[place, *candidate.args_info[place]] for place in result.value.prepacked]}
+                plan = {"prepacked": [[index, *candidate.args_info[index]] for index in result.value.prepacked]}
             write_atomically(file.with_suffix(".json"), json.dumps(plan).encode())  # it is whole
             yield _program(candidate, file, plan)
         else:  # not remembered: a longer time-out, or a disk with room, may let it compile

@@ -133,7 +133,7 @@ class CpuProgram:
     """A kernel of a shared library and its arguments, one numpy array each; it writes into the last ones.
 
     Args:
-        permuted: arrays for the arguments that it takes permuted, by place, in the order of its function `prepack`.
+        permuted: arrays for the arguments that it takes permuted, by position, in the order of its function `prepack`.
     """
 
     def __init__(self, runtime: TvmRuntime, library: str, arrays: list[Any], permuted: dict[int, Any]) -> None:
@@ -142,10 +142,10 @@ class CpuProgram:
         self.arrays, self._permuted = arrays, permuted  # the tensors point into them
         self._tensors = [_tensor(array) for array in arrays]
         if permuted:
-            tensors = {place: _tensor(array) for place, array in permuted.items()}
+            tensors = {position: _tensor(array) for position, array in permuted.items()}
             prepack = runtime.call("ffi.ModuleGetFunction", self._module, "prepack", 0)
-            runtime.call(prepack, *(self._tensors[place] for place in tensors), *tensors.values())
-            self._tensors = [tensors.get(place, tensor) for place, tensor in enumerate(self._tensors)]
+            runtime.call(prepack, *(self._tensors[position] for position in tensors), *tensors.values())
+            self._tensors = [tensors.get(position, tensor) for position, tensor in enumerate(self._tensors)]
 
     def outputs(self) -> list[Any]:
         """The arguments as the last run left them."""

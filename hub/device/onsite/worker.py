@@ -36,7 +36,7 @@ class CpuBench:
 
     def load(self, job: dict[str, Any], arrays: list[Any]) -> Any:
         """A program, ready to run."""
-        permuted = {place: np.empty(shape, dtype) for place, shape, dtype in (job["plan"] or {}).get("prepacked", [])}
+        permuted = {index: np.empty(shape, dtype) for index, shape, dtype in (job["plan"] or {}).get("prepacked", [])}
         permuted = dict(zip(permuted, aligned_copies(list(permuted.values())), strict=True))
         return CpuProgram(self._runtime, job["path"], aligned_copies(arrays), permuted)
 
