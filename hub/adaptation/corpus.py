@@ -78,10 +78,9 @@ class RecordedLatencies(PoolLatencies):
 def recorded_device(corpus: Corpus) -> LocalDevice:
     """Return what a corpus knows of the device that it was measured on."""
     device, meta = corpus_device(corpus), corpus.meta
-    target = dict(meta["target"]) if isinstance(meta["target"], dict) else device.target
+    target = meta["target"] if isinstance(meta["target"], dict) else device.target
     cores = {"num-cores": int(meta["threads"])} if meta.get("threads") else {}
-    device = replace(device, target=target | cores)
-    return LocalDevice(device, str(meta.get("cpu_model") or ""), str(target.get("mcpu", "")), True, ())
+    return LocalDevice(replace(device, target=target | cores), str(meta.get("cpu_model") or ""), True, ())
 
 
 def read_pool(corpus: Corpus, sources: AdaptationSources, context: SessionContext) -> tuple[CorpusPool, Budget]:

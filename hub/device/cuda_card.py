@@ -64,7 +64,6 @@ def describe_card(number: int) -> LocalDevice:
     return LocalDevice(
         device=device,
         cpu_model=name,
-        mcpu=facts["arch"],
         exact=device.name == match_gpu(name),
         reasons=(reason, f"{facts['arch']}, {facts['memory_gib']} GiB, driver for CUDA {facts['cuda_driver']}"),
     )

@@ -30,7 +30,7 @@ class LocalDevice:
         cpu_model: the CPU's own brand string.
         isa: instruction-set extensions that matter for generated code.
         cores: to compile for and measure on.
-        mcpu: LLVM's name of the CPU.
+        mcpu: LLVM's name of the CPU, or a card's architecture.
         exact: False where the nearest known device stands in.
         reasons: how each of the above was found, one line each.
         gpus: names of NVIDIA's.
@@ -38,7 +38,6 @@ class LocalDevice:
 
     device: Device
     cpu_model: str
-    mcpu: str
     exact: bool
     reasons: tuple[str, ...]
     isa: tuple[str, ...] = ()
@@ -51,6 +50,10 @@ class LocalDevice:
     @property
     def target(self) -> dict[str, Any]:
         return self.device.target
+
+    @property
+    def mcpu(self) -> str:
+        return str(self.target.get("mcpu") or self.target.get("arch", "generic"))
 
     @property
     def cores(self) -> int:
@@ -106,7 +109,6 @@ def detect_local(
     return LocalDevice(
         device=device,
         cpu_model=facts.brand or "unknown",
-        mcpu=mcpu,
         exact=exact,
         reasons=tuple(reasons),
         isa=tuple(flag for flag in _FLAGS_OF_INTEREST if flag in facts.flags),

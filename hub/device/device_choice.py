@@ -208,7 +208,6 @@ def describe_remote(
     return LocalDevice(
         device=device,
         cpu_model=f"{mcpu} behind rpc key {address.key}",
-        mcpu=mcpu,
         exact=False,
         reasons=(f"servers of {address}: mcpu {facts.mcpu}, triple {facts.triple}", f"spec sheet: {base.name}"),
     )
@@ -278,7 +277,6 @@ def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) ->
         local,
         device=replace(local.device, target=chosen, spec=spec),
         isa=tuple(flag for flag in local.isa if _plain(flag) in kept),
-        mcpu=_name(chosen),
         reasons=(*local.reasons, why),
     )
 

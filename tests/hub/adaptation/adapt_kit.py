@@ -108,7 +108,7 @@ class LabDevice(ChosenDevice):
     """An open device whose programs the lab measures, as a user of RPC servers has one."""
 
     facts: LocalDevice = field(
-        default_factory=lambda: LocalDevice(replace(EPYC, target=TARGET), "Test CPU", "znver4", True, (), ("avx2",))
+        default_factory=lambda: LocalDevice(replace(EPYC, target=TARGET), "Test CPU", True, (), ("avx2",))
     )
     lab: Lab = field(default_factory=Lab)
 
