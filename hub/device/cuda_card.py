@@ -38,8 +38,7 @@ def describe_card(number: int) -> LocalDevice:
     """Return a card of this machine; asks its driver, and takes nothing of the card.
 
     The spec sheet is that of the card where the zoo has it; else the nearest one's, with what the driver says put in.
-    Raises a DeviceError for no driver or card, one that takes no programs or one process only, a slice (MIG), or no
-    nvcc that compiles for it.
+    A DeviceError says what forbids tuning on it: no driver or card, its mode, a slice (MIG), or nvcc.
     """
     try:
         driver = CudaDriver(number=number, context=False)

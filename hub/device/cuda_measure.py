@@ -38,17 +38,10 @@ _MOST_RUNS = 100
 
 
 class CudaMeasurer(Measurer):
-    """Measures candidates on a card.
+    """Measures candidates on the card of a number; see `Measurer`. The config's threads are of no account.
 
     A program that breaks the context, hangs or needs more memory than there is costs itself and the process that has
-    the card; another takes over. Where the card is lost, `measure` raises a DeviceError.
-
-    Args:
-        number: of the card.
-        target, config: as of `Measurer`; the config's threads are of no account.
-
-    Raises:
-        DeviceError: no context on the card: another process has it for itself, its memory is full, or it is lost.
+    the card; another takes over. A card that is lost, here or in `measure`, or that others hold is a DeviceError.
     """
 
     def __init__(self, number: int, target: dict[str, Any], config: MeasureConfig | None = None) -> None:

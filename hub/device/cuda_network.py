@@ -241,8 +241,7 @@ def card_for(path: Path, target: dict[str, Any], number: int = 0, *, context: bo
 def card_function(path: Path, target: dict[str, Any], number: int = 0) -> Callable[..., list[Any]]:
     """Return a network of an archive as a function of TVM's tensors on the CPU; for the calling thread alone.
 
-    Raises:
-        DeviceError: as `card_for`, or the card has not the memory; the function raises it where the card fails.
+    A DeviceError says, here and when it is called, that the card cannot be used, fails or has not the memory.
     """
     import tvm
 

@@ -81,7 +81,7 @@ def detect_local(
     """Detect this machine's CPU, and list its GPUs. An unknown machine gets a generic device.
 
     Args:
-        cores: cores to compile for; by default all physical ones that this process may use.
+        cores: to compile for; by default all physical ones that this process may use.
         host_cpu: LLVM's name of the CPU, instead of asking TVM for it (which imports TVM).
         ask_llvm: whether TVM may be imported to ask; without, a known device's target decides.
 

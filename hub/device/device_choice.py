@@ -139,7 +139,7 @@ def fitting_checkpoint(device: ChosenDevice) -> str | None:
 
 
 def parse_target(text: str | None) -> dict[str, Any] | None:
-    """Return a `--target`: JSON, a file of it, the name of a device of the zoo, or of a CPU or level of LLVM's here.
+    """Return a `--target`: JSON, a file of it, or the name of a device of the zoo, or of a CPU or level of LLVM's here.
 
     Raises:
         DeviceError: none of these.
@@ -284,8 +284,7 @@ def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) ->
 def missing_extensions(target: dict[str, Any], facts: HostFacts) -> list[str]:
     """Return the extensions that programs for a target may use and this CPU lacks; none where its flags are unknown.
 
-    Raises:
-        DeviceError: no target of LLVM's, or another architecture's.
+    A target that is not LLVM's, or another architecture's, is a DeviceError.
     """
     extensions = _extensions(target)
     flags = {_plain(flag) for flag in facts.flags}

@@ -19,9 +19,8 @@ _LOOK_SECONDS, _LEAST_LOOK = 1.0, 0.05
 class TimeLimit:
     """Seconds after which a process that has something to do is at fault.
 
-    Attributes:
-        work: in which it, or a child of it, had a core; None for a process that waits for another machine.
-        stall: by the clock without any work; where `work` is None by the clock in all.
+    `work` are those in which it, or a child of it, had a core; None for a process that waits for another machine.
+    `stall` are those by the clock without any work; where `work` is None by the clock in all.
     """
 
     work: float | None

@@ -83,8 +83,7 @@ class ServerPool:
     def acquire(self, tried: Sequence[Endpoint], over: Event) -> ServerSession | None:
         """Return a session with a server that is not in `tried`, unless no other answers; None when `over` is set.
 
-        Raises:
-            NoServerError: no server could be used for `config.patience` seconds.
+        A NoServerError ends the wait after `config.patience` seconds without any server.
         """
         self._zygote.wait()
         began = time.monotonic()

@@ -61,7 +61,7 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 
 class CudaDriver:
-    """A GPU, with its primary context made current.
+    """A GPU, with its primary context made current; an OnsiteError where there is none that can be used.
 
     Args:
         library: path of the driver's library; by default `libcuda.so.1` as the system finds it.
@@ -70,9 +70,6 @@ class CudaDriver:
 
     Attributes:
         stream: where everything is launched; it waits for copies, which go by the default stream.
-
-    Raises:
-        OnsiteError: no driver, or no such GPU, or it cannot be used.
     """
 
     def __init__(self, library: str | None = None, number: int = 0, *, context: bool = True) -> None:

@@ -16,13 +16,9 @@ _MAX_CONTAINERS = 8 << 20  # an empty one takes two bytes of a file and 70 of me
 
 
 class Package:
-    """A bundle opened for reading: the zip file, or the folder it was unpacked into.
+    """A bundle opened for reading: the zip file, or the folder it was unpacked into; an OnsiteError where it is none.
 
-    Attributes:
-        identity: sha256 of the manifest, which names the sha256 of every other file.
-
-    Raises:
-        OnsiteError: no bundle, or one that is damaged or of a newer format.
+    `identity` is the sha256 of the manifest, which names the sha256 of every other file.
     """
 
     def __init__(self, path: str) -> None:
@@ -86,14 +82,11 @@ class ProgramError(Exception):
 
 
 class Results:
-    """Results of one bundle, in a file that grows.
+    """Results of one bundle, in a file that grows; an OnsiteError where it is of another one.
 
     Attributes:
         done: the id of every program that has a result.
         best: latency in seconds of the fastest program of each task.
-
-    Raises:
-        OnsiteError: the file is of another bundle.
     """
 
     def __init__(self, path: str, bundle: str) -> None:
