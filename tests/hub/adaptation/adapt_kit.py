@@ -112,7 +112,7 @@ class LabDevice(ChosenDevice):
     )
     lab: Lab = field(default_factory=Lab)
 
-    def measurer(self, config: Any, note: Any = None) -> Any:
+    def measurer(self, config: Any) -> Any:
         return self.lab.open()
 
 

@@ -156,7 +156,7 @@ def test_the_command_line(base: CheckpointChoice, tmp_path: Path, monkeypatch: p
 
 
 def measured_by(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ChosenDevice, "measurer", lambda self, config, note: lab.open())
+    monkeypatch.setattr(ChosenDevice, "measurer", lambda self, config: lab.open())
 
 
 def test_two_targets_share_a_folder_and_no_measurement_and_no_name(

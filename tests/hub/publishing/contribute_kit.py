@@ -98,7 +98,7 @@ def fake_machine(patch: pytest.MonkeyPatch, measurer: FakeMeasurer, checks: tupl
     from tchub.hub.device.device_choice import ChosenDevice
 
     patch.setattr("tchub.hub.device.doctor.run_checks", lambda: iter(checks))
-    patch.setattr(ChosenDevice, "measurer", lambda self, config, note: measurer)
+    patch.setattr(ChosenDevice, "measurer", lambda self, config: measurer)
 
 
 def small_config(folder: Path, **changes: Any) -> ContributionConfig:
