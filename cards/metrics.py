@@ -142,6 +142,13 @@ class SeedScores(ScoreLine, frozen=True):
         return {name: score for name, score in whole.items() if None not in (score.mean, score.stdev)}
 
 
+class SiblingScores(ScoreLine, frozen=True):
+    """Another checkpoint of the family, scored on the same programs; its parameters, and programs learnt from."""
+
+    parameters: int | None = None
+    learnt: int | None = None
+
+
 class FewShotScores(JsonFacts, frozen=True):
     """Scores where some programs of each test task were measured: the checkpoint's first, then its rivals'."""
 
@@ -308,7 +315,7 @@ class CardMetrics(JsonFacts, frozen=True):
         tasks, programs: what was ranked.
         command: made the scores; measured_by: made the curves and the scores on other corpora.
         results: name -> scores, where `model` is the checkpoint and the others are baselines.
-        validation: scores on the validation tasks.
+        siblings: name -> other checkpoints of the family; validation: scores on the validation tasks.
         few_shot: number of labels -> scores; few_shot_rivals: name -> the same.
     """
 
@@ -322,6 +329,7 @@ class CardMetrics(JsonFacts, frozen=True):
     tasks: int | None = None
     programs: int | None = None
     results: dict[str, ScoreLine] = msgspec.field(default_factory=dict)
+    siblings: dict[str, SiblingScores] = msgspec.field(default_factory=dict)
     validation: ScoreLine | None = None
     seeds: SeedScores = msgspec.field(default_factory=SeedScores)
     few_shot: dict[str, ScoreLine] = msgspec.field(default_factory=dict)

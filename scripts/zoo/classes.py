@@ -30,7 +30,7 @@ from tchub.zoo.trust import ClassTrust, class_trust
 from scripts.benchmarks.common import note
 from scripts.zoo.measure_cards import OWN, Published, corpora_of, learnt_computations, published, read
 from scripts.zoo.plan import open_corpus, read_plan
-from scripts.zoo.publish import build_index, refresh_hashes
+from scripts.zoo.publish import build_index
 
 # Programs of a task, at random; those of statement models have to be lowered, 15 ms each.
 PROGRAMS, STATEMENT_PROGRAMS = 64, 32
@@ -109,7 +109,6 @@ def main(names: tuple[str, ...]) -> None:
         config = replace(CheckpointConfig.read(one.folder), trust=trust_of(one))
         write_files(one.folder, {CONFIG_FILE: config.to_json()})
         note(f"{one.name}: {', '.join(key for key, row in config.trust.items() if not row.trusted)} not trusted")
-    refresh_hashes()
     build_index()
 
 

@@ -37,7 +37,7 @@ from tchub.zoo.training.programs import Share, corpus_device, read_programs
 from scripts.benchmarks.common import FOLDER, kept, note, read_json
 from scripts.benchmarks.tuning.runs import STOCK
 from scripts.zoo.plan import RUNS, open_corpus, read_plan, statement_store
-from scripts.zoo.publish import WHEEL, build_index, refresh_hashes
+from scripts.zoo.publish import WHEEL, build_index
 
 STATEMENT_PROGRAMS = 64
 TOLERANCE = 0.005
@@ -262,7 +262,6 @@ def main(names: tuple[str, ...]) -> None:
         metrics |= made_again(metrics, measured)
         metrics |= {"tuning": rows} if (rows := tuning(source)) else {}
         write_files(source.folder, {"metrics.json": json_file(metrics)})
-    refresh_hashes()
     build_index()
     if refused:
         raise click.ClickException(f"not written, for their scores differ: {', '.join(refused)}")

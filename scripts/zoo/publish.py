@@ -88,8 +88,32 @@ def _store_half(weights: Path) -> None:
 
 
 def build_index() -> None:
-    """Cards and index of what is in the wheel."""
+    """Cards, manifest and index of what is in the wheel."""
+    _note_siblings()
+    refresh_hashes()
     build(ROOT, write=True, replace=True)
+
+
+def _note_siblings() -> None:
+    """Write beside each checkpoint's scores those of its family's others on the same programs, and what they learnt."""
+    folders = {path.parent.parent.name: path.parent for path in sorted(WHEEL.glob("*/*/metrics.json"))}
+    known = {name: (read_json(f / "config.json"), read_json(f / "metrics.json")) for name, f in folders.items()}
+    same = ("corpus", "split", "tasks", "programs")
+    for name, (config, metrics) in known.items():
+        siblings = {
+            other: scores["results"]["model"] | _learnt(theirs["training"])
+            for other, (theirs, scores) in known.items()
+            if other != name and theirs["family"] == config["family"]
+            if all(scores[key] == metrics[key] for key in same)
+        }
+        kept = {key: value for key, value in metrics.items() if key != "siblings"}
+        kept |= {"siblings": siblings} if siblings else {}
+        write_files(folders[name], {"metrics.json": json_file(kept)})
+
+
+def _learnt(training: dict[str, Any]) -> dict[str, Any]:
+    corpora = (training["corpus"], *training.get("sources", ()))
+    return {"parameters": training.get("parameters"), "learnt": sum(row.get("programs") or 0 for row in corpora)}
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ drawn, so that a measured program never counts as a prediction.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
@@ -25,12 +25,14 @@ from .dataset import RankingDataset
 from .distributed import ALONE, World
 from .errors import TrainingError
 from .metrics import evaluate_scores, mean_top_k, task_scores, top_k
+from .programs import task_kinds
 
 TOP = (1, 2, 3, 5, 10, 20)
 BINS = 10
 POINTS = 300
 WORST = 5
 DIGITS = 4
+_JUDGED = 64  # programs of a task that its pairwise accuracy is of
 
 
 def predict(model: CostModel, features: np.ndarray, batch_size: int = 1024, world: World = ALONE) -> np.ndarray:
@@ -46,8 +48,26 @@ def evaluate_model(model: CostModel, data: RankingDataset, world: World = ALONE)
 
 def trusted_tasks(config: CheckpointConfig, corpus: Corpus, data: RankingDataset) -> np.ndarray:
     """Return (T,) bool: tasks of a corpus of whose operator class a checkpoint's scores hold."""
-    framework = corpus.meta.get("framework", "metaschedule")
-    return np.array([config.trusts(framework, corpus.tasks[task].op) for task in data.task_ids], dtype=bool)
+    kinds = task_kinds(corpus)
+    return np.array([config.trusts(*kinds[task]) for task in data.task_ids], dtype=bool)
+
+
+def task_accuracies(
+    model: CostModel,
+    train: RankingDataset,
+    val: RankingDataset | None,
+    kinds: Mapping[str, tuple[str, str]],
+    world: World = ALONE,
+) -> Iterator[tuple[str, str, float, int]]:
+    """Yield what `class_trust` counts: validation tasks judge, and some programs of each task that was learnt."""
+    for data, learnt in ((val, False), (train, True)):
+        if data is None:
+            continue
+        rng, counts = np.random.default_rng(0), [len(members) for members in data.members]
+        some = data.take(np.concatenate([rng.permutation(members)[:_JUDGED] for members in data.members]))
+        for task, row in task_scores(predict(model, some.features, world=world), some.latency, some.group).items():
+            if "pairwise" in row:
+                yield *kinds[some.task_ids[task]], row["pairwise"], counts[task] if learnt else 0
 
 
 def draw_labels(data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,15 +22,14 @@ from .config import TrainConfig
 from .dataset import RankingDataset
 from .distributed import ALONE, World
 from .errors import TrainingError
-from .evaluation import evaluate_model, predict
+from .evaluation import evaluate_model, task_accuracies
 from .loop import TrainResult, train
-from .metrics import evaluate_scores, task_scores
+from .metrics import evaluate_scores
 from .programs import Share, StatementStore
 from .state import PRETRAIN_FOLDER
 from .training_data import TrainingData, load_training_data
 
 METRICS_FORMAT = 1
-_JUDGED = 64  # programs of a task that its pairwise accuracy is of
 _COUNTS = ("name", "device", "licence", "tasks", "programs", "programs_without_features")
 
 
@@ -128,22 +127,9 @@ def fit(
         device=data.device.to_dict(),
         training=training,
         tvm=str(data.corpora[0].get("tvm_version", "")),
-        trust=class_trust(_task_accuracies(model, data, world)),
+        trust=class_trust(task_accuracies(model, data.train, data.val, data.kinds, world)),
     )
     return FitResult(Checkpoint(checkpoint, model, data.device), result, _metrics(model, training, data, world))
-
-
-def _task_accuracies(model: CostModel, data: TrainingData, world: World) -> Iterator[tuple[str, str, float, int]]:
-    """Yield what `class_trust` counts: validation tasks judge, and some programs of each task that was learnt."""
-    for programs, learnt in ((data.val, False), (data.train, True)):
-        if programs is None:
-            continue
-        rng, counts = np.random.default_rng(0), [len(members) for members in programs.members]
-        some = programs.take(np.concatenate([rng.permutation(members)[:_JUDGED] for members in programs.members]))
-        scores = predict(model, some.features, world=world)
-        for task, row in task_scores(scores, some.latency, some.group).items():
-            if "pairwise" in row:
-                yield *data.kinds[some.task_ids[task]], row["pairwise"], counts[task] if learnt else 0
 
 
 def train_checkpoint(

@@ -117,6 +117,11 @@ def corpus_device(corpus: Corpus) -> Device:
         return get_device(str(corpus.meta["family"]))
 
 
+def task_kinds(*corpora: Corpus) -> dict[str, tuple[str, str]]:
+    """Return framework and operator class of each task, by its id."""
+    return {k: (c.meta.get("framework", "metaschedule"), task.op) for c in corpora for k, task in c.tasks.items()}
+
+
 def read_programs(
     corpus: Corpus,
     task_ids: Sequence[str],

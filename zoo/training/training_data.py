@@ -20,7 +20,7 @@ from ..corpus import (
 from ..devices import Device
 from ..features import FeatureSchema
 from .dataset import RankingDataset
-from .programs import Share, StatementStore, corpus_device, read_programs, resolve_schema
+from .programs import Share, StatementStore, corpus_device, read_programs, resolve_schema, task_kinds
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,7 @@ def load_training_data(
         )
     val = _join(read_programs(c, free_tasks(c, tests, "val"), schema, store)[0] for c in judges)
     test = load_part(target, "test", schema, store=store)
-    kinds = {k: (c.meta.get("framework", "metaschedule"), task.op) for c in corpora for k, task in c.tasks.items()}
-    return TrainingData(schema, device, trained[0], _join(trained[1:]), val, test, facts, share, kinds)
+    return TrainingData(schema, device, trained[0], _join(trained[1:]), val, test, facts, share, task_kinds(*corpora))
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:

@@ -49,6 +49,22 @@ def test_no_test_task_of_any_corpus_was_learnt(base):
     assert not seen.learnt & seen.test
 
 
+def test_the_config_says_which_classes_the_base_ranks(capsys, tmp_path, base, corpora):
+    """As of `tchub train`: by tasks of every device, the learnt ones and those of the validation."""
+    before = Checkpoint.load(base).config
+    learnt = before.trust["metaschedule/matmul"]
+    devices = learnt_devices(before)
+    assert (learnt.tasks, learnt.programs) == (sum(d.tasks for d in devices), sum(d.programs for d in devices))
+    assert learnt.judged > 0
+    assert learnt == before.trust["*/matmul"] == before.trust["metaschedule/*"]
+    assert "| metaschedule | matmul |" in (base / "README.md").read_text()
+    distill(capsys, base, "--corpus", corpora["graviton"], "--out", tmp_path / "more")
+    after = Checkpoint.load(tmp_path / "more").config.trust["metaschedule/matmul"]
+    assert after.least is not None
+    assert learnt.least is not None
+    assert after.least <= learnt.least, "a device more does not make up for those before"
+
+
 def test_the_scores_show_what_was_forgotten(base):
     metrics = json.loads((base / "metrics.json").read_text())
     epyc, xeon = metrics["devices"]

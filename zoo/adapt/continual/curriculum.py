@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from ...corpus import MIN_PROGRAMS, CorpusError, computations, split_tasks
 from ...corpus.schema import PROGRAMS_FILE
 from ...features import DeviceKindError, FeatureSchema
 from ...files import file_sha256
-from ...models import CheckpointConfig
+from ...models import CheckpointConfig, CostModel
 from ...models.registry import get_architecture
 from ...training import RankingDataset
-from ...training.programs import Share, StatementStore, corpus_device, read_programs
+from ...training.evaluation import task_accuracies
+from ...training.programs import Share, StatementStore, corpus_device, read_programs, task_kinds
 from ..errors import AdaptError
 from .device import learning_order
 
@@ -79,6 +81,17 @@ class Curriculum:
         val, _ = read_programs(corpus, choose, self.schema, store, share)
         learnt = tuple(keys[task] for task in train.task_ids)
         return DevicePrograms(train, val, learnt, tuple(keys[t] for t in split.part("test")), failed)
+
+    def accuracies(
+        self, model: CostModel, corpus: Corpus, store: StatementStore, per_task: int, seed: int
+    ) -> Iterator[tuple[str, str, float, int]]:
+        """Yield what `class_trust` counts of a device; tasks that the run began with do not judge."""
+        programs, keys = self.training(corpus, store, per_task, seed), self._keys[corpus.path]
+        val = programs.val
+        if val is not None:
+            unknown = np.array([keys[task] not in self._learnt for task in val.task_ids])
+            val = val.take(np.flatnonzero(unknown[val.group]))
+        return task_accuracies(model, programs.train, val, task_kinds(corpus))
 
     def test(self, corpus: Corpus, store: StatementStore) -> RankingDataset | None:
         """Read all programs of a device's test tasks that no device taught, once; None without any."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from ...training.fit import CheckpointFacts
 from ...training.programs import StatementStore, corpus_device, resolve_schema
 from ...training.state import ensure_same_run
 from ...training.training_data import describe_corpus
+from ...trust import ClassTrust, class_trust
 from ..errors import AdaptError
 from .config import DistillConfig
 from .curriculum import (
@@ -125,8 +126,9 @@ def grow_base(
         on_event(corpus.path.resolve().name, "done", asdict(learnt_devices(checkpoint.config)[-1]))
     assert checkpoint is not None
     # A run that is taken up again may name the licence or the authors that it was begun without.
-    config = checkpoint.config
-    checkpoint = replace(checkpoint, config=replace(config, lineage=config.lineage | facts.lineage))
+    final, before = checkpoint.config, config.trust if config else {}
+    trust = _class_trust(checkpoint.model, curriculum, store, settings, before)
+    checkpoint = replace(checkpoint, config=replace(final, lineage=final.lineage | facts.lineage, trust=trust))
     added = learnt_devices(checkpoint.config)[len(known) :]
     return KnowledgeBase(checkpoint, judge(checkpoint, curriculum, store), added)
 
@@ -243,6 +245,24 @@ class _GrowthRun:
             tvm=str(corpus.meta.get("tvm_version") or (old.tvm if old else "")),
         )
         return Checkpoint(config, model.eval(), sheet)
+
+
+def _class_trust(
+    model: CostModel,
+    curriculum: Curriculum,
+    store: StatementStore,
+    settings: DistillConfig,
+    before: Mapping[str, ClassTrust],
+) -> dict[str, ClassTrust]:
+    """Trust of the finished base in the devices of the run; where it was known before too, the lower bound of both."""
+    rows = [
+        row
+        for corpus in curriculum.corpora
+        for row in curriculum.accuracies(model, corpus, store, settings.per_task, settings.seed)
+    ]
+    trust = class_trust(rows)
+    both = {key: min(row, before[key], key=lambda one: one.least or 0.0) for key, row in trust.items() if key in before}
+    return {**before, **trust, **both}
 
 
 def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore) -> dict[str, Any]:
