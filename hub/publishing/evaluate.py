@@ -12,18 +12,18 @@ import numpy as np
 from ...zoo.corpus import CorpusError, computations, metric_weight, split_tasks, usable_programs
 from ...zoo.corpus.splits import PARTS
 from ...zoo.features import get_schema
-from ...zoo.models import XGBoostRanker, get_architecture
-from ...zoo.training import TrainConfig, evaluate_model, evaluate_random, evaluate_scores, predict
+from ...zoo.models import ContextModel, XGBoostRanker, get_architecture
+from ...zoo.training import TrainConfig, TrainingError, evaluate_model, evaluate_random, evaluate_scores, predict
 from ...zoo.training.evaluation import (
     RankedPrograms,
     draw_labels,
     evaluate_unknown,
-    few_shot_scores,
     measure_curves,
     operator_scores,
+    scores_given,
     trusted_tasks,
 )
-from ...zoo.training.fit import METRICS_FORMAT, evaluate_trees, fit, fit_trees
+from ...zoo.training.fit import METRICS_FORMAT, fit, fit_trees
 from ...zoo.training.programs import Share, StatementStore, corpus_device
 from ...zoo.training.training_data import load_part, load_training_data
 from ...zoo.untrusted import parse_json, read_plain
@@ -186,8 +186,11 @@ class _Evaluation:
             self._note(f"{name} is not trusted with {', '.join(untrusted)}: all programs score the same there")
         more: dict[str, Any] = {"classes": operator_scores(ranked), "untrusted": untrusted}
         if labels := config.labels:
-            unknown = few_shot_scores(checkpoint.model, data, labels, config.seed, trusted)
+            if not isinstance(checkpoint.model, ContextModel):
+                remedy = "learn from them by `tchub adapt`, or choose a tilenet"
+                raise TrainingError(f"{name} takes no measured programs as context", remedy=remedy)
             known = draw_labels(data, labels, config.seed)
+            unknown = scores_given(checkpoint.model, data, known, trusted)
             more["few_shot"] = {str(labels): evaluate_unknown(data, known, unknown)}
         if config.curves:
             more["curves"] = measure_curves([ranked])
@@ -229,7 +232,7 @@ class _Evaluation:
         """Rank by trees on what the checkpoint reads; their number is chosen on the validation tasks."""
         label, ranker = _XGBOOST[get_schema(schema).source]
         training = load_training_data(self._corpus, (), schema, store=self._store)
-        return {**evaluate_trees(fit_trees(ranker, training, self._config.seed).ranker, data), "label": label}
+        return {**evaluate_model(fit_trees(ranker, training, self._config.seed), data), "label": label}
 
     def _statements(self) -> dict[str, Any]:
         """Rank by MetaSchedule's own model; `tasks` and `programs` count those that could be replayed and ranked.

@@ -10,6 +10,7 @@ of the very task) is trained here. Each result is kept under `runs/zoo/bench`, s
 from __future__ import annotations
 
 import statistics
+import time
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -59,7 +60,7 @@ def _row(corpus: str, protocol: str, model: str, scores: list[dict[str, float]],
 
 def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any]) -> dict[str, Any]:
     """Train one model of one protocol and judge it."""
-    from tchub.zoo.training import TrainConfig
+    from tchub.zoo.training import TrainConfig, evaluate_model
     from tchub.zoo.training.fit import fit, fit_trees
     from tchub.zoo.training.programs import Share
     from tchub.zoo.training.training_data import load_training_data
@@ -77,8 +78,10 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
         share = Share(programs=protocol.share, per_task=0 if few and not sources else 200, seed=draw)
         read[key] = load_training_data(target, sources, schema, share, statement_store())
     if arch in TREES:
+        began = time.perf_counter()
         trees = fit_trees(TREES[arch][1], read[key], seed)
-        scores, parameters, seconds = trees.test, trees.ranker.parameter_count(), trees.seconds
+        seconds = round(time.perf_counter() - began, 1)
+        scores, parameters = evaluate_model(trees, read[key].test), trees.parameter_count()
     else:
         fitted = fit(read[key], recipe, seed)
         scores, seconds = fitted.metrics["results"]["model"], fitted.metrics["seconds"]
@@ -177,14 +180,14 @@ def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
     """Scores on the programs that were not measured, by what is done with those that were."""
     from tchub.zoo.adapt.fine_tune import fine_tune
     from tchub.zoo.models import Checkpoint
-    from tchub.zoo.training.evaluation import draw_labels, evaluate_unknown, few_shot_scores
+    from tchub.zoo.training.evaluation import draw_labels, evaluate_unknown, scores_given
     from tchub.zoo.training.programs import resolve_schema
     from tchub.zoo.training.training_data import load_part
 
     data = load_part(open_corpus(job.corpora[0]), "test", resolve_schema("nest", "gpu"))
     model = Checkpoint.load(job.folder(seed)).model
     known = draw_labels(data, labels, seed)
-    scores = {"tilenet": few_shot_scores(model, data, labels, seed)}
+    scores = {"tilenet": scores_given(model, data, known)}
     if labels:
         measured = data.take(np.flatnonzero(known))
         scores["tilenet, fine-tuned"] = fine_tune(model, measured).model.score(data.features)

@@ -121,7 +121,7 @@ def train(families: tuple[str, ...], archs: tuple[str, ...], only: tuple[int, ..
 def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
     from tchub.zoo.files import write_files
     from tchub.zoo.plain_json import json_file
-    from tchub.zoo.training import TrainConfig
+    from tchub.zoo.training import TrainConfig, evaluate_model
     from tchub.zoo.training.fit import CheckpointFacts, fit, fit_trees
 
     from scripts.zoo.trees import TREES
@@ -134,9 +134,12 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
         read[key] = _gather(job, schema, cap)
     data = read[key]
     if job.arch in TREES:  # which are compared with, and leave no checkpoint
+        began = time.perf_counter()
         trees = fit_trees(TREES[job.arch][1], data, seed)
-        metrics = {"results": {"model": trees.test or trees.validation}, "validation_best": trees.validation or {}}
-        metrics |= {"seconds": trees.seconds, "parameters": trees.ranker.parameter_count()}
+        seconds = round(time.perf_counter() - began, 1)
+        test, validation = (None if part is None else evaluate_model(trees, part) for part in (data.test, data.val))
+        metrics = {"results": {"model": test or validation}, "validation_best": validation or {}}
+        metrics |= {"seconds": seconds, "parameters": trees.parameter_count()}
     else:
         # Not `tchub train`, whose seed also draws the programs: here all seeds learn from the same ones.
         command = f"python -m scripts.zoo.build train --family {job.family} --arch {job.arch} --seed {seed}"
@@ -186,12 +189,10 @@ def _lineage(job: Job) -> dict[str, Any]:
 
 
 def _few_shot(model: Any, test: Any, seed: int) -> dict[str, Any]:
-    from tchub.zoo.training.evaluation import draw_labels, evaluate_unknown, few_shot_scores
+    from tchub.zoo.training.evaluation import draw_labels, evaluate_unknown, scores_given
 
-    return {
-        str(n): evaluate_unknown(test, draw_labels(test, n, seed), few_shot_scores(model, test, n, seed))
-        for n in LABELS
-    }
+    known = {n: draw_labels(test, n, seed) for n in LABELS}
+    return {str(n): evaluate_unknown(test, own, scores_given(model, test, own)) for n, own in known.items()}
 
 
 @main.command()

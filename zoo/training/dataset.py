@@ -25,7 +25,7 @@ class RankingDataset:
         task_heads: (T,) int64, head of a model of several heads that learns the task; None: the first for all.
 
     Raises:
-        TrainingError: shapes do not fit, a latency is not a latency, or a group has no task.
+        TrainingError: shapes do not fit, a latency is not positive and finite, or a feature is not finite.
     """
 
     features: np.ndarray
@@ -36,21 +36,14 @@ class RankingDataset:
     task_heads: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        n, tasks = len(self.latency), len(self.task_ids)
+        fits = len(self.features) == len(self.latency) == len(self.group) and self.features.ndim == 3
         problems = {
-            "features are not (N, rows, width)": self.features.ndim != 3 or len(self.features) != n,
-            "group is not (N,)": self.group.shape != (n,),
-            "task_weights is not (T,)": self.task_weights.shape != (tasks,),
-            "task_heads is not (T,)": self.task_heads is not None and self.task_heads.shape != (tasks,),
+            "features are not (N, rows, width), or group not (N,)": not fits,
             "a latency is not positive and finite": not np.all(np.isfinite(self.latency) & (self.latency > 0)),
             "a feature is not finite": not np.all(np.isfinite(self.features)),
-            "a group has no task": n > 0 and not (self.group.min() >= 0 and self.group.max() < tasks),
         }
-        for problem, wrong in problems.items():
-            if wrong:
-                raise TrainingError(
-                    f"training data: {problem}", remedy="drop failed programs before making it", problem=problem
-                )
+        if wrong := next((problem for problem, found in problems.items() if found), None):
+            raise TrainingError(f"training data: {wrong}", remedy="drop failed programs before making it")
 
     def __len__(self) -> int:
         return len(self.latency)

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, distributed
 
@@ -23,13 +22,11 @@ class World:
     Attributes:
         rank: this process, from 0; only 0 writes and speaks.
         size: how many there are.
-        local: this process among those of its machine.
         device: PyTorch's device of this process.
     """
 
     rank: int = 0
     size: int = 1
-    local: int = 0
     device: str = "cpu"
 
     @classmethod
@@ -46,7 +43,7 @@ class World:
             return cls(device=device)
         if not distributed.is_initialized():
             distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
-        return cls(distributed.get_rank(), size, local, device)
+        return cls(distributed.get_rank(), size, device)
 
     def leave(self) -> None:
         """End the connection to the others."""
@@ -65,12 +62,6 @@ class World:
         whole[self.part(count)] = own.detach()
         distributed.all_reduce(whole)
         return torch.cat([whole[: self.part(count).start], own, whole[self.part(count).stop :]])
-
-    def gather_array(self, own: np.ndarray, count: int, device: torch.device) -> np.ndarray:
-        """`gather` for an array of float64."""
-        if self.size == 1:
-            return own
-        return self.gather(torch.from_numpy(own).to(device), count).cpu().numpy()
 
     def backward(self, loss: Tensor, own: Tensor) -> None:
         """The gradient of a whole batch's loss by this process's rows, `own`, that `gather` was given.

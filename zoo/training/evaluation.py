@@ -14,6 +14,7 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..apportion import apportion
 from ..corpus import Corpus, Task
@@ -21,9 +22,9 @@ from ..corpus.computation import in_words
 from ..models.base import CostModel
 from ..models.config import CheckpointConfig
 from ..models.context import ContextModel, measured_scores
+from ..models.trees import XGBoostRanker
 from .dataset import RankingDataset
 from .distributed import ALONE, World
-from .errors import TrainingError
 from .metrics import evaluate_scores, mean_top_k, task_scores, top_k
 from .programs import task_kinds
 
@@ -35,15 +36,19 @@ DIGITS = 4
 _JUDGED = 64  # programs of a task that its pairwise accuracy is of
 
 
-def predict(model: CostModel, features: np.ndarray, batch_size: int = 1024, world: World = ALONE) -> np.ndarray:
-    """Return scores (N,) of float64 for features (N, rows, width), without gradients."""
-    own = model.score(features[world.part(len(features))], batch_size)
-    return world.gather_array(own, len(features), next(model.parameters()).device)
+def predict(model: CostModel, features: np.ndarray, world: World = ALONE) -> np.ndarray:
+    """Return scores (N,) of float64 for features (N, rows, width), the processes scoring a part each."""
+    own = model.score(features[world.part(len(features))])
+    if world.size == 1:
+        return own
+    return world.gather(torch.from_numpy(own).to(world.device), len(features)).cpu().numpy()
 
 
-def evaluate_model(model: CostModel, data: RankingDataset, world: World = ALONE) -> dict[str, float]:
+def evaluate_model(model: CostModel | XGBoostRanker, data: RankingDataset, world: World = ALONE) -> dict[str, float]:
     """Return `metrics.evaluate_scores` of the model's scores on a data set."""
-    return evaluate_scores(predict(model, data.features, world=world), data.latency, data.group, data.task_weights)
+    network = isinstance(model, CostModel)
+    scores = predict(model, data.features, world) if network else model.score(data.features)
+    return evaluate_scores(scores, data.latency, data.group, data.task_weights)
 
 
 def trusted_tasks(config: CheckpointConfig, corpus: Corpus, data: RankingDataset) -> np.ndarray:
@@ -65,7 +70,7 @@ def task_accuracies(
             continue
         rng, counts = np.random.default_rng(0), [len(members) for members in data.members]
         some = data.take(np.concatenate([rng.permutation(members)[:_JUDGED] for members in data.members]))
-        for task, row in task_scores(predict(model, some.features, world=world), some.latency, some.group).items():
+        for task, row in task_scores(predict(model, some.features, world), some.latency, some.group).items():
             if "pairwise" in row:
                 yield *kinds[some.task_ids[task]], row["pairwise"], counts[task] if learnt else 0
 
@@ -77,31 +82,6 @@ def draw_labels(data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:
     for members in data.members:
         known[rng.permutation(members)[: min(labels, len(members) // 2)]] = True
     return known
-
-
-def few_shot_scores(
-    model: CostModel, data: RankingDataset, labels: int, seed: int = 0, trusted: np.ndarray | None = None
-) -> np.ndarray:
-    """Score the programs that `draw_labels` leaves, given those that it draws; no gradient step.
-
-    Args:
-        trusted: see `scores_given`.
-
-    Returns:
-        (N,) of float64, NaN where a program is one of the labels.
-
-    Raises:
-        TrainingError: the model takes no context, and there are labels.
-    """
-    if not labels:
-        return model.score(data.features)
-    if not isinstance(model, ContextModel):
-        raise TrainingError(
-            f"a {model.arch} takes no measured programs as context",
-            remedy="learn from them by `tchub adapt`, or choose a tilenet",
-            arch=model.arch,
-        )
-    return scores_given(model, data, draw_labels(data, labels, seed), trusted)
 
 
 def scores_given(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,6 @@ from .distributed import ALONE, World
 from .errors import TrainingError
 from .evaluation import evaluate_model, task_accuracies
 from .loop import TrainResult, train
-from .metrics import evaluate_scores
 from .programs import Share, StatementStore
 from .state import PRETRAIN_FOLDER
 from .training_data import TrainingData, load_training_data
@@ -224,28 +222,10 @@ def _metrics(model: CostModel, training: dict[str, Any], data: TrainingData, wor
     }
 
 
-# Boosted trees that learn as a network does
-
 _STEPS = 20  # numbers of trees that are tried on the validation tasks, evenly spread
 
 
-@dataclass(frozen=True)
-class TreeFit:
-    """A fitted ranker of trees, with its scores.
-
-    Attributes:
-        ranker: with the number of trees that ranks the validation tasks best.
-        test, validation: `evaluate_scores` on these tasks; None without any.
-        seconds: that the fit took.
-    """
-
-    ranker: XGBoostRanker
-    test: dict[str, float] | None
-    validation: dict[str, float] | None
-    seconds: float
-
-
-def fit_trees(ranker: XGBoostRanker, data: TrainingData, seed: int = 0) -> TreeFit:
+def fit_trees(ranker: XGBoostRanker, data: TrainingData, seed: int = 0) -> XGBoostRanker:
     """Fit a ranker with these settings, and keep the first so many trees that rank the validation tasks best.
 
     All trees are kept where no two programs of the validation tasks can be compared.
@@ -253,21 +233,13 @@ def fit_trees(ranker: XGBoostRanker, data: TrainingData, seed: int = 0) -> TreeF
     Raises:
         MissingPackageError: the library is not installed.
     """
-    started = time.perf_counter()
     # Statements are a set; primitives are a sequence, whose positions have a meaning.
     layout = {"pool": data.schema.source == "statements", "hardware": data.schema.hardware}
     ranker = replace(ranker, **layout, seed=ranker.seed + seed)
     ranker.fit(data.train.features, data.train.labels, data.train.group)
-    seconds = time.perf_counter() - started
-    if data.val is not None:
-        counts = np.unique(np.linspace(0, ranker.rounds, _STEPS + 1)[1:].round().astype(int))
-        scores = {int(count): evaluate_trees(ranker.keep(int(count)), data.val)["pairwise"] for count in counts}
-        known = {count: score for count, score in scores.items() if np.isfinite(score)}
-        ranker = ranker.keep(max(known, key=lambda count: known[count], default=ranker.rounds))
-    test, validation = (None if part is None else evaluate_trees(ranker, part) for part in (data.test, data.val))
-    return TreeFit(ranker, test, validation, round(seconds, 1))
-
-
-def evaluate_trees(ranker: XGBoostRanker, data: RankingDataset) -> dict[str, float]:
-    """Return `evaluate_scores` of the ranker's scores on a data set."""
-    return evaluate_scores(ranker.score(data.features), data.latency, data.group, data.task_weights)
+    if data.val is None:
+        return ranker
+    counts = np.linspace(0, ranker.rounds, _STEPS + 1)[1:].round().astype(int)
+    scores = {count: evaluate_model(ranker.keep(count), data.val)["pairwise"] for count in map(int, counts)}
+    known = {count: score for count, score in scores.items() if np.isfinite(score)}
+    return ranker.keep(max(known, key=lambda count: known[count], default=ranker.rounds))

@@ -25,7 +25,7 @@ from .distributed import ALONE, World
 from .errors import TrainingError
 from .evaluation import evaluate_model
 from .losses import get_loss
-from .state import TrainState, load_state, save_state, write_curve
+from .state import TrainState, copied_weights, load_state, save_state, write_curve
 
 
 @dataclass(frozen=True)
@@ -80,21 +80,20 @@ def train(
     return run.finish()
 
 
+@dataclass
 class _TrainingRun:
     """The moving parts of one training run."""
 
-    def __init__(
-        self,
-        model: CostModel,
-        data: RankingDataset,
-        val: RankingDataset | None,
-        config: TrainConfig,
-        seed: int,
-        folder: Path | None,
-        world: World,
-    ) -> None:
-        self.model, self.data, self.val, self.config, self.seed = model, data, val, config, seed
-        self.folder, self.world = folder, world
+    model: CostModel
+    data: RankingDataset
+    val: RankingDataset | None
+    config: TrainConfig
+    seed: int
+    folder: Path | None
+    world: World
+
+    def __post_init__(self) -> None:
+        model, data, val, config = self.model, self.data, self.val, self.config
         self.device = next(model.parameters()).device
         self.loss = get_loss(config.loss)
         # The head that learns each program, of a model of several; the last serves all further corpora.
@@ -105,14 +104,14 @@ class _TrainingRun:
         # What must be equal for a saved state to be continued.
         self.identity: dict[str, Any] = {
             "config": config.as_dict(),
-            "seed": seed,
+            "seed": self.seed,
             "data": data.fingerprint(),
             "val": val.fingerprint() if val is not None else None,
             "model": model.config.as_dict(),
         }
         self.state = TrainState.start(model, averaged=config.average > 0)
-        if folder is not None:
-            self.state = load_state(folder, model, self.optimizer, self.state, self.identity)
+        if self.folder is not None:
+            self.state = load_state(self.folder, model, self.optimizer, self.state, self.identity)
         self.resumed_from = self.state.epoch
 
     def epoch(self, epoch: int) -> dict[str, float]:
@@ -168,10 +167,9 @@ class _TrainingRun:
 
     def _rows(self, index: np.ndarray) -> Tensor:
         """Return the loss's input of each program, (n, columns) of float32, by the head of its task if it has one."""
-        x = torch.from_numpy(self.data.features[index]).to(self.device)
-        if self.heads is None:
-            return self.model.describe(x).float()
-        return self.model.describe_heads(x, self.heads[index].to(self.device)).float()
+        x, heads = torch.from_numpy(self.data.features[index]).to(self.device), self.heads
+        rows = self.model.describe(x) if heads is None else self.model.describe_heads(x, heads[index].to(self.device))
+        return rows.float()
 
     def _average(self) -> None:
         if self.state.average is None:
@@ -191,7 +189,7 @@ class _TrainingRun:
         if self.state.average is None:
             yield
             return
-        own = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        own = copied_weights(self.model)
         self.model.load_state_dict(self.state.average)
         yield
         self.model.load_state_dict(own)
@@ -203,15 +201,11 @@ class _TrainingRun:
             score = entry["epoch"]
         if self.state.best_epoch < 0 or score > self.state.best_score:
             self.state.best_score, self.state.best_epoch = score, int(entry["epoch"])
-            self.state.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+            self.state.best = copied_weights(self.model)
 
     def finish(self) -> TrainResult:
         self.model.load_state_dict(self.state.best)
         self.model.eval()
         entry = next((e for e in self.state.history if e["epoch"] == self.state.best_epoch), {})
-        return TrainResult(
-            history=self.state.history,
-            best_epoch=self.state.best_epoch,
-            best={k.removeprefix("val_"): v for k, v in entry.items() if k.startswith("val_")},
-            resumed_from=self.resumed_from,
-        )
+        best = {k.removeprefix("val_"): v for k, v in entry.items() if k.startswith("val_")}
+        return TrainResult(self.state.history, self.state.best_epoch, best, self.resumed_from)

@@ -52,8 +52,12 @@ class TrainState:
     @classmethod
     def start(cls, model: CostModel, averaged: bool) -> TrainState:
         """Return the state before the first epoch."""
-        weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
-        return cls(best=weights, average={k: v.clone() for k, v in weights.items()} if averaged else None)
+        return cls(best=copied_weights(model), average=copied_weights(model) if averaged else None)
+
+
+def copied_weights(model: CostModel) -> dict[str, Tensor]:
+    """Return copies of a model's weights and buffers, by name."""
+    return {k: v.detach().clone() for k, v in model.state_dict().items()}
 
 
 def has_state(folder: Path) -> bool:

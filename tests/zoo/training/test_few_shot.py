@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.models import CostModel, TileNet, create
 from tchub.zoo.training import RankingDataset
-from tchub.zoo.training.errors import TrainingError
-from tchub.zoo.training.evaluation import draw_labels, evaluate_unknown, few_shot_scores
+from tchub.zoo.training.evaluation import draw_labels, evaluate_unknown, scores_given
 
 SIZES = (30, 7, 1, 2)
 sizes = st.lists(st.integers(0, 12), min_size=1, max_size=5)
@@ -48,29 +46,18 @@ def test_labels_are_drawn_in_each_task_and_at_most_half_of_it(sizes: list[int], 
 # The scores
 
 
-def test_without_labels_every_program_gets_its_score_of_any_model() -> None:
-    data = toy_data()
-    for model in (new_model(), new_model("lstm")):
-        assert np.array_equal(few_shot_scores(model, data, 0), model.score(data.features))
-
-
 def test_each_task_is_scored_given_its_own_labels_alone() -> None:
     data, model = toy_data(), new_model()
     assert isinstance(model, TileNet)
-    known, scores = draw_labels(data, 5, seed=3), few_shot_scores(model, data, 5, seed=3)
+    known = draw_labels(data, 5, seed=3)
+    scores = scores_given(model, data, known)
     for members in data.members:
         have, rest = members[known[members]], members[~known[members]]
         expected = model.score_given(data.features[rest], data.features[have], data.latency[have])
         assert np.array_equal(scores[rest], expected)
-    alone = few_shot_scores(model, data.take(np.flatnonzero(data.group == 2)), 5)
-    assert np.array_equal(alone, model.score(data.features[data.group == 2]))  # one program: nothing to draw
-
-
-def test_a_network_that_takes_no_context_is_refused() -> None:
-    with pytest.raises(TrainingError, match="lstm") as caught:
-        few_shot_scores(new_model("lstm"), toy_data(), 4)
-    assert caught.value.fields["arch"] == "lstm"
-    assert "tchub adapt" in str(caught.value.remedy)
+    alone = data.take(np.flatnonzero(data.group == 2))
+    scores = scores_given(model, alone, draw_labels(alone, 5))
+    assert np.array_equal(scores, model.score(alone.features))  # one program: nothing to draw
 
 
 # The judgement
