@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     labels="With --corpus: 16 labels of each task, or 10%.",
     method="How the model learns: few-shot, ensemble, continual, multi-task, or auto: the one that ranks best.",
     sources="Further checkpoints, and corpora of other devices to learn from: A,B,...",
-    sampler="Picks programs: random, stratified, alt, balto, fasor, rdu, rdu+ or strata.",
+    sampler="Picks programs: random, stratified, fasor, rdu, rdu+ or strata.",
     rounds="Rounds of picking; of --budget auto the least.",
     worth="Of --budget auto: seconds for 1% of latency.",
     out="Work folder. [default: in the user's data]",

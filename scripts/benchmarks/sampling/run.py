@@ -27,7 +27,7 @@ from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark
 from scripts.benchmarks.sampling.figures import ALL, budgets, by_cell, common_means, means, summary, table
 from scripts.benchmarks.sampling.rounds import SOURCES, Material, run_in_task, run_rounds
 
-SAMPLERS = ("random", "stratified", "alt", "balto", "fasor", "rdu", "rdu+", "strata")
+SAMPLERS = ("random", "stratified", "fasor", "rdu", "rdu+", "strata")
 SHARES = (0.1, 0.05, 0.2, 0.02)
 # Labels of each task, where the tasks that are measured judge.
 LABELS = (8, 4, 16)

@@ -4,16 +4,13 @@ A further sampler is a `Sampler` with `name` and `pick`, added to `SAMPLERS`.
 """
 
 from ..errors import AdaptError
-from .active import ALTSampler, BALTOSampler
-from .fasor import FasorSampler
 from .pool import Pool, Reason, Selection, op_budgets, task_budgets
 from .predictions import MeasuringCost, PoolPredictions
 from .rdu import RDUPlusConfig, RDUPlusSampler, RDUSampler
-from .sampler import RandomSampler, Sampler, SamplingRequest, StrataSampler, StratifiedSampler
+from .sampler import FasorSampler, RandomSampler, Sampler, SamplingRequest, StrataSampler, StratifiedSampler
 
-_ALL: tuple[type[Sampler], ...] = (RandomSampler, StratifiedSampler, ALTSampler, BALTOSampler, FasorSampler)
-_ALL += (RDUSampler, RDUPlusSampler, StrataSampler)
-SAMPLERS = {cls.name: cls for cls in _ALL}
+_ALL = (RandomSampler, StratifiedSampler, FasorSampler, RDUSampler, RDUPlusSampler, StrataSampler)
+SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in _ALL}
 
 
 def create_sampler(name: str | Sampler) -> Sampler:
@@ -31,8 +28,6 @@ def create_sampler(name: str | Sampler) -> Sampler:
 
 __all__ = [
     "SAMPLERS",
-    "ALTSampler",
-    "BALTOSampler",
     "FasorSampler",
     "MeasuringCost",
     "Pool",

@@ -10,7 +10,10 @@ import numpy as np
 
 from .pool import Pool, Selection, op_budgets, task_budgets
 from .predictions import LastLayerPosterior
-from .sampler import RandomSampler, Sampler, SamplingRequest, chunks, finite_scores, normalise
+from .sampler import RandomSampler, Sampler, SamplingRequest, finite_scores
+
+# Programs among which the greedy looks at all pairs.
+CHUNK = 4096
 
 
 class RDUSampler(Sampler):
@@ -43,6 +46,25 @@ class RDUSampler(Sampler):
             known = np.concatenate([known, f[rest[rows[-1][0].astype(int)]]])
         index, diversity, uncertainty, total = np.concatenate(rows, axis=1)
         return request.picked(rest[index.astype(int)], diversity=diversity, uncertainty=uncertainty, total=total)
+
+
+def normalise(scores: np.ndarray) -> np.ndarray:
+    """Scale finite scores to [0, 1] over the pool; equal scores become 0."""
+    span = np.ptp(scores) if len(scores) else 0.0
+    return (scores - scores.min()) / span if span > 0 else np.zeros_like(scores)
+
+
+def chunks(kind: np.ndarray, budgets: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Cut programs, which are in random order, into parts of at most `CHUNK`, each with its share of the budgets.
+
+    Args:
+        kind: (n,) kind of each program; budgets: of each kind (K,), at most as many as it has programs.
+    """
+    cuts = np.linspace(0, len(kind), -(-len(kind) // CHUNK) + 1).astype(int)
+    before = np.stack([np.bincount(kind[:cut], minlength=len(budgets)) for cut in cuts])
+    shares = np.diff(before * budgets // np.maximum(before[-1], 1), axis=0)  # of no kind more than the part has
+    for start, end, share in zip(cuts[:-1], cuts[1:], shares, strict=True):
+        yield slice(start, end), share
 
 
 def _greedy(f: np.ndarray, op: np.ndarray, budgets: np.ndarray, known: np.ndarray) -> np.ndarray:

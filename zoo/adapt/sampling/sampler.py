@@ -1,9 +1,9 @@
-"""`Sampler`, the interface of all samplers, and those that need no uncertainty: random, stratified, strata."""
+"""`Sampler`, the interface of all samplers, and those that need no uncertainty: random, stratified, strata, fasor."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +12,9 @@ import numpy as np
 from ..errors import AdaptError
 from .pool import Pool, Reason, Selection, take_turns, task_budgets
 from .predictions import PoolPredictions
+
+# Tasks that Fasor takes at least, the paper's k; programs of a task whose mean describes it.
+FASOR_TASKS, _PROGRAMS = 10, 64
 
 
 @dataclass(frozen=True)
@@ -87,29 +90,6 @@ def finite_scores(predictions: PoolPredictions) -> np.ndarray:
     return scores
 
 
-def normalise(scores: np.ndarray) -> np.ndarray:
-    """Scale finite scores to [0, 1] over the pool; equal scores become 0."""
-    span = np.ptp(scores) if len(scores) else 0.0
-    return (scores - scores.min()) / span if span > 0 else np.zeros_like(scores)
-
-
-# Programs among which a greedy sampler looks at all pairs.
-CHUNK = 4096
-
-
-def chunks(kind: np.ndarray, budgets: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Cut programs, which are in random order, into parts of at most `CHUNK`, each with its share of the budgets.
-
-    Args:
-        kind: (n,) kind of each program; budgets: of each kind (K,), at most as many as it has programs.
-    """
-    cuts = np.linspace(0, len(kind), -(-len(kind) // CHUNK) + 1).astype(int)
-    before = np.stack([np.bincount(kind[:cut], minlength=len(budgets)) for cut in cuts])
-    shares = np.diff(before * budgets // np.maximum(before[-1], 1), axis=0)  # of no kind more than the part has
-    for start, end, share in zip(cuts[:-1], cuts[1:], shares, strict=True):
-        yield slice(start, end), share
-
-
 class RandomSampler(Sampler):
     """Uniform choice without replacement."""
 
@@ -152,3 +132,75 @@ class StrataSampler(Sampler):
             for task in np.flatnonzero(budgets)
         ]
         return request.picked(np.concatenate(picks).astype(np.int64))
+
+
+class FasorSampler(Sampler):
+    """Programs of the k tasks that are least alike, drawn at random, level over those tasks.
+
+    Tasks are clustered by the Spearman similarity of the mean of their programs' features, here by k-center, and one
+    task a cluster is taken. When these run out of programs, the next least similar ones are added. Without features the
+    choice is stratified.
+    """
+
+    name: ClassVar[str] = "fasor"
+
+    def __init__(self, tasks: int = FASOR_TASKS) -> None:
+        self.tasks = tasks  # at least
+
+    def pick(self, request: SamplingRequest) -> Selection:
+        """O(n log n), and O(T^2) in the tasks."""
+        rest, pool = request.shuffled(), request.pool
+        if request.predictions is not None:
+            finite_scores(request.predictions)
+        tasks, features = _task_features(pool, request.predictions)
+        if features is None:
+            return StratifiedSampler().pick(request)
+        order = tasks[dissimilar(features)]
+        free = np.bincount(pool.task[rest], minlength=len(pool.ops))[order]
+        taken = max(self.tasks, int(np.searchsorted(np.cumsum(free), min(request.k, len(rest)))) + 1)
+        rest = rest[np.isin(pool.task[rest], order[:taken])]
+        turn = take_turns(pool.task[rest], pool.counts(request.labeled))
+        return request.picked(rest[np.argsort(turn, kind="stable")][: request.k])
+
+
+def dissimilar(features: np.ndarray) -> np.ndarray:
+    """Return an order (T,) of tasks with features (T, F): each is the least similar to all before it (Spearman)."""
+    similarity = spearman(features)
+    first = int(similarity.sum(axis=1).argmax())
+    order, nearest = [first], similarity[first].copy()
+    nearest[first] = np.inf
+    for _ in range(len(features) - 1):
+        order.append(int(nearest.argmin()))
+        np.maximum(nearest, similarity[order[-1]], out=nearest)
+        nearest[order[-1]] = np.inf
+    return np.array(order, dtype=np.int64)
+
+
+def spearman(features: np.ndarray) -> np.ndarray:
+    """Return Spearman's rank correlation (T, T) of rows (T, F); ties have their mean rank, constant rows 0."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(features, axis=1)
+    ranks = ranks - ranks.mean(axis=1, keepdims=True)
+    norms = np.sqrt((ranks**2).sum(axis=1, keepdims=True))
+    ranks = ranks / np.where(norms > 0, norms, 1)
+    return ranks @ ranks.T
+
+
+def _task_features(pool: Pool, predictions: PoolPredictions | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """The tasks that have programs, and (their number, F) numbers that describe them; None without any.
+
+    The programs that describe a task are the same in every round: others would make other tasks dissimilar.
+    """
+    tasks = np.unique(pool.task)
+    if predictions is None or predictions.features is None:
+        return tasks, None
+    some = np.random.default_rng(0).permutation(len(pool))
+    some = some[take_turns(pool.task[some], np.zeros(len(pool.ops), dtype=np.int64)) < _PROGRAMS]
+    flat = predictions.features[some].reshape(len(some), -1).astype(np.float64)
+    own = pool.task[some]
+    rows = np.stack([flat[own == task].mean(axis=0) for task in tasks])
+    varying = np.ptp(rows, axis=0) > 0
+    rows = rows[:, varying]
+    # Without columns of mean 0 and deviation 1 all tasks would agree in which columns are large.
+    return tasks, (rows - rows.mean(axis=0)) / rows.std(axis=0) if varying.any() else None

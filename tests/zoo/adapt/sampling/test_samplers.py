@@ -94,7 +94,7 @@ def test_constant_scores_and_embeddings_still_give_a_whole_batch(name):
 def test_samplers_by_name():
     own = RDUSampler()
     assert create_sampler(own) is own
-    assert {"random", "alt", "balto", "fasor", "rdu", "rdu+"} < set(SAMPLERS)
+    assert {"random", "fasor", "rdu", "rdu+"} < set(SAMPLERS)
     with pytest.raises(AdaptError, match="psychic") as caught:
         create_sampler("psychic")
     assert "rdu" in str(caught.value.remedy)
