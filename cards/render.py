@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from huggingface_hub import EvalResult, ModelCardData
 
 from ..zoo.devices import Device, get_device
 from ..zoo.errors import TchubError
-from .metadata import metadata
 from .metrics import TITLES, MeanScore, ScoreLine
 from .plots import plots_of
-from .schema import CardConfig, CardData, TrainingFacts, bibtex_entry, papers_of
+from .schema import CardData, papers_of
 
 MISSING = "[More Information Needed]"
 _GAP = re.compile(r"\n{3,}")
@@ -47,8 +48,6 @@ def render_card(config: Mapping[str, Any], metrics: Mapping[str, Any], plots: st
             plots=drawn,
             metadata=metadata(data),
             papers=papers_of(data.config.arch),
-            own_entry=_own_entry(data.config),
-            shares=_shares(data.config.training),
             **{"from": data.origin},
         )
     )
@@ -73,17 +72,7 @@ def _environment() -> jinja2.Environment:
         autoescape=False,
     )
     environment.globals["titles"] = TITLES
-    environment.filters |= {
-        "known": _known,
-        "at": _at,
-        "plus_minus": _plus_minus,
-        "count": _count,
-        "cell": _cell,
-        "code": _code,
-        "sentence": _sentence,
-        "score": _score,
-        "alt": _alt,
-    }
+    environment.filters |= {"known": _known, "count": _count, "cell": _cell, "score": _score}
     return environment
 
 
@@ -103,19 +92,11 @@ def _known(value: object) -> str:
     return MISSING if value is None or value in ("", (), {}) else str(value)
 
 
-def _at(line: ScoreLine, name: str) -> str:
-    """Return one score of a line, with its spread where there is one."""
-    score = getattr(line, name)
-    spread = isinstance(score, MeanScore) and score.mean is not None and score.stdev is not None
-    return _plus_minus(score) if spread else _score(line.value(name))
-
-
-def _score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _plus_minus(score: MeanScore) -> str:
-    return f"{score.mean:.3f} ± {score.stdev:.3f}"
+def _score(value: float | MeanScore | None) -> str:
+    """Return a score, with its spread where there is one."""
+    if not isinstance(value, MeanScore):
+        return "-" if value is None else f"{value:.3f}"
+    return _score(value.mean) + (f" ± {value.stdev:.3f}" if None not in (value.mean, value.stdev) else "")
 
 
 def _count(value: int | None) -> str:
@@ -126,38 +107,85 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def _alt(text: str) -> str:
-    """Return the text as it may stand in the brackets of a picture."""
-    return text.replace("[", "(").replace("]", ")").replace("\n", " ")
+# The YAML head, in the form that the Hugging Face Hub itself reads
+
+# A task that the Hub shows; its own list has none for ranking tensor programs.
+TASK = "tabular-regression"
+_NAMES = {"top1": "top-1 score", "top5": "top-5 score", "pairwise": "pairwise accuracy"}
 
 
-def _code(values: Sequence[str]) -> str:
-    """Return names as Markdown code: `a`, `b`."""
-    return ", ".join(f"`{value}`" for value in values)
+@cache
+def hub_licences() -> frozenset[str]:
+    """Return the licences that the Hub knows."""
+    return frozenset(tomllib.loads(Path(__file__).with_name("hub_licences.toml").read_text())["known"])
 
 
-def _sentence(text: str) -> str:
-    """Return the text with a capital letter and a full stop."""
-    text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+def hub_licence(spdx: str | None) -> tuple[str | None, str | None]:
+    """Return the `license` and `license_name` of a card's head: one that the Hub does not know is `other`.
+
+    Args:
+        spdx: an SPDX id, such as `Apache-2.0` or `GPL-3.0-only`; None when there is none.
+    """
+    if spdx is None:
+        return None, None
+    name = spdx.lower().removesuffix("-only").removesuffix("-or-later")
+    return (name, None) if name in hub_licences() else ("other", spdx.lower())
 
 
-def _own_entry(config: CardConfig) -> str:
-    """Return the checkpoint's own BibTeX entry."""
-    authors = config.lineage.authors
-    fields = {"title": f"tchub: {config.name}", "author": authors and f"{{{authors}}}", "version": config.version}
-    return bibtex_entry("misc", config.name, fields)
+def metadata(data: CardData) -> str:
+    """Return the YAML between the two `---` lines (without them).
+
+    It has library_name, licence, tags (with `measured` or `transferred`), datasets, and a model-index with the
+    checkpoint's scores.
+    """
+    config, origin = data.config, data.origin.data
+    tags = ["tchub", "tvm", "metaschedule", "cost-model", "auto-tuning", config.arch, f"device:{config.family}"]
+    datasets = [corpus.name for corpus in data.corpora if corpus.name and "/" in corpus.name]
+    licence, licence_name = hub_licence(config.lineage.weights_licence)
+    base = config.lineage.base
+    card = ModelCardData(
+        model_name=config.name,
+        library_name="tchub",
+        license=licence,
+        license_name=licence_name,
+        pipeline_tag=TASK,
+        tags=[*tags, origin] if origin else tags,
+        datasets=datasets or None,
+        base_model=base if base and "/" in base else None,
+        eval_results=_results(data) or None,
+        data_licence=", ".join(data.licences) or None,
+        data_origin=origin,
+        device_family=config.family,
+        checkpoint_version=config.version,
+        feature_schema=config.feature_schema,
+    )
+    return card.to_yaml().strip()
 
 
-def _shares(training: TrainingFacts) -> list[str]:
-    """Return the share of the target's training programs that was taken, where that is not all."""
-    texts = []
-    if training.tasks_fraction is not None and training.tasks_fraction < 1:
-        texts.append(f"Share: {training.tasks_fraction:.0%} of the target's training tasks")
-    if training.programs_fraction == 0:
-        texts.append("Share: nothing of the target was learnt from (zero-shot)")
-    elif training.programs_fraction is not None and training.programs_fraction < 1:
-        texts.append(f"Share: {training.programs_fraction:.0%} of the target's training programs, at random")
-    if training.programs_per_task:
-        texts.append(f"Share: at most {training.programs_per_task:,} programs a task")
-    return texts
+def _results(data: CardData) -> list[EvalResult]:
+    """Return the scores of each split, and of a knowledge base those of each device."""
+    run = data.metrics
+    corpus = run.corpus or data.corpus.name or "unknown"
+    lines = [(corpus, run.split, run.model), (corpus, "validation", run.validation)]
+    lines += [(device.corpus, run.split, device.now) for device in run.devices]
+    return [
+        EvalResult(
+            task_type=TASK,
+            task_name="ranking the programs of a task",
+            dataset_type=corpus,
+            dataset_name=corpus,
+            dataset_split=split,
+            metric_type=key,
+            metric_name=_NAMES[key],
+            metric_value=_rounded(line, key),
+        )
+        for corpus, split, line in lines
+        if line is not None
+        for key in _NAMES
+        if _rounded(line, key) is not None
+    ]
+
+
+def _rounded(line: ScoreLine, key: str) -> float | None:
+    value = line.value(key)
+    return None if value is None else round(value, 4)

@@ -271,14 +271,10 @@ def missing(data: CardData) -> tuple[str, ...]:
 
 
 class Paper(msgspec.Struct, frozen=True):
-    """A paper, as a line of text and as BibTeX.
-
-    Attributes:
-        authors: full names, in their order; venue: where it appeared; kind: the type of its BibTeX entry.
-        architectures: those that it describes; method: end of the names of what is made of several networks by it.
-    """
+    """A paper; its fields are told in `papers.toml`, and `kind` is the type of its BibTeX entry."""
 
     authors: tuple[str, ...]
+    short: str
     title: str
     venue: str
     year: int
@@ -286,32 +282,6 @@ class Paper(msgspec.Struct, frozen=True):
     kind: str = "inproceedings"
     architectures: tuple[str, ...] = ()
     method: str | None = None
-
-    @property
-    def text(self) -> str:
-        """One line: the first author or two, title, venue and year."""
-        first, *others = [_short(name) for name in self.authors]
-        names = first if not others else f"{first}, {others[0]}" if len(others) == 1 else f"{first} et al"
-        return f"{names}. {self.title}. {self.venue}, {self.year}."
-
-    @property
-    def bibtex(self) -> str:
-        """The BibTeX entry."""
-        where = "booktitle" if self.kind == "inproceedings" else "journal"
-        authors = " and ".join(self.authors)
-        fields = {"author": authors, "title": f"{{{self.title}}}", where: self.venue, "year": self.year}
-        return bibtex_entry(self.kind, self.key, fields)
-
-
-def bibtex_entry(kind: str, key: str, fields: dict[str, object]) -> str:
-    """Return a BibTeX entry of some fields, without those that are empty."""
-    lines = [f"  {name} = {{{value}}}" for name, value in fields.items() if value]
-    return "\n".join([f"@{kind}{{{key},", ",\n".join(lines), "}"])
-
-
-def _short(name: str) -> str:
-    *given, family = name.split()
-    return " ".join([*(f"{word[0]}." for word in given), family])
 
 
 @cache
