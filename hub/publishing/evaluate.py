@@ -187,8 +187,7 @@ class _Evaluation:
         more: dict[str, Any] = {"classes": operator_scores(ranked), "untrusted": untrusted}
         if labels := config.labels:
             if not isinstance(checkpoint.model, ContextModel):
-                remedy = "learn from them by `tchub adapt`, or choose a tilenet"
-                raise TrainingError(f"{name} takes no measured programs as context", remedy=remedy)
+                raise TrainingError(f"{name} takes no measured programs as context", remedy="choose a tilenet")
             known = draw_labels(data, labels, config.seed)
             unknown = scores_given(checkpoint.model, data, known, trusted)
             more["few_shot"] = {str(labels): evaluate_unknown(data, known, unknown)}
@@ -229,17 +228,12 @@ class _Evaluation:
         return self._baselines[key]
 
     def _xgboost(self, schema: str, data: RankingDataset) -> dict[str, Any]:
-        """Rank by trees on what the checkpoint reads; their number is chosen on the validation tasks."""
         label, ranker = _XGBOOST[get_schema(schema).source]
         training = load_training_data(self._corpus, (), schema, store=self._store)
         return {**evaluate_model(fit_trees(ranker, training, self._config.seed), data), "label": label}
 
     def _statements(self) -> dict[str, Any]:
-        """Rank by MetaSchedule's own model; `tasks` and `programs` count those that could be replayed and ranked.
-
-        Raises:
-            CorpusError: no program of the training tasks, or of those judged, can be replayed.
-        """
+        """Rank by MetaSchedule's own model; `tasks` and `programs` count those that could be replayed and ranked."""
         from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig, XGBModel
 
         judged, train = self._replayed(self._part), self._replayed("train")

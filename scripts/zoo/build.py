@@ -137,8 +137,8 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
         began = time.perf_counter()
         trees = fit_trees(TREES[job.arch][1], data, seed)
         seconds = round(time.perf_counter() - began, 1)
-        test, validation = (None if part is None else evaluate_model(trees, part) for part in (data.test, data.val))
-        metrics = {"results": {"model": test or validation}, "validation_best": validation or {}}
+        scores = {k: evaluate_model(trees, d) for k, d in (("test", data.test), ("val", data.val)) if d is not None}
+        metrics = {"results": {"model": scores.get("test") or scores["val"]}, "validation_best": scores.get("val", {})}
         metrics |= {"seconds": seconds, "parameters": trees.parameter_count()}
     else:
         # Not `tchub train`, whose seed also draws the programs: here all seeds learn from the same ones.

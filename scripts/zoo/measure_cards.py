@@ -139,7 +139,6 @@ def measure(source: Published) -> dict[str, Any]:
 
 def curves_of(source: Published, checkpoint: Checkpoint) -> dict[str, Any]:
     """`curves`, and `again`: the scores of each corpus as they come out now."""
-
     parts, again = [], {}
     for name in source.stored:
         corpus = open_corpus(name)
@@ -161,7 +160,6 @@ def _transfer(source: Published, checkpoint: Checkpoint) -> list[dict[str, Any]]
 
 def corpora_of(checkpoint: Checkpoint) -> Iterator[str]:
     """Corpora of the checkpoint's kind of device whose programs its features can tell."""
-
     plan = read_plan()
     with_statements = {name for place in plan["families"].values() for name in place.get("statements", ())}
     schema = get_schema(checkpoint.config.feature_schema)
@@ -176,7 +174,6 @@ def _transfer_row(
     name: str, checkpoint: Checkpoint, learnt: set[str], devices: set[str], known_too: bool
 ) -> dict[str, Any] | None:
     """Scores on a corpus's unseen tasks; `known_too` also counts tasks that were learnt on other devices."""
-
     corpus = open_corpus(name)
     unseen = unseen_tasks(corpus, learnt)
     found = unseen_tasks(corpus, ()) if known_too else unseen

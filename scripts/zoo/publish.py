@@ -14,7 +14,7 @@ from tchub.zoo.plain_json import json_file
 
 from scripts.benchmarks.common import FOLDER, ROOT, kept, read_json, write_text
 from scripts.zoo.index import build
-from scripts.zoo.plan import RUNS, STATEMENTS, Base, Job, bases, jobs, open_corpus, read_plan
+from scripts.zoo.plan import RUNS, Base, Job, bases, jobs, open_corpus, read_plan
 
 SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
 WHEEL = ROOT / "zoo" / "checkpoints"
@@ -142,8 +142,6 @@ def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
     metrics["validation"] = metrics.pop("validation_best")
     metrics["command"] = made_by(f"train --family {job.family}", "publish")
     metrics["results"]["random"] = random_scores(job.corpora[0])
-    if job.arch not in STATEMENTS:
-        metrics["transfer"] = [_judge_elsewhere(job, best, name) for name in job.place.get("judged_on", ())]
     metrics["results"] |= _rivals_before(job.name, metrics["programs"]) | _rivals(job)
     return metrics
 
@@ -182,21 +180,6 @@ def spread(rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:
         for name in SCORES
         for values in [[row[name] for row in rows]]
     }
-
-
-def _judge_elsewhere(job: Job, seed: int, name: str) -> dict[str, Any]:
-    """Scores of a checkpoint on all programs of a corpus that it learnt nothing from."""
-    from tchub.zoo.features import get_schema
-    from tchub.zoo.models import Checkpoint
-    from tchub.zoo.training import evaluate_model, evaluate_random
-    from tchub.zoo.training.programs import read_programs
-
-    loaded, corpus = Checkpoint.load(job.folder(seed)), open_corpus(name)
-    data, _ = read_programs(
-        corpus, sorted(corpus.tasks), get_schema(loaded.config.feature_schema), device=loaded.device
-    )
-    chance = evaluate_random(data.latency, data.group, data.task_weights)
-    return {"corpus": name, "split": "all", "metrics": evaluate_model(loaded.model, data), "random": chance}
 
 
 def random_scores(corpus: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from tchub.hub.adaptation.session import first_sampler
 from tchub.zoo.adapt.errors import LabelError
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
-from tchub.zoo.adapt.sampling import MeasuringCost, Pool, PoolPredictions, RandomSampler
+from tchub.zoo.adapt.sampling import MeasuringCost, Pool, PoolPredictions, RandomSampler, create_sampler
 from tchub.zoo.models import create
 from tchub.zoo.training import evaluate_scores
 from tchub.zoo.training.config import TrainConfig
@@ -23,7 +23,6 @@ from tchub.zoo.training.programs import Share
 from tchub.zoo.training.training_data import load_training_data
 
 from scripts.benchmarks.sampling.figures import SCORES
-from scripts.benchmarks.sampling.rivals import make_sampler
 from scripts.zoo.plan import open_corpus
 
 # Each corpus, and the device of which the second block's weights are.
@@ -207,7 +206,7 @@ def run_in_task(key: Any, material: Material, known: dict[Any, Any]) -> dict[str
     """
     whole = getattr(material.data, material.split)
     pool, test = (whole.take(half) for half in halves(whole.members, key.seed))
-    sampler, cost = make_sampler(key.sampler), MeasuringCost(*material.cost)
+    sampler, cost = create_sampler(key.sampler), MeasuringCost(*material.cost)
     first = first_sampler(sampler)
     picked = run_rounds(
         pool,

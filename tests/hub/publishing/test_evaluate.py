@@ -82,7 +82,7 @@ def test_labels_are_refused_by_a_network_that_takes_no_context(capsys, tmp_path,
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
     refused = run(capsys, "evaluate", tmp_path / "run", "--corpus", corpus.path, "--labels", 4)
     assert refused["error"] == "TrainingError"
-    assert "tchub adapt" in refused["remedy"]
+    assert "tilenet" in refused["remedy"]
 
 
 def test_train_then_evaluate(capsys, tmp_path, corpus, recipe, monkeypatch):
