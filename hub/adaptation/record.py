@@ -267,8 +267,8 @@ def local_card(facts: dict[str, Any], judgement: Judgement) -> str:
     if judgement.zero_shot is not None:
         before, after = (judgement.zero_shot[when]["pairwise"] for when in ("before", "after"))
         rows["the same of base and adapted, given nothing"] = f"{before:.3f}, {after:.3f}"
-    if judgement.context is not None and judgement.context.harms:
-        rows["harmed by context: tune with `--update none`"] = str(judgement.context)
+    if judgement.context is not None and judgement.context.fell:
+        rows["harmed by context: tune with `--update none`"] = f"pairwise {judgement.context}"
     rows["licence of the weights"] = facts["weights_licence"]
     rows["licence of what others measured and it learnt"] = facts["data_licence"]
     read, origin = "", "The hold-out was picked at random within each task and never learnt from"

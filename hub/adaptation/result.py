@@ -139,7 +139,7 @@ class AdaptResult:
     def update(self) -> str:
         """What to tune with (`tune`'s `update`): `none` where the model ranks worse with context than without."""
         context = self.judgement.context
-        return "none" if context is not None and context.harms else "auto"
+        return "none" if context is not None and context.fell else "auto"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form: the fields of all parts on one level."""

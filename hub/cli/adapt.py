@@ -133,8 +133,8 @@ def _facts(result: AdaptResult) -> Iterator[tuple[str, str]]:
     yield "top-1 (top-5)", f"{top_text(judgement.before)} before, {top_text(judgement.after)} after"
     yield "judged on", f"{settings.hold_out}: {guard.programs} programs of {guard.tasks} tasks"
     yield "because", guard.reason
-    if judgement.context is not None and judgement.context.harms:
-        yield "context", f"it harms: {judgement.context}; tune with --update {result.update}"
+    if judgement.context is not None and judgement.context.fell:
+        yield "context", f"it harms: pairwise {judgement.context}; tune with --update {result.update}"
     yield "time", ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in result.seconds.items() if seconds >= 1)
 
 

@@ -5,18 +5,15 @@ What needs torch is imported from its own module (`adapt_model`, `fine_tune`, `c
 
 from .budget import Budget, parse_budget
 from .errors import AdaptError, LabelError
-from .sampling import SAMPLERS, Pool, PoolPredictions, Sampler, Selection, create_sampler
+from .sampling import Pool, Sampler, create_sampler
 from .sampling.pool import choose_holdout
 
 __all__ = [
-    "SAMPLERS",
     "AdaptError",
     "Budget",
     "LabelError",
     "Pool",
-    "PoolPredictions",
     "Sampler",
-    "Selection",
     "choose_holdout",
     "create_sampler",
     "parse_budget",

@@ -226,24 +226,22 @@ class ModelFeatures:
 
 
 @dataclass(frozen=True)
-class ContextGain:
-    """Pairwise accuracy on the hold-out without the programs learnt from and with them; bounds of the difference."""
+class AccuracyChange:
+    """Pairwise accuracy on some programs before and after a change of the model, and bounds at `LEVEL` of the gain."""
 
-    without: float
-    given: float
+    before: float
+    after: float
     interval: tuple[float, float]
-    level: float
 
     @property
-    def harms(self) -> bool:
+    def fell(self) -> bool:
+        """True if the model ranks them worse, beyond doubt."""
         return self.interval[1] < 0
 
     def __str__(self) -> str:
         low, high = self.interval
-        return (
-            f"pairwise {self.without:.3f} without the programs learnt from as context, {self.given:.3f} with them "
-            f"({self.level:.0%} interval of the difference {low:+.3f} to {high:+.3f})"
-        )
+        bounds = f"{LEVEL:.0%} interval of the change {low:+.3f} to {high:+.3f}"
+        return f"{self.before:.3f} before it and {self.after:.3f} after it ({bounds})"
 
 
 @dataclass(frozen=True)
@@ -253,14 +251,14 @@ class Judgement:
     Attributes:
         before, after: top1, top5 and pairwise of both, given the learnt programs where they take context.
         zero_shot: the same without context; None where neither takes any.
-        context: what context is worth to the model that the guard decided on; None where that takes none.
+        context: what context changes for the model that the guard decided on; None where that takes none.
     """
 
     guard: GuardResult
     before: dict[str, float]
     after: dict[str, float]
     zero_shot: dict[str, dict[str, float]] | None = None
-    context: ContextGain | None = None
+    context: AccuracyChange | None = None
 
 
 def judge(
@@ -284,7 +282,7 @@ def judge(
     if isinstance(views[name].model, ContextModel):
         plain = views[name].model.score(views[name].held)
         worth = compare(plain, scores[name], held.latency, held.group, seed=seed)
-        context = ContextGain(worth.base, worth.adapted, worth.interval, worth.level)
+        context = AccuracyChange(worth.base, worth.adapted, worth.interval)
     return Judgement(guard, _metrics(scores["before"], held), _metrics(scores["after"], held), zero_shot, context)
 
 

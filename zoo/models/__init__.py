@@ -14,8 +14,7 @@ from .context import ContextModel
 from .ensemble import Ensemble, register_ensembles
 from .errors import CheckpointError, CorruptCheckpointError, ModelConfigError
 from .progressive import ProgressiveNetwork, register_knowledge_bases
-from .registry import Architecture, create, get_architecture, list_architectures, make_config
-from .scan import selective_scan
+from .registry import create, get_architecture, list_architectures
 from .tilenet import TileNet
 from .trees import XGBoostRanker
 
@@ -25,7 +24,6 @@ register_knowledge_bases()
 register_ensembles()
 
 __all__ = [
-    "Architecture",
     "Checkpoint",
     "CheckpointConfig",
     "CheckpointError",
@@ -41,6 +39,4 @@ __all__ = [
     "create",
     "get_architecture",
     "list_architectures",
-    "make_config",
-    "selective_scan",
 ]

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from .base import drop_padding
 from .layers import SelfAttention, check_heads, mlp, sum_programs, unpack
-from .registry import register
+from .registry import register, with_defaults
 from .statements import SCHEMAS, StatementConfig, StatementModel
 
 
@@ -48,20 +48,6 @@ class ATFormerConfig(MHAConfig):
 
     layers: int = 2
     feedforward: int = 2048
-
-
-@dataclass(frozen=True)
-class ATFormer1LConfig(ATFormerConfig):
-    """`ATFormerConfig` with one encoder layer."""
-
-    layers: int = 1
-
-
-@dataclass(frozen=True)
-class ATFormerMConfig(ATFormerConfig):
-    """`ATFormerConfig` with the mask (table 18)."""
-
-    mask: bool = True
 
 
 @register("mha", MHAConfig, schemas=SCHEMAS, paper="ATFormer, A.2 and table 16", inputs="statements")
@@ -128,11 +114,16 @@ class ATFormer(MHA):
         return [EncoderLayer(c.hidden, c.attention_heads, c.feedforward) for _ in range(c.layers)]
 
 
-@register("atformer-1l", ATFormer1LConfig, schemas=SCHEMAS, paper="ATFormer, A.2", inputs="statements")
+@register(
+    "atformer-1l", with_defaults(ATFormerConfig, layers=1), schemas=SCHEMAS, paper="ATFormer, A.2", inputs="statements"
+)
 class ATFormer1L(ATFormer):
     """One encoder layer: 3,505,153 parameters, 13.4 MiB in float32."""
 
 
-@register("atformer-m", ATFormerMConfig, schemas=SCHEMAS, paper="ATFormer, A.2 and table 18", inputs="statements")
+_MASKED = with_defaults(ATFormerConfig, mask=True)
+
+
+@register("atformer-m", _MASKED, schemas=SCHEMAS, paper="ATFormer, A.2 and table 18", inputs="statements")
 class ATFormerM(ATFormer):
     """`ATFormer` with padding masked out; as many parameters."""

@@ -118,5 +118,5 @@ def register_ensembles() -> None:
     """Make `X-ensemble` known for every network X that is registered by now."""
     register_derived(
         "ensemble", Ensemble, ContextEnsemble,
-        endings=(SUFFIX, "Ensemble"), settings=[("members", int, 4)], paper=PAPER,
+        ending=SUFFIX, settings={"members": 4}, paper=PAPER,
     )  # fmt: skip

@@ -196,7 +196,7 @@ def register_knowledge_bases() -> None:
     """Make `X-kb` known for every network X that is registered by now."""
     register_derived(
         "knowledge base", ProgressiveNetwork, ContextProgressiveNetwork,
-        endings=(SUFFIX, "KB"), settings=[("lateral", int, 16), ("column", bool, True)], paper=PAPER,
+        ending=SUFFIX, settings={"lateral": 16, "column": True}, paper=PAPER,
     )  # fmt: skip
 
 

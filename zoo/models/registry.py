@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, make_dataclass
 from typing import Any, Literal, TypeVar, cast
 
@@ -78,13 +78,19 @@ def register(
     return add
 
 
+def with_defaults(config: type[ModelConfig], **defaults: Any) -> type[ModelConfig]:
+    """Return a config with other defaults, or further settings."""
+    settings = [(name, type(value), value) for name, value in defaults.items()]
+    return make_dataclass(config.__name__, settings, bases=(config,), frozen=True)
+
+
 def register_derived(
     kind: Kind,
     plain: type[CostModel],
     in_context: type[CostModel],
     *,
-    endings: tuple[str, str],
-    settings: Sequence[tuple[str, type, Any]],
+    ending: str,
+    settings: dict[str, Any],
     paper: str,
 ) -> None:
     """Make a combination of several networks known for every network X that is registered by now.
@@ -92,22 +98,15 @@ def register_derived(
     Args:
         kind: the combination; paper: where it is described.
         plain, in_context: its classes, in which `of` is the `Architecture` of X; the latter for context models.
-        endings: of its name, after X, and of the names of its classes, after X's.
-        settings: (name, type, default) of the settings that its config has besides X's.
+        ending: of its name, after X; settings: what its config has besides X's, with their defaults.
     """
-    suffix, letters = endings
-    home = {"__module__": plain.__module__}
     for name in list_architectures():
         base = get_architecture(name)
-        config = make_dataclass(
-            f"{base.config.__name__}{letters}", settings, bases=(base.config,), frozen=True, namespace=home
-        )
-        config.__doc__ = f"`{base.config.__name__}`, and: {', '.join(setting for setting, _, _ in settings)}."
         parent = in_context if issubclass(base.model, ContextModel) else plain
-        attributes = home | {"of": base, "__doc__": f"The {kind} of `{name}`."}
-        model = cast("type[CostModel]", type(f"{base.model.__name__}{letters}", (parent,), attributes))
+        attributes = {"of": base, "__module__": plain.__module__, "__doc__": f"The {kind} of `{name}`."}
+        model = cast("type[CostModel]", type(base.model.__name__ + parent.__name__, (parent,), attributes))
         facts = {"schemas": base.schemas, "paper": paper, "inputs": base.inputs}
-        register(name + suffix, config, **facts, kind=kind, base=name)(model)
+        register(name + ending, with_defaults(base.config, **settings), **facts, kind=kind, base=name)(model)
 
 
 def list_architectures(kind: Kind = "model") -> list[str]:

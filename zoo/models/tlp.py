@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .base import CostModel, ModelConfig, drop_padding, hardware_first, row_mask
 from .layers import Residual, SelfAttention, check_heads, mlp, sum_programs, unpack
-from .registry import register
+from .registry import register, with_defaults
 
 SCHEMAS = ("tlp-cpu", "tlp-gpu", "tcl-cpu", "tcl-gpu")
 
@@ -99,16 +99,9 @@ class TLP(PrimitiveModel):
         super().__init__(config, SelfAttention(config.hidden, config.attention_heads))
 
 
-@dataclass(frozen=True)
-class MTLTLPConfig(TLPConfig):
-    """`TLPConfig` with more than one head; the paper has two to four, and does best with three (table 6)."""
-
-    heads: int = 2
-
-
-@register("mtl-tlp", MTLTLPConfig, schemas=SCHEMAS, paper="TLP, section 5.2")
+@register("mtl-tlp", with_defaults(TLPConfig, heads=2), schemas=SCHEMAS, paper="TLP, section 5.2")
 class MTLTLP(TLP):
-    """Multi-task TLP, figure 8: one trunk for all devices, and one head a device.
+    """Multi-task TLP, figure 8: one trunk for all devices, and a head each; the paper does best with 3 (table 6).
 
     `forward_heads` gives all scores for training, where a program counts for the heads whose device measured
     it; `forward` those of head 0, the target's. A head has 41,217 parameters.

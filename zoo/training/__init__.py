@@ -8,11 +8,10 @@ from .dataset import RankingDataset
 from .errors import TrainingError
 from .evaluation import evaluate_model, predict
 from .loop import TrainResult, train
-from .losses import LOSSES, get_loss
-from .metrics import evaluate_random, evaluate_scores, mean_top_k, pairwise_accuracy, top_k
+from .losses import get_loss
+from .metrics import evaluate_random, evaluate_scores, pairwise_accuracy
 
 __all__ = [
-    "LOSSES",
     "RankingDataset",
     "TrainConfig",
     "TrainResult",
@@ -22,9 +21,7 @@ __all__ = [
     "evaluate_scores",
     "get_loss",
     "list_recipes",
-    "mean_top_k",
     "pairwise_accuracy",
     "predict",
-    "top_k",
     "train",
 ]

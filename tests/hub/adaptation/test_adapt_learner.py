@@ -61,8 +61,8 @@ def test_a_model_of_context_is_judged_with_the_programs_learnt_from_and_both_fig
     assert judgement.guard.base > before, "context alone tells an untrained model much, and is not the weights' gain"
     assert judgement.context is not None
     guard = judgement.guard
-    assert judgement.context.given == pytest.approx(guard.adapted if result.adapted else guard.base)
-    assert (judgement.context.harms, result.update) == (False, "auto")
+    assert judgement.context.after == pytest.approx(guard.adapted if result.adapted else guard.base)
+    assert (judgement.context.fell, result.update) == (False, "auto")
 
 
 def test_an_ensemble_is_stored_as_one_checkpoint_and_adapted_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -25,7 +25,7 @@ from tchub.hub.cli.tune import tune_command
 from tchub.hub.device.device_choice import ChosenDevice, parse_target
 from tchub.hub.device.host_facts import usable_cores
 from tchub.hub.registry import CheckpointName, Registry
-from tchub.zoo.adapt.guard import ContextGain, Judgement, ModelFeatures, judge
+from tchub.zoo.adapt.guard import AccuracyChange, Judgement, ModelFeatures, judge
 from tchub.zoo.adapt.sampling import SAMPLERS
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint, create
@@ -59,8 +59,8 @@ def test_context_that_harms_the_chosen_model_beyond_doubt_is_told(context, decis
     judged = make_judged(context)
     assert judged.guard.decision == decision
     assert judged.context is not None
-    assert judged.context.harms is harms
-    assert (judged.context.without, judged.context.given) == (1, 0 if harms else 1)
+    assert judged.context.fell is harms
+    assert (judged.context.before, judged.context.after) == (1, 0 if harms else 1)
 
 
 def card_of(result, judgement: Judgement) -> str:
@@ -99,13 +99,13 @@ def test_the_verdict_and_the_card_tell_top_1_which_may_fall_while_pairwise_accur
 
 def test_context_that_harms_is_in_the_card_the_verdict_and_the_next_command(adapted, show):
     result, *_ = adapted
-    judgement = replace(result.judgement, context=ContextGain(0.933, 0.656, (-0.4, -0.1), 0.9))
+    judgement = replace(result.judgement, context=AccuracyChange(0.933, 0.656, (-0.4, -0.1)))
     harmed = replace(result, judgement=judgement)
     assert harmed.as_dict()["update"] == "none"
     shown = show(harmed)
-    assert "0.933 without" in shown.out
+    assert "0.933 before" in shown.out
     assert next_options(shown.err)["update"] == "none"
-    assert "`--update none` | pairwise 0.933 without" in card_of(result, judgement)
+    assert "`--update none` | pairwise 0.933 before" in card_of(result, judgement)
 
 
 def test_what_a_method_learnt_and_left_out_and_the_tasks_left_out_are_shown(adapted, show):

@@ -31,9 +31,9 @@ from tchub.hub.adaptation.sources import (
 from tchub.hub.api import CheckpointChoice, choose_checkpoint
 from tchub.hub.registry import Registry, describe
 from tchub.hub.registry.errors import IndexFileError, UnknownCheckpointError
-from tchub.zoo.adapt.continual import AccuracyChange
 from tchub.zoo.adapt.continual import device as continual_method
 from tchub.zoo.adapt.errors import AdaptError
+from tchub.zoo.adapt.guard import AccuracyChange
 from tchub.zoo.corpus import Corpus, CorpusError
 from tchub.zoo.features import DeviceKindError, get_schema
 from tchub.zoo.models import Checkpoint, ProgressiveNetwork, create

@@ -12,14 +12,9 @@ from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.registry import Index, describe, resolve
 from tchub.hub.registry.sources import bundled_root
-from tchub.zoo.adapt.continual import (
-    AccuracyChange,
-    DistillConfig,
-    grow_base,
-    knowledge_base,
-    learnt_devices,
-)
-from tchub.zoo.adapt.continual.curriculum import computation_key, seen_tasks
+from tchub.zoo.adapt.continual import DistillConfig, grow_base, knowledge_base
+from tchub.zoo.adapt.continual.curriculum import computation_key, learnt_devices, seen_tasks
+from tchub.zoo.adapt.guard import AccuracyChange
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint

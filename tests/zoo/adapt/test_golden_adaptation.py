@@ -13,13 +13,14 @@ import pytest
 import torch
 from fine_tune_kit import make_data, small
 from method_kit import line_data, source, tiny_tilenet, training_set
-from tchub.zoo.adapt import Pool, PoolPredictions, choose_holdout, create_sampler
+from tchub.zoo.adapt import Pool, choose_holdout, create_sampler
 from tchub.zoo.adapt.adapt_model import adapt_model
 from tchub.zoo.adapt.budget import LearningPoint, decide
 from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.guard import compare
-from tchub.zoo.adapt.sampling import SAMPLERS, op_budgets, task_budgets
+from tchub.zoo.adapt.sampling import SAMPLERS, PoolPredictions
+from tchub.zoo.adapt.sampling.pool import op_budgets, task_budgets
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_adaptation.json").read_text())
 TASK = np.repeat(np.arange(8), [60, 40, 50, 10, 80, 30, 60, 20])

@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
-from tchub.zoo.training import LOSSES, TrainingError, get_loss
-from tchub.zoo.training.losses import lambda_rank, log_ranknet, pairwise_rank
+from tchub.zoo.training import TrainingError, get_loss
+from tchub.zoo.training.losses import LOSSES, lambda_rank, log_ranknet, pairwise_rank
 
 ALL = torch.ones(1, 2, dtype=torch.bool)
 PAIR_LOSSES = [lambda_rank, pairwise_rank, log_ranknet]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.zoo.training import evaluate_random, mean_top_k, pairwise_accuracy, top_k
-from tchub.zoo.training.metrics import count_pairs, tally_pairs
+from tchub.zoo.training import evaluate_random, pairwise_accuracy
+from tchub.zoo.training.metrics import count_pairs, mean_top_k, tally_pairs, top_k
 
 # Two tasks: of the first the model picks the 2 s program (best 1 s), of the second the best (4 s).
 SCORES = np.array([0.1, 0.9, 0.5, 3.0, 2.0])

@@ -58,11 +58,6 @@ class ContinualConfig:
     select: str = "pairwise"
     fisher_groups: int = 256
 
-    def divided(self, epochs: int, devices: int) -> ContinualConfig:
-        """Return a config with `epochs` evenly divided over the phases of that many devices (section 7.1.3)."""
-        each = max(1, epochs // (2 * max(1, devices)))
-        return replace(self, learn_epochs=each, distill_epochs=each)
-
     def learning(self) -> TrainConfig:
         """Return the recipe of the first phase."""
         rates = {"learning_rate": self.learn_rate, "schedule": "cosine", "period": self.learn_period}
@@ -78,13 +73,11 @@ class ContinualConfig:
         return {name: getattr(self, name) for name in _SHARED} | {"save_every": 1}
 
 
-# TCL's own (sections 6 and 7.1.3), `tchub distill --schedule paper`: `PAPER_EPOCHS` over the devices of a run (here
-# two), batches of 1,024 programs. The column goes on from the device before: figure 8 shows the score on that device
+# TCL's own (sections 6 and 7.1.3), `tchub distill --schedule paper`: `PAPER_EPOCHS` over the devices of a run and their
+# phases, batches of 1,024 programs. The column goes on from the device before: figure 8 shows the score on that device
 # sink, not vanish.
 PAPER_EPOCHS = 100
 PAPER = ContinualConfig(
-    learn_epochs=25,
-    distill_epochs=25,
     loss="lambda_rank",
     optimizer="adam",
     weight_decay=0.0,
@@ -164,10 +157,9 @@ class DistillConfig:
         )
 
     def _paper(self, devices: int) -> ContinualConfig:
-        paper = replace(PAPER, strength=PAPER.strength if self.ewc else 0.0)
-        if self.epochs:
-            return replace(paper, learn_epochs=self.epochs, distill_epochs=self.epochs)
-        return paper.divided(PAPER_EPOCHS, devices)
+        each = self.epochs or max(1, PAPER_EPOCHS // (2 * devices))
+        strength = PAPER.strength if self.ewc else 0.0
+        return replace(PAPER, strength=strength, learn_epochs=each, distill_epochs=each)
 
 
 def steps_per_epoch(data: RankingDataset, programs: int, groups: int) -> int:

@@ -22,7 +22,7 @@ from ...training import RankingDataset, TrainResult, evaluate_model
 from ...training.state import ensure_same_run
 from ..errors import LabelError
 from ..fine_tune import check_features
-from ..guard import compare
+from ..guard import AccuracyChange, compare
 from ..method import FewShot, SourceData, TrainedModel, TrainingSet, cached_model, model_digest
 from .config import ContinualConfig, DistillConfig
 from .phases import distill, learn, remember
@@ -30,24 +30,6 @@ from .phases import distill, learn, remember
 RUN_FILE = "device.json"
 # Programs of a task at most that are scored: their pairs are the square of it, and more would hardly narrow it.
 MOST_PROGRAMS = 64
-
-
-@dataclass(frozen=True)
-class AccuracyChange:
-    """A base's pairwise accuracy on some programs before and after a device, and 90% bounds of the change."""
-
-    before: float
-    after: float
-    interval: tuple[float, float]
-
-    @property
-    def fell(self) -> bool:
-        """True if the base ranks them worse, beyond doubt."""
-        return self.interval[1] < 0
-
-    def __str__(self) -> str:
-        bounds = "{:+.3f} to {:+.3f}".format(*self.interval)
-        return f"{self.before:.3f} before it and {self.after:.3f} after it (90% interval of the change {bounds})"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 from ...corpus import CorpusError
 from ...features import get_schema
 from ...models import Checkpoint, CheckpointConfig, CostModel, ProgressiveNetwork, create, get_architecture
-from ...training import TrainConfig, TrainResult, evaluate_model, evaluate_random, train
+from ...training import evaluate_model, evaluate_random, train
 from ...training.fit import CheckpointFacts
 from ...training.programs import StatementStore, corpus_device, resolve_schema
 from ...training.state import ensure_same_run
@@ -126,11 +126,9 @@ def grow_base(
         on_event(corpus.path.resolve().name, "done", asdict(learnt_devices(checkpoint.config)[-1]))
     assert checkpoint is not None
     # A run that is taken up again may name the licence or the authors that it was begun without.
-    final, before = checkpoint.config, config.trust if config else {}
-    trust = _class_trust(checkpoint.model, curriculum, store, settings, before)
+    final, trust = checkpoint.config, run.class_trust(checkpoint.model)
     checkpoint = replace(checkpoint, config=replace(final, lineage=final.lineage | facts.lineage, trust=trust))
-    added = learnt_devices(checkpoint.config)[len(known) :]
-    return KnowledgeBase(checkpoint, judge(checkpoint, curriculum, store), added)
+    return KnowledgeBase(checkpoint, judge(checkpoint, curriculum, store), learnt_devices(final)[len(known) :])
 
 
 @dataclass(frozen=True)
@@ -145,6 +143,14 @@ class _GrowthRun:
     store: StatementStore
     on_event: OnEvent
 
+    def class_trust(self, model: CostModel) -> dict[str, ClassTrust]:
+        """Return the trust in the finished base: of the run's devices, and where known before, the lower bound."""
+        reads = self.store, self.settings.per_task, self.settings.seed
+        rows = (row for c in self.curriculum.corpora for row in self.curriculum.accuracies(model, c, *reads))
+        trust, before = class_trust(rows), self.begun.trust if self.begun else {}
+        both = trust.keys() & before.keys()
+        return before | trust | {key: min(trust[key], before[key], key=lambda one: one.least or 0.0) for key in both}
+
     def learn(self, corpus: Corpus, before: Checkpoint | None, folder: Path) -> Checkpoint:
         """Learn one device, and return the checkpoint after it."""
         settings, devices = self.settings, len(self.curriculum.corpora)
@@ -153,9 +159,13 @@ class _GrowthRun:
         on_epoch = partial(self.on_event, corpus.path.resolve().name)
         result = None
         if before is None:
-            recipe = settings.first(self.arch, devices)
-            network, training = self._first(programs, recipe, folder / "train", partial(on_epoch, "train"))
-            model, history = start_base(network, programs.train, phases, seed=settings.seed), training.history
+            recipe, schema = settings.first(self.arch, devices), self.curriculum.schema
+            sizes = {"width": schema.width, "hardware": schema.hardware} | recipe.model
+            network = create(self.arch, seed=settings.seed, **sizes)
+            network.prepare(torch.from_numpy(programs.train.features))
+            watch, state = partial(on_epoch, "train"), folder / "train"
+            history = train(network, programs.train, programs.val, recipe, settings.seed, state, watch).history
+            model = start_base(network, programs.train, phases, seed=settings.seed)
         else:
             base = cast("ProgressiveNetwork", before.model)
             result = add_device(base, programs.train, programs.val, phases, settings.seed, folder, on_epoch)
@@ -163,15 +173,6 @@ class _GrowthRun:
         device = self._record(corpus, programs, model, result)
         seconds = sum(entry["seconds"] for entry in history)
         return self._checkpoint(before.config if before else None, model, corpus, programs, device, seconds)
-
-    def _first(
-        self, programs: DevicePrograms, recipe: TrainConfig, folder: Path, on_epoch: Callable[[dict[str, float]], None]
-    ) -> tuple[CostModel, TrainResult]:
-        """Train the network on its first device by its recipe."""
-        schema, seed = self.curriculum.schema, self.settings.seed
-        model = create(self.arch, seed=seed, **{"width": schema.width, "hardware": schema.hardware} | recipe.model)
-        model.prepare(torch.from_numpy(programs.train.features))
-        return model, train(model, programs.train, programs.val, recipe, seed, folder, on_epoch)
 
     def _record(
         self, corpus: Corpus, programs: DevicePrograms, model: ProgressiveNetwork, result: DeviceResult | None
@@ -245,24 +246,6 @@ class _GrowthRun:
             tvm=str(corpus.meta.get("tvm_version") or (old.tvm if old else "")),
         )
         return Checkpoint(config, model.eval(), sheet)
-
-
-def _class_trust(
-    model: CostModel,
-    curriculum: Curriculum,
-    store: StatementStore,
-    settings: DistillConfig,
-    before: Mapping[str, ClassTrust],
-) -> dict[str, ClassTrust]:
-    """Trust of the finished base in the devices of the run; where it was known before too, the lower bound of both."""
-    rows = [
-        row
-        for corpus in curriculum.corpora
-        for row in curriculum.accuracies(model, corpus, store, settings.per_task, settings.seed)
-    ]
-    trust = class_trust(rows)
-    both = {key: min(row, before[key], key=lambda one: one.least or 0.0) for key, row in trust.items() if key in before}
-    return {**before, **trust, **both}
 
 
 def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore) -> dict[str, Any]:

@@ -4,10 +4,10 @@ A further sampler is a `Sampler` with `name` and `pick`, added to `SAMPLERS`.
 """
 
 from ..errors import AdaptError
-from .pool import Pool, Reason, Selection, op_budgets, task_budgets
+from .pool import Pool, Reason, Selection
 from .predictions import MeasuringCost, PoolPredictions
 from .rdu import RDUPlusConfig, RDUPlusSampler, RDUSampler
-from .sampler import FasorSampler, RandomSampler, Sampler, SamplingRequest, StrataSampler, StratifiedSampler
+from .sampler import FasorSampler, RandomSampler, Sampler, StrataSampler, StratifiedSampler
 
 _ALL = (RandomSampler, StratifiedSampler, FasorSampler, RDUSampler, RDUPlusSampler, StrataSampler)
 SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in _ALL}
@@ -38,11 +38,8 @@ __all__ = [
     "RandomSampler",
     "Reason",
     "Sampler",
-    "SamplingRequest",
     "Selection",
     "StrataSampler",
     "StratifiedSampler",
     "create_sampler",
-    "op_budgets",
-    "task_budgets",
 ]

@@ -152,14 +152,13 @@ def choose_holdout(pool: Pool, count: int, rng: np.random.Generator, learnt: int
             holdout=count,
         )
     if not members:
-        left, remedy = (
-            f"none of {len(pool.ops)} tasks has {2 * per_task} candidates",
-            "enlarge the pool with --per-task",
+        known = f"{learnt} of {len(pool) + learnt} candidates were learnt before, and " if learnt else ""
+        other = ", take other candidates with --seed, or adapt the checkpoint that this one was made from"
+        raise AdaptError(
+            f"no hold-out can judge: {known}none of {len(pool.ops)} tasks has {2 * per_task} candidates besides",
+            remedy=f"enlarge the pool with --per-task{other if learnt else ''}",
+            holdout=count,
         )
-        if learnt:
-            left = f"{learnt} of {len(pool) + learnt} candidates were learnt before, and {left} besides"
-            remedy += ", take other candidates with --seed, or adapt the checkpoint that this one was made from"
-        raise AdaptError(f"no hold-out can judge: {left}", remedy=remedy, holdout=count)
     chosen = rng.permutation(len(members))[: max(1, count // per_task)]
     share, extra = divmod(count, len(chosen))
     picks = [

@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 from continual_kit import FAST, WIDTH, accuracy, device_data, first_base, moved, weights
-from tchub.zoo.adapt.continual import PAPER, DeviceResult, add_device, distill, start_base
+from tchub.zoo.adapt.continual import DistillConfig, add_device, start_base
+from tchub.zoo.adapt.continual.config import PAPER
+from tchub.zoo.adapt.continual.device import DeviceResult
+from tchub.zoo.adapt.continual.phases import distill
 from tchub.zoo.models import ProgressiveNetwork, create
 from tchub.zoo.training.errors import TrainingError
 
@@ -130,6 +133,6 @@ def test_the_papers_settings() -> None:
     rates = [PAPER.distilling().learning_rate_at(epoch) for epoch in (0, 4, 5, 10)]
     assert rates == pytest.approx([7e-4, 7e-4, 7e-5, 7e-6])
     assert PAPER.learning().learning_rate_at(10) == PAPER.learning().learning_rate_at(0) == 7e-4
-    divided = PAPER.divided(100, 5)
+    divided = DistillConfig(schedule="paper").phases("tcl", devices=5)
     assert (divided.learn_epochs, divided.distill_epochs) == (10, 10)
-    assert PAPER.divided(3, 5).learn_epochs == 1
+    assert DistillConfig(schedule="paper").phases("tcl", devices=99).learn_epochs == 1

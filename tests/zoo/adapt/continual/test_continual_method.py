@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from tchub.zoo.adapt.adapt_model import adapt_model
-from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, measure_change
+from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.continual import device as continual_method
-from tchub.zoo.adapt.continual.device import Continual
+from tchub.zoo.adapt.continual.device import Continual, measure_change
 from tchub.zoo.adapt.fine_tune import FineTuneConfig
 from tchub.zoo.adapt.method import SourceData, TrainingSet, model_digest
 from tchub.zoo.devices import get_device

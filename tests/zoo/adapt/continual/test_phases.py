@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 import torch
 from continual_kit import FAST, WIDTH, device_data, first_base, new_model
-from tchub.zoo.adapt.continual import (
-    ContinualConfig,
-    add_device,
-    fisher_diagonal,
-    gate,
-    remember,
-    start_base,
-)
-from tchub.zoo.adapt.continual.phases import DistillationModel, drift, reordered
+from tchub.zoo.adapt.continual import ContinualConfig, add_device, fisher_diagonal, start_base
+from tchub.zoo.adapt.continual.phases import DistillationModel, drift, gate, remember, reordered
 from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 from tchub.zoo.training import RankingDataset, evaluate_model, get_loss, train
 

@@ -19,8 +19,8 @@ from tchub.zoo.adapt.sampling import (
     RDUSampler,
     StratifiedSampler,
     create_sampler,
-    op_budgets,
 )
+from tchub.zoo.adapt.sampling.pool import op_budgets
 
 
 def rng() -> np.random.Generator:

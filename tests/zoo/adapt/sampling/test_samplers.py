@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling_kit import make_pool, predict_pool
 from tchub.zoo.adapt.errors import AdaptError
-from tchub.zoo.adapt.sampling import SAMPLERS, Pool, RDUSampler, create_sampler, op_budgets, task_budgets
+from tchub.zoo.adapt.sampling import SAMPLERS, Pool, RDUSampler, create_sampler
+from tchub.zoo.adapt.sampling.pool import op_budgets, task_budgets
 
 every_sampler = pytest.mark.parametrize("name", SAMPLERS)
 pools = st.builds(
