@@ -286,9 +286,9 @@ def _draw_tuning(figure: Any, runs: Sequence[TuningCurve]) -> None:
     """Draw the latency of each network against seconds of tuning, one part a network."""
     axes = figure.subplots(1, len(runs), squeeze=False)[0]
     for axis, run in zip(axes, runs, strict=True):
-        axis.step(*_steps(run), where="post", label="with this checkpoint", **_OURS)
+        axis.step(run.seconds, run.ms, where="post", label="with this checkpoint", **_OURS)
         if run.rival:
-            axis.step(*_steps(run.rival), where="post", label=run.rival.name, **_OTHER)
+            axis.step(run.rival.seconds, run.rival.ms, where="post", label=run.rival.name, **_OTHER)
             axis.axhline(run.rival.ms[-1], **_NOTE)
         axis.set(yscale="log", title=run.network, xlabel="seconds of tuning")
         axis.title.set_fontsize(9)
@@ -297,14 +297,6 @@ def _draw_tuning(figure: Any, runs: Sequence[TuningCurve]) -> None:
         _grid(axis, "y")
         axis.legend(loc="upper right", frameon=False, fontsize=8)
     axes[0].set_ylabel("latency, ms")
-
-
-def _steps(curve: LatencyCurve) -> tuple[list[float], list[float]]:
-    """Return seconds and milliseconds of the points where the latency changes, and of the last one."""
-    points = list(zip(curve.seconds, curve.ms, strict=True))
-    changes = [point for point, (_, before) in zip(points[1:-1], points, strict=False) if point[1] != before]
-    kept = [points[0], *changes, points[-1]]
-    return [seconds for seconds, _ in kept], [ms for _, ms in kept]
 
 
 def _grid(axis: Any, which: str) -> None:

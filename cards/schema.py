@@ -65,7 +65,7 @@ class TrainingFacts(JsonFacts, frozen=True):
         seconds, machine, kilojoules: time spent, where, and the energy if that was measured.
         stages: 2 when the sources were learnt first and then the target alone; init: whose weights were the start.
         parameters: trained numbers.
-        tasks_fraction, programs_fraction, programs_per_task: share taken of the target's training programs.
+        programs_fraction, programs_per_task: share taken of the target's training programs.
         corpus: the target's; sources: the others. A training that names sources kept every task that computes the
             same as a test task out of every corpus.
     """
@@ -78,7 +78,6 @@ class TrainingFacts(JsonFacts, frozen=True):
     parameters: int | None = None
     stages: int | None = None
     init: str | None = None
-    tasks_fraction: float | None = None
     programs_fraction: float | None = None
     programs_per_task: int | None = None
     corpus: CorpusFacts | None = None

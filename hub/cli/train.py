@@ -73,7 +73,7 @@ def train_command(
     opened = [Corpus.open(path) for path in dict.fromkeys(corpora)]
     check_folder(out, resume)
     given = opt.given_again(only=_REPRODUCED, folders_by_name=True)
-    share = Share(1.0, programs_fraction, per_task, seed)
+    share = Share(programs_fraction, per_task, seed)
     store = StatementStore(cache_root().parent / "statements", workers=threads)
     lineage = {"base": checkpoint} | ({"weights_licence": weights_licence} if weights_licence else {})
     again = f"tchub train {config} {given} --out DIR --version {version} --seed {seed}"

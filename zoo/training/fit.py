@@ -106,7 +106,6 @@ def fit(
         "best_epoch": result.best_epoch,
         "stages": len(stages),
         "init": init and f"{init.config.name}@{init.config.version}",
-        "tasks_fraction": data.share.tasks,
         "programs_fraction": data.share.programs,
         "programs_per_task": data.share.per_task,
         "corpus": data.corpora[0],

@@ -89,14 +89,13 @@ class Share:
     """The part of the training programs that is taken, at random.
 
     Attributes:
-        tasks, programs: share of the target's training tasks, and of the programs of each; no programs (0)
-            leave the target to be judged alone (zero-shot). The other corpora are taken whole.
+        programs: share of the programs of each of the target's training tasks; none (0) leave the target to be judged
+            alone (zero-shot). The other corpora are taken whole.
         per_task: programs of a task at most, of any corpus; 0 takes all.
         seed: decides which.
         without: (task, key) of programs that are never taken.
     """
 
-    tasks: float = 1.0
     programs: float = 1.0
     per_task: int = 0
     seed: int = 0
@@ -146,10 +145,10 @@ def read_programs(
     rng = np.random.default_rng(share.seed)
     read = ["latency", "error", "key"]
     filled = [t for t in task_ids if _usable(corpus.table(t, read), t, share).sum() >= MIN_PROGRAMS]
-    chosen = np.sort(rng.permutation(len(filled))[: max(1, round(share.tasks * len(filled)))])
+    rng.permutation(len(filled))  # so that a seed draws the programs that it drew for the published checkpoints
     parts: list[_Part] = []
     failed = 0
-    for programs in _chunks(corpus, [filled[i] for i in chosen], share, rng):
+    for programs in _chunks(corpus, filled, share, rng):
         features, usable = extract(corpus, programs, schema, device, store)
         failed += len(programs) - len(features)
         kept = [program for program, good in zip(programs, usable, strict=True) if good]

@@ -165,7 +165,10 @@ class FasorSampler(Sampler):
 
 def dissimilar(features: np.ndarray) -> np.ndarray:
     """Return an order (T,) of tasks with features (T, F): each is the least similar to all before it (Spearman)."""
-    similarity = spearman(features)
+    from scipy.stats import rankdata
+
+    with np.errstate(invalid="ignore"):  # a constant row is like no other
+        similarity = np.nan_to_num(np.atleast_2d(np.corrcoef(rankdata(features, axis=1))))
     first = int(similarity.sum(axis=1).argmax())
     order, nearest = [first], similarity[first].copy()
     nearest[first] = np.inf
@@ -174,17 +177,6 @@ def dissimilar(features: np.ndarray) -> np.ndarray:
         np.maximum(nearest, similarity[order[-1]], out=nearest)
         nearest[order[-1]] = np.inf
     return np.array(order, dtype=np.int64)
-
-
-def spearman(features: np.ndarray) -> np.ndarray:
-    """Return Spearman's rank correlation (T, T) of rows (T, F); ties have their mean rank, constant rows 0."""
-    from scipy.stats import rankdata
-
-    ranks = rankdata(features, axis=1)
-    ranks = ranks - ranks.mean(axis=1, keepdims=True)
-    norms = np.sqrt((ranks**2).sum(axis=1, keepdims=True))
-    ranks = ranks / np.where(norms > 0, norms, 1)
-    return ranks @ ranks.T
 
 
 def _task_features(pool: Pool, predictions: PoolPredictions | None) -> tuple[np.ndarray, np.ndarray | None]:
