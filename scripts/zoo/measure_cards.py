@@ -7,10 +7,7 @@
 same kind of device, of test tasks that compute nothing of the training; `tuning` are its runs of the benchmark. The
 scores are made again first: where they differ from those of metrics.json, that is told, and nothing of the checkpoint
 is written if it is by more than `TOLERANCE`. What was measured is kept under `runs/zoo/curves`; a run that was killed
-goes on. Nothing is trained.
-
-Programs of statement models must be lowered first, 15 ms each: elsewhere than on their own test split they are judged
-on `STATEMENT_PROGRAMS` programs a task at most.
+goes on.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ from scripts.benchmarks.tuning.runs import STOCK
 from scripts.zoo.plan import RUNS, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import WHEEL, build_index
 
-STATEMENT_PROGRAMS = 64
+STATEMENT_PROGRAMS = 64  # of a task at most, elsewhere than on the own test split: each is lowered first, 15 ms
 TOLERANCE = 0.005
 OWN = "epyc-turin"  # the repository's own corpus
 

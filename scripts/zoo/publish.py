@@ -88,27 +88,31 @@ def _store_half(weights: Path) -> None:
 
 
 def build_index() -> None:
-    """Cards, manifest and index of what is in the wheel."""
+    """Bring siblings, manifest, cards and index of what is in the wheel up to date."""
     _note_siblings()
-    refresh_hashes()
+    manifest = read_json(MANIFEST)
+    for name, entry in manifest.items():
+        folder = WHEEL / name / entry["version"]
+        if folder.is_dir():
+            entry["files"] = _hashes(folder)
+            entry["results"] = read_json(folder / "metrics.json")["results"]
+    write_text(MANIFEST, json.dumps(manifest, indent=2) + "\n")
     build(ROOT, write=True, replace=True)
 
 
 def _note_siblings() -> None:
     """Write beside each checkpoint's scores those of its family's others on the same programs, and what they learnt."""
-    folders = {path.parent.parent.name: path.parent for path in sorted(WHEEL.glob("*/*/metrics.json"))}
-    known = {name: (read_json(f / "config.json"), read_json(f / "metrics.json")) for name, f in folders.items()}
-    same = ("corpus", "split", "tasks", "programs")
+    paths = {path.parts[-3]: path for path in sorted(WHEEL.glob("*/*/metrics.json"))}
+    known = {name: (read_json(path.with_name("config.json")), read_json(path)) for name, path in paths.items()}
     for name, (config, metrics) in known.items():
         siblings = {
             other: scores["results"]["model"] | _learnt(theirs["training"])
             for other, (theirs, scores) in known.items()
             if other != name and theirs["family"] == config["family"]
-            if all(scores[key] == metrics[key] for key in same)
+            if all(scores[key] == metrics[key] for key in ("corpus", "split", "tasks", "programs"))
         }
-        kept = {key: value for key, value in metrics.items() if key != "siblings"}
-        kept |= {"siblings": siblings} if siblings else {}
-        write_files(folders[name], {"metrics.json": json_file(kept)})
+        if siblings:
+            write_files(paths[name].parent, {"metrics.json": json_file(metrics | {"siblings": siblings})})
 
 
 def _learnt(training: dict[str, Any]) -> dict[str, Any]:
@@ -120,17 +124,6 @@ def _hashes(folder: Path) -> dict[str, str]:
     """Of all that a card is made from; the card itself follows."""
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "README.md")
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def refresh_hashes() -> None:
-    """The manifest's hashes of what is in the wheel, after its metrics were written again."""
-    manifest = read_json(MANIFEST)
-    for name, entry in manifest.items():
-        folder = WHEEL / name / entry["version"]
-        if folder.is_dir():
-            entry["files"] = _hashes(folder)
-            entry["results"] = read_json(folder / "metrics.json")["results"]
-    write_text(MANIFEST, json.dumps(manifest, indent=2) + "\n")
 
 
 def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:

@@ -16,16 +16,10 @@ _LONGEST_QUERY = 10_000
 
 @dataclass
 class LightGBMRanker(XGBoostRanker):
-    """LightGBM's `lambdarank` with LightGBM's own names and the values of ATFormer's table 13.
+    """LightGBM's `lambdarank` with the values of ATFormer's table 13; tasks above its limit are ranked in equal parts.
 
-    Tasks of more than 10,000 programs, its limit, are ranked in equal parts.
-
-    Attributes:
-        min_data_in_leaf: the table's "min_sum_leaf", which in a regression, where each example weighs one, is
-            as many examples; lambdarank's weights are so small that the sum of 4 would leave trees bare.
-        feature_fraction, bagging_fraction: the table's "fraction_f" and "fraction_b".
-        levels: LightGBM ranks by whole labels: ours, in [0, 1], are rounded to this many, and each gains
-            2**label - 1 (TCL, equation 6).
+    `min_data_in_leaf` is the table's "min_sum_leaf": a sum of 4 of lambdarank's small weights would leave trees bare.
+    LightGBM ranks by whole labels: ours, in [0, 1], are rounded to so many `levels` (TCL, equation 6).
     """
 
     num_leaves: int = 72
@@ -69,9 +63,7 @@ def _split_queries(sizes: np.ndarray) -> np.ndarray:
     return np.concatenate(parts) if parts else sizes
 
 
-# Name -> its features and its settings. `xgboost-nest` reads the numbers of TileNet and fits the labels, the strongest
-# of the three: on the 8 validation tasks of the V100 Ansor corpus (200 programs of each of 47 training tasks) its
-# pairwise accuracy is 0.864, with `rank:pairwise` 0.824, on the primitives of TLP 0.713 and 0.795.
+# Name -> its features and its settings. `xgboost-nest` reads the numbers of TileNet and fits the labels, the strongest.
 TREES: dict[str, tuple[str, XGBoostRanker]] = {
     "xgboost": ("tlp", XGBoostRanker()),
     "xgboost-nest": ("nest", XGBoostRanker(objective="reg:squarederror", eta=0.1)),
