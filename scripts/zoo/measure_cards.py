@@ -129,9 +129,8 @@ def published(names: Collection[str] = ()) -> list[Published]:
 def measure(source: Published) -> dict[str, Any]:
     """Curves and transfer of a checkpoint, and the scores made again."""
     checkpoint = Checkpoint.load(source.folder)
-    measured = curves_of(source, checkpoint) | {"transfer": _transfer(source, checkpoint)}
     note(source.name)
-    return measured
+    return curves_of(source, checkpoint) | {"transfer": _transfer(source, checkpoint)}
 
 
 def curves_of(source: Published, checkpoint: Checkpoint) -> dict[str, Any]:
