@@ -8,7 +8,7 @@ The rule, in the order in which it is applied (`compare`):
    interval): kept. Tuning builds what is put first, so a better order of the rest would not make up for it. Who is
    first hangs on the few programs that were held out, so that one task alone is seldom beyond doubt.
 4. A gain whose interval reaches below zero, unless models learnt on parts of the labels ranked the other parts better
-   than the base (`cross_validation.nested_gain`): kept, also where the labels were too few to tell. Two measurements
+   than the base (`adapt_model.nested_gain`): kept, also where the labels were too few to tell. Two measurements
    that share no program must then agree, so a model that learnt nothing is stored about one time in four instead of
    one in two; one that learnt is not asked for certainty, which an affordable hold-out seldom gives. Labels that chose
    a start among several checkpoints (`--sources`), or left out a corpus that misleads, are among those: there the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -147,6 +148,12 @@ def epoch_batches(data: RankingDataset, groups: int, programs: int, rng: np.rand
     order = rng.permutation(len(cut))
     for start in range(0, len(cut), groups):
         yield _pad(data, [cut[i] for i in order[start : start + groups]])
+
+
+def steps_per_epoch(data: RankingDataset, programs: int, groups: int) -> int:
+    """Return the batches of an epoch with so many programs a group and groups a batch."""
+    count = sum(math.ceil(len(members) / programs) for members in data.members if len(members) > 1)
+    return max(1, math.ceil(count / groups))
 
 
 def _pad(data: RankingDataset, parts: list[np.ndarray]) -> Batch:

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from tchub.zoo.adapt.continual import fisher_average, fisher_diagonal
 from tchub.zoo.adapt.continual.device import Continual
-from tchub.zoo.adapt.ensemble import EnsembleMethod
-from tchub.zoo.adapt.method import SourceData, TrainingSet
+from tchub.zoo.adapt.method import EnsembleMethod, SourceData, TrainingSet
 from tchub.zoo.adapt.sampling import Pool, PoolPredictions, StrataSampler
 from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tchub.zoo.adapt.ensemble import recipe_for
+from tchub.zoo.adapt.method import recipe_for
 from tchub.zoo.adapt.multi_task import MultiHead, multi_task
 from tchub.zoo.models import Checkpoint, CheckpointConfig, CostModel, create, get_architecture
 from tchub.zoo.models.trees import grow_task_trees

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, add_device, learn, learning_order, start_base
-from tchub.zoo.adapt.continual.config import steps_per_epoch
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.devices import Device
 from tchub.zoo.models import CostModel, ProgressiveNetwork
 from tchub.zoo.training import RankingDataset, evaluate_model, train
+from tchub.zoo.training.dataset import steps_per_epoch
 from tchub.zoo.training.programs import corpus_device
 
 from scripts.benchmarks.transfer.case import IN_TASK, Answer, Case, kept_model, train_new

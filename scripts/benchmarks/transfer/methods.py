@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from tchub.zoo.adapt.ensemble import recipe_for
+from tchub.zoo.adapt.method import recipe_for
 from tchub.zoo.adapt.sampling import Pool, PoolPredictions, create_sampler
 from tchub.zoo.training import RankingDataset
 

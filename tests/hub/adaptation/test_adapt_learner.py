@@ -15,7 +15,8 @@ from tchub.hub.adaptation.config import AdaptProgress
 from tchub.hub.adaptation.result import AdaptResult
 from tchub.hub.api import CheckpointChoice
 from tchub.hub.registry import Registry
-from tchub.zoo.adapt import ensemble, multi_task
+from tchub.zoo.adapt import method as ensemble
+from tchub.zoo.adapt import multi_task
 from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.continual import device as continual_method
 from tchub.zoo.adapt.method import model_digest

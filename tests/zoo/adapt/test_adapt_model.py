@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from method_kit import line_data, source, tiny_tilenet, training_set
 from tchub.zoo.adapt import adapt_model as adapt_model_module
-from tchub.zoo.adapt import ensemble
-from tchub.zoo.adapt.adapt_model import adapt_model, applying
+from tchub.zoo.adapt import method as ensemble
+from tchub.zoo.adapt.adapt_model import CrossValidation, adapt_model, applying
 from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.continual import device as continual_method
-from tchub.zoo.adapt.cross_validation import CrossValidation
 from tchub.zoo.adapt.errors import AdaptError, LabelError
 from tchub.zoo.adapt.method import model_digest
 from tchub.zoo.models import CostModel, ProgressiveNetwork

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from method_kit import NET, tiny_tilenet
+from tchub.zoo.adapt.adapt_model import blend
 from tchub.zoo.adapt.continual import fisher_average
-from tchub.zoo.adapt.cross_validation import blend
 from tchub.zoo.adapt.errors import AdaptError
 from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 

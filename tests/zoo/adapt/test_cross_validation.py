@@ -9,7 +9,7 @@ import pytest
 import torch
 from fine_tune_kit import make_data, small
 from method_kit import line_data, tiny_tilenet, training_set
-from tchub.zoo.adapt.cross_validation import CrossValidation, cross_validate, nested_gain
+from tchub.zoo.adapt.adapt_model import CrossValidation, cross_validate, nested_gain
 from tchub.zoo.adapt.method import FewShot, TrainedModel, TrainingSet
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel, create

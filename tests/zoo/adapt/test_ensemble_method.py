@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from method_kit import NET, line_data, training_set
-from tchub.zoo.adapt import ensemble, method
+from tchub.zoo.adapt import method
+from tchub.zoo.adapt import method as ensemble
 from tchub.zoo.adapt.adapt_model import adapt_model
-from tchub.zoo.adapt.ensemble import EnsembleMethod, fresh_share, score_unit
 from tchub.zoo.adapt.fine_tune import fine_tune
-from tchub.zoo.adapt.method import model_digest
+from tchub.zoo.adapt.method import EnsembleMethod, fresh_share, model_digest, score_unit
 from tchub.zoo.models import CostModel, Ensemble, create
 from tchub.zoo.training import pairwise_accuracy
 

@@ -75,7 +75,7 @@ def test_the_validation_curve_of_a_fine_tuning():
 @pytest.mark.parametrize("name", GOLDEN["methods"])
 def test_strength_gain_and_accuracy_of_a_method(name: str, monkeypatch: pytest.MonkeyPatch):
     method, sources = name.split()
-    monkeypatch.setattr("tchub.zoo.adapt.ensemble.LEAST_STEPS", 20)
+    monkeypatch.setattr("tchub.zoo.adapt.method.LEAST_STEPS", 20)
     short = ContinualConfig(learn_epochs=1, distill_epochs=1, fisher_groups=4)
     monkeypatch.setattr(DistillConfig, "phases", lambda *args: short)
     given = training_set(

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.adapt import AdaptError, Pool, choose_holdout
-from tchub.zoo.adapt.cross_validation import blend, cross_validate, nested_gain
+from tchub.zoo.adapt.adapt_model import blend, cross_validate, nested_gain
 from tchub.zoo.adapt.errors import LabelError
 from tchub.zoo.adapt.guard import compare
 from tchub.zoo.adapt.method import TrainedModel, TrainingSet

@@ -9,6 +9,7 @@ from typing import Any
 from ...models.progressive import ColumnStart
 from ...training import RankingDataset
 from ...training.config import TrainConfig
+from ...training.dataset import steps_per_epoch
 
 # Settings of both phases that `TrainConfig` has too.
 _SHARED = ("loss", "optimizer", "weight_decay", "clip_norm", "average", "groups_per_batch", "programs_per_group")
@@ -160,9 +161,3 @@ class DistillConfig:
         each = self.epochs or max(1, PAPER_EPOCHS // (2 * devices))
         strength = PAPER.strength if self.ewc else 0.0
         return replace(PAPER, strength=strength, learn_epochs=each, distill_epochs=each)
-
-
-def steps_per_epoch(data: RankingDataset, programs: int, groups: int) -> int:
-    """Return the batches of an epoch with so many programs a group and groups a batch."""
-    count = sum(math.ceil(len(members) / programs) for members in data.members if len(members) > 1)
-    return max(1, math.ceil(count / groups))

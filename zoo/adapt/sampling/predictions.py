@@ -62,10 +62,11 @@ class LastLayerPosterior:
         return np.sqrt(np.maximum(variance, 0.0)).astype(np.float64)
 
 
+@dataclass
 class PoolPredictions:
     """The predictions of a model for a pool of N programs, given labels of m of them.
 
-    Args:
+    Attributes:
         scores: (N,) of the model; higher is faster.
         labeled: (m,) indices of the pool; latency: (m,) their seconds, NaN where a program failed.
         embed: computes `embeddings`.
@@ -73,24 +74,18 @@ class PoolPredictions:
         features: (N, rows, width) of the pool, None where nobody needs them; cost: of one measurement.
     """
 
-    def __init__(
-        self,
-        scores: np.ndarray,
-        labeled: Sequence[int] | np.ndarray,
-        latency: np.ndarray,
-        embed: Callable[[], np.ndarray],
-        *,
-        task: np.ndarray | None = None,
-        features: np.ndarray | None = None,
-        cost: MeasuringCost | None = None,
-    ) -> None:
-        self.scores = np.asarray(scores, dtype=np.float64)
-        self.labeled = np.asarray(labeled, dtype=np.int64)
-        self.latency = np.asarray(latency, dtype=np.float64)
-        self.task = np.zeros(len(self.scores), dtype=np.int64) if task is None else np.asarray(task, dtype=np.int64)
-        self.features = features
-        self._embed = embed
-        self._cost = cost or MeasuringCost()
+    scores: np.ndarray
+    labeled: Sequence[int] | np.ndarray
+    latency: np.ndarray
+    embed: Callable[[], np.ndarray]
+    task: np.ndarray | None = None
+    features: np.ndarray | None = None
+    cost: MeasuringCost | None = None
+
+    def __post_init__(self) -> None:
+        self.scores, self.latency = (np.asarray(a, dtype=np.float64) for a in (self.scores, self.latency))
+        self.labeled = np.asarray(self.labeled, dtype=np.int64)
+        self.group = np.zeros(len(self.scores), np.int64) if self.task is None else np.asarray(self.task, np.int64)
 
     @classmethod
     def of(
@@ -110,38 +105,38 @@ class PoolPredictions:
     @cached_property
     def embeddings(self) -> np.ndarray:
         """(N, d) float32: inputs of the model's last linear layer, summed over a program's rows where it has many."""
-        return self._embed()
+        return self.embed()
 
     @cached_property
     def last_layer(self) -> LastLayerPosterior:
         """The posterior over the weights of the last layer."""
-        return _fit_last_layer(self.embeddings, self.task, *self._known)
+        return _fit_last_layer(self.embeddings, self.group, *self._known)
 
     def uncertainty(self) -> np.ndarray:
         """Return the standard deviation of each score given the labels, in units of log latency, (N,) float64."""
         return self.last_layer.deviation()
 
-    def cost(self) -> np.ndarray:
+    def seconds(self) -> np.ndarray:
         """Return the expected seconds to measure each program, (N,): log latency falls with the score by one slope."""
-        known, seconds = self._known
+        (known, seconds), cost = self._known, self.cost or MeasuringCost()
         if not len(known):
-            return self._cost.seconds(np.zeros_like(self.scores))
-        tasks = int(self.task.max()) + 1
-        logs, score, task = np.log(seconds), self.scores[known], self.task[known]
+            return cost.seconds(np.zeros_like(self.scores))
+        tasks = int(self.group.max()) + 1
+        logs, score, task = np.log(seconds), self.scores[known], self.group[known]
         logs_mean, score_mean = _task_means(logs, task, tasks), _task_means(score, task, tasks)
         spread = score - score_mean[task]
         slope = min(0.0, float(spread @ logs) / max(float(spread @ spread), 1e-12))
         seen = np.bincount(task, minlength=tasks) > 0
         level = np.where(seen, logs_mean - slope * score_mean, (logs - slope * score).mean())
-        guess = level[self.task] + slope * self.scores
+        guess = level[self.group] + slope * self.scores
         most = np.log(_SLOWEST)
-        return self._cost.seconds(np.exp(np.clip(guess, logs.min() - most, logs.max() + most)))
+        return cost.seconds(np.exp(np.clip(guess, logs.min() - most, logs.max() + most)))
 
     @cached_property
     def _known(self) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the labeled programs that ran, and their seconds."""
         ran = np.isfinite(self.latency) & (self.latency > 0)
-        return self.labeled[ran], self.latency[ran]
+        return np.asarray(self.labeled)[ran], self.latency[ran]
 
 
 def _fit_last_layer(

@@ -125,7 +125,7 @@ class RDUPlusSampler(Sampler):
 
     Uncertain: not how far a score lies from the others, but the variance s^2 that the weights of the last layer,
     given all labels, leave to it (`predictions`). Under noise n a label tells log(1 + s^2 / n) / 2 nats of these
-    weights; it is divided by the seconds that it costs, `PoolPredictions.cost`, and the most per second is picked in
+    weights; it is divided by the seconds that it costs, `PoolPredictions.seconds`, and the most per second is picked in
     each stratum. Where all programs compete, the model learns from oddities: that was no better than chance.
 
     Without a model the choice within a task is random. O(n log n + n p^2 + k p^2) for p directions. Block and cost
@@ -145,7 +145,7 @@ class RDUPlusSampler(Sampler):
         if predictions is None:
             return request.picked(np.concatenate([members[: budgets[task]] for task, members in by_task]))
         scores = finite_scores(predictions)
-        belief = _Belief(predictions.last_layer, predictions.cost() ** -self.config.cost)
+        belief = _Belief(predictions.last_layer, predictions.seconds() ** -self.config.cost)
         rows = [
             belief.pick(stratum)
             for task, members in by_task

@@ -51,7 +51,7 @@ def test_a_fast_program_is_expected_to_cost_less_and_failed_ones_are_ignored():
     latency = np.array([np.exp(0.0), np.exp(-2.0), np.nan])
     cost = MeasuringCost(build=0.5, runs=10)
     predictions = PoolPredictions(scores, [0, 2, 4], latency, lambda: np.zeros((7, 1)), task=task, cost=cost)
-    np.testing.assert_allclose(predictions.cost()[:5], 0.5 + 10 * np.exp(-scores[:5]))
-    assert predictions.cost()[5] > predictions.cost()[6], "a task without labels has the others' level"
+    np.testing.assert_allclose(predictions.seconds()[:5], 0.5 + 10 * np.exp(-scores[:5]))
+    assert predictions.seconds()[5] > predictions.seconds()[6], "a task without labels has the others' level"
     unlabeled = PoolPredictions(np.arange(3.0), [], np.empty(0), lambda: np.zeros((3, 1)), cost=MeasuringCost(2.0))
-    assert unlabeled.cost().tolist() == [2.0, 2.0, 2.0]
+    assert unlabeled.seconds().tolist() == [2.0, 2.0, 2.0]
