@@ -120,8 +120,7 @@ class _TrainingRun:
         rate = self.config.learning_rate_at(epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        loss = self._pass(epoch)
-        entry: dict[str, float] = {"epoch": epoch, "learning_rate": rate, "loss": loss}
+        entry: dict[str, float] = {"epoch": epoch, "learning_rate": rate, "loss": self._pass(epoch)}
         last = epoch + 1 == self.config.epochs
         with self._averaged_weights():
             if self.val is not None:

@@ -64,20 +64,13 @@ def extract(
 
     A program is left out when its schema reads statements and the program cannot be replayed.
     """
-    if schema.source == "statements":
-        return _statements(corpus, programs, schema, store)
-    features = schema.extract([sequence_of(p) for p in programs], device if schema.hardware else None)
-    return features, np.ones(len(programs), dtype=bool)
-
-
-def _statements(
-    corpus: Corpus, programs: Sequence[Program], schema: FeatureSchema, store: StatementStore
-) -> tuple[np.ndarray, np.ndarray]:
+    usable = np.ones(len(programs), dtype=bool)
+    if schema.source != "statements":
+        return schema.extract([sequence_of(p) for p in programs], device if schema.hardware else None), usable
     from ..features.columns import OPS
     from ..features.statements import statement_matrices
 
     features, failures = store.read(corpus, programs)
-    usable = np.ones(len(programs), dtype=bool)
     usable[list(failures)] = False
     kept = np.flatnonzero(usable).tolist()
     ops = [OPS.index(corpus.tasks[programs[i].task_id].op) for i in kept]

@@ -6,7 +6,7 @@ A further sampler is a `Sampler` with `name` and `pick`, added to `SAMPLERS`.
 from ..errors import AdaptError
 from .pool import Pool, Reason, Selection
 from .predictions import MeasuringCost, PoolPredictions
-from .rdu import RDUPlusConfig, RDUPlusSampler, RDUSampler
+from .rdu import RDUPlusSampler, RDUSampler
 from .sampler import FasorSampler, RandomSampler, Sampler, StrataSampler, StratifiedSampler
 
 _ALL = (RandomSampler, StratifiedSampler, FasorSampler, RDUSampler, RDUPlusSampler, StrataSampler)
@@ -32,7 +32,6 @@ __all__ = [
     "MeasuringCost",
     "Pool",
     "PoolPredictions",
-    "RDUPlusConfig",
     "RDUPlusSampler",
     "RDUSampler",
     "RandomSampler",

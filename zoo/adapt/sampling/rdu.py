@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -96,26 +95,17 @@ def _greedy(f: np.ndarray, op: np.ndarray, budgets: np.ndarray, known: np.ndarra
     return rows
 
 
-@dataclass(frozen=True)
-class RDUPlusConfig:
-    """How `rdu+` weighs.
-
-    Attributes:
-        cost: power of the expected seconds by which a gain is divided: 1 is gain per second, 0 looks at gain alone.
-        block: labels that a task gets before another one is begun, where the tasks stand for others. n labels of one
-            task are n (n - 1) / 2 pairs in order, and as many tasks with one label each are none. Tasks that are to be
-            ranked themselves (`Pool.to_rank`) are level, since a label of the very task teaches most.
-    """
-
-    cost: float = 1.0
-    block: int = 16
+# Labels that a task gets before another one is begun, where the tasks stand for others. n labels of one task are
+# n (n - 1) / 2 pairs in order, and as many tasks with one label each are none. Tasks that are to be ranked themselves
+# (`Pool.to_rank`) are level, since a label of the very task teaches most.
+BLOCK = 16
 
 
 class RDUPlusSampler(Sampler):
     """RDU's three criteria with other means.
 
     Representative: types share the budget as RDU has it, and within a type all tasks have the same number, over
-    all rounds, in blocks of 16 (`RDUPlusConfig.block`): a budget of a few programs a task goes to some tasks, and the
+    all rounds, in blocks of 16 (`BLOCK`): a budget of a few programs a task goes to some tasks, and the
     others follow as there is more.
 
     Diverse: scores compare within a task alone, so each task's open programs are put in the order of their
@@ -134,18 +124,15 @@ class RDUPlusSampler(Sampler):
 
     name: ClassVar[str] = "rdu+"
 
-    def __init__(self, config: RDUPlusConfig | None = None) -> None:
-        self.config = config or RDUPlusConfig()
-
     def pick(self, request: SamplingRequest) -> Selection:
         rest, pool, predictions = request.shuffled(), request.pool, request.predictions
-        block = 1 if pool.to_rank else self.config.block
+        block = 1 if pool.to_rank else BLOCK
         budgets = task_budgets(pool, request.labeled, request.k, request.rng, block)
         by_task = _by_task(pool, rest, budgets, request.rng)
         if predictions is None:
             return request.picked(np.concatenate([members[: budgets[task]] for task, members in by_task]))
         scores = finite_scores(predictions)
-        belief = _Belief(predictions.last_layer, predictions.seconds() ** -self.config.cost)
+        belief = _Belief(predictions.last_layer, 1 / predictions.seconds())
         rows = [
             belief.pick(stratum)
             for task, members in by_task

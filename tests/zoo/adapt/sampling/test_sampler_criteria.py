@@ -14,7 +14,6 @@ from tchub.zoo.adapt.sampling import (
     FasorSampler,
     Pool,
     PoolPredictions,
-    RDUPlusConfig,
     RDUPlusSampler,
     RDUSampler,
     StratifiedSampler,
@@ -122,7 +121,7 @@ def test_a_pick_of_rdu_plus_counts_as_measured_for_the_next():
     """The rank-one update is the posterior with that program among the labeled, at the noise of the labels."""
     pool = make_pool(["conv2d"], 50)
     predictions = predict_pool(pool, np.arange(12))
-    picked = RDUPlusSampler(RDUPlusConfig(cost=0)).select(pool, np.arange(12), 3, predictions, rng())
+    picked = RDUPlusSampler().select(pool, np.arange(12), 3, predictions, rng())
     layer = predictions.last_layer
     precision = np.linalg.inv(layer.covariance)
     for reason in picked.reasons:
