@@ -149,13 +149,6 @@ class SiblingScores(ScoreLine, frozen=True):
     learnt: int | None = None
 
 
-class FewShotScores(JsonFacts, frozen=True):
-    """Scores where some programs of each test task were measured: the checkpoint's first, then its rivals'."""
-
-    labels: int
-    lines: tuple[ScoreLine, ...]
-
-
 class TransferScores(JsonFacts, frozen=True):
     """Scores on a corpus other than the one that the checkpoint is for; it learnt nothing more for it.
 
@@ -363,15 +356,14 @@ class CardMetrics(JsonFacts, frozen=True):
         return tuple(line for line in self.scores if self.model and line.ahead_of(self.model))
 
     @property
-    def few_shots(self) -> tuple[FewShotScores, ...]:
-        """Scores with few labels, by their number."""
-        rows = {"model": self.few_shot} | self.few_shot_rivals
+    def few_shots(self) -> tuple[tuple[int, tuple[ScoreLine, ...]], ...]:
+        """Numbers of labels, each with the checkpoint's scores first, then its rivals'."""
         labels = {"model": _OURS} | RIVALS
-        lines: dict[str, list[ScoreLine]] = {}
-        for name, scores in rows.items():
+        lines: dict[int, list[ScoreLine]] = {}
+        for name, scores in ({"model": self.few_shot} | self.few_shot_rivals).items():
             for number, line in scores.items():
-                lines.setdefault(number, []).append(line.named(name, labels.get(name, name)))
-        return tuple(FewShotScores(labels=int(key), lines=tuple(lines[key])) for key in sorted(lines, key=int))
+                lines.setdefault(int(number), []).append(line.named(name, labels.get(name, name)))
+        return tuple((number, tuple(own)) for number, own in sorted(lines.items()))
 
 
 def read_metrics(metrics: Mapping[str, Any]) -> CardMetrics:

@@ -37,7 +37,8 @@ LEAST_AGREEMENT, LEAST_SHARE = 0.05, 0.5
 def paced(config: ContinualConfig, arch: str, data: RankingDataset) -> ContinualConfig:
     """The settings at the architecture's rates, in more epochs where there is little data and fewer where much."""
     phases = DistillConfig().phases(arch, data)
-    most = max(2, math.ceil(MOST_STEPS / steps_per_epoch(data, phases.programs_per_group, phases.groups_per_batch)))
+    own = phases.recipe
+    most = max(2, math.ceil(MOST_STEPS / steps_per_epoch(data, own.programs_per_group, own.groups_per_batch)))
     return replace(
         phases,
         learn_epochs=min(phases.learn_epochs, most),

@@ -11,8 +11,9 @@ from ...training import RankingDataset
 from ...training.config import TrainConfig
 from ...training.dataset import steps_per_epoch
 
-# Settings of both phases that `TrainConfig` has too.
-_SHARED = ("loss", "optimizer", "weight_decay", "clip_norm", "average", "groups_per_batch", "programs_per_group")
+_RECIPE = TrainConfig(
+    loss="pairwise_rank", optimizer="adamw", weight_decay=0.01, clip_norm=1.0, average=0.99, programs_per_group=96
+)
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,9 @@ class ContinualConfig:
 
     Attributes:
         learn_epochs, distill_epochs: passes over the device's programs in each phase.
-        loss: the rank loss, a name of `zoo.training.losses`.
-        optimizer, weight_decay, clip_norm, average: of both phases, as in `TrainConfig`.
+        recipe: loss, optimizer and batches of both phases; its rates, epochs and choice of an epoch are not used.
         learn_rate, learn_period: at the start of the first phase, and the epochs of one cosine (0: all of them).
         distill_rate, distill_period, distill_decay: the second phase's rate is multiplied by the decay once a period.
-        groups_per_batch, programs_per_group: a batch is so many groups of one task each.
         beta: weight of the labels beside the column's order (equation 9).
         strength: lambda of equation 9, of elastic weight consolidation; 0 leaves it out.
         rehearsal: weight of the base's earlier scores for the new programs on the devices that it knows (ours; 0 for
@@ -40,18 +39,12 @@ class ContinualConfig:
 
     learn_epochs: int = 12
     distill_epochs: int = 20
-    loss: str = "pairwise_rank"
-    optimizer: str = "adamw"
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
-    average: float = 0.99
+    recipe: TrainConfig = _RECIPE
     learn_rate: float = 0.002
     learn_period: int = 0
     distill_rate: float = 0.001
     distill_period: int = 10
     distill_decay: float = 0.1
-    groups_per_batch: int = 16
-    programs_per_group: int = 96
     beta: float = 0.5
     strength: float = 10_000.0
     rehearsal: float = 3.0
@@ -62,16 +55,16 @@ class ContinualConfig:
     def learning(self) -> TrainConfig:
         """Return the recipe of the first phase."""
         rates = {"learning_rate": self.learn_rate, "schedule": "cosine", "period": self.learn_period}
-        return TrainConfig.from_dict(self._shared() | rates | {"epochs": self.learn_epochs, "select": self.select})
+        return self._phase(rates | {"epochs": self.learn_epochs, "select": self.select})
 
     def distilling(self) -> TrainConfig:
         """Return the recipe of the second phase, last epoch kept: the best one of the device forgets the most."""
         rates = {"learning_rate": self.distill_rate, "schedule": "step"}
         rates |= {"period": self.distill_period, "decay": self.distill_decay}
-        return TrainConfig.from_dict(self._shared() | rates | {"epochs": self.distill_epochs, "select": "last"})
+        return self._phase(rates | {"epochs": self.distill_epochs, "select": "last"})
 
-    def _shared(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _SHARED} | {"save_every": 1}
+    def _phase(self, settings: dict[str, Any]) -> TrainConfig:
+        return replace(self.recipe, **{"warmup_epochs": 0, "save_every": 1} | settings)
 
 
 # TCL's own (sections 6 and 7.1.3), `tchub distill --schedule paper`: `PAPER_EPOCHS` over the devices of a run and their
@@ -79,17 +72,11 @@ class ContinualConfig:
 # sink, not vanish.
 PAPER_EPOCHS = 100
 PAPER = ContinualConfig(
-    loss="lambda_rank",
-    optimizer="adam",
-    weight_decay=0.0,
-    clip_norm=0.0,
-    average=0.0,
+    recipe=TrainConfig(loss="lambda_rank", groups_per_batch=8, programs_per_group=128),
     learn_rate=7e-4,
     learn_period=10,
     distill_rate=7e-4,
     distill_period=5,
-    groups_per_batch=8,
-    programs_per_group=128,
     rehearsal=0.0,
     column="previous",
     select="last",
@@ -148,7 +135,7 @@ class DistillConfig:
             least = math.ceil(LEAST_STEPS / steps_per_epoch(data, own.programs_per_group, own.groups_per_batch))
         return replace(
             usual,
-            **{name: getattr(own, name) for name in _SHARED},
+            recipe=own,
             learn_rate=usual.learn_rate * scale,
             distill_rate=usual.distill_rate * scale,
             learn_epochs=self.epochs or max(usual.learn_epochs, least),

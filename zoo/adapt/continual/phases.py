@@ -208,8 +208,9 @@ def reordered(labels: Tensor, scores: Tensor, mask: Tensor) -> Tensor:
 def _teacher_losses(teacher: CostModel, data: RankingDataset, config: ContinualConfig, seed: int) -> np.ndarray:
     """(J,) of float64: the teacher's rank loss of each batch of the first epoch."""
     scores = torch.from_numpy(teacher.score(data.features)).float()
-    batches = epoch_batches(data, config.groups_per_batch, config.programs_per_group, np.random.default_rng([seed, 0]))
-    loss, losses = get_loss(config.loss), []
+    recipe, rng = config.recipe, np.random.default_rng([seed, 0])
+    batches = epoch_batches(data, recipe.groups_per_batch, recipe.programs_per_group, rng)
+    loss, losses = get_loss(recipe.loss), []
     for batch in batches:
         labels, mask = torch.from_numpy(batch.labels), torch.from_numpy(batch.mask)
         taught = torch.zeros_like(labels).masked_scatter(mask, scores[torch.from_numpy(batch.index)])
@@ -229,9 +230,9 @@ def fisher_diagonal(
     totals = {name: torch.zeros_like(p, requires_grad=False) for name, p in weights.items()}
     was_training, count = model.training, 0
     model.eval()
-    groups = epoch_batches(data, 1, config.programs_per_group, np.random.default_rng([seed, 2]))
+    groups = epoch_batches(data, 1, config.recipe.programs_per_group, np.random.default_rng([seed, 2]))
     for batch in islice(groups, config.fisher_groups):
-        loss = batch_loss(model, data, batch, config.loss, np.random.default_rng([seed, 3, count]))
+        loss = batch_loss(model, data, batch, config.recipe.loss, np.random.default_rng([seed, 3, count]))
         gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
         for name, gradient in zip(weights, gradients, strict=True):
             if gradient is not None:

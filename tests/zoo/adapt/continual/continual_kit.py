@@ -11,8 +11,9 @@ from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 from tchub.zoo.training import RankingDataset, evaluate_model, train
 
 WIDTH = 6
+SMALL = replace(ContinualConfig().recipe, groups_per_batch=3, programs_per_group=8, average=0.0)
 FAST = ContinualConfig(
-    learn_epochs=4, distill_epochs=4, groups_per_batch=3, programs_per_group=8, average=0.0, learn_rate=0.01,
+    learn_epochs=4, distill_epochs=4, recipe=SMALL, learn_rate=0.01,
     distill_rate=0.01, distill_period=10,
 )  # fmt: skip
 

@@ -129,7 +129,7 @@ def test_the_folder_of_another_run_is_refused(first: ProgressiveNetwork, tmp_pat
 def test_the_papers_settings() -> None:
     """Sections 6 and 7.1.3."""
     assert (PAPER.beta, PAPER.strength, PAPER.learn_rate, PAPER.learn_period) == (0.5, 10_000, 7e-4, 10)
-    assert PAPER.groups_per_batch * PAPER.programs_per_group == 1024
+    assert PAPER.recipe.groups_per_batch * PAPER.recipe.programs_per_group == 1024
     rates = [PAPER.distilling().learning_rate_at(epoch) for epoch in (0, 4, 5, 10)]
     assert rates == pytest.approx([7e-4, 7e-4, 7e-5, 7e-6])
     assert PAPER.learning().learning_rate_at(10) == PAPER.learning().learning_rate_at(0) == 7e-4

@@ -117,10 +117,17 @@ def test_a_base_keeps_the_description_of_each_device_once() -> None:
 def test_what_was_said_of_known_devices_is_rehearsed_on_the_new_ones_programs() -> None:
     """A device that says the opposite: without the rehearsal its lesson would turn the first one over."""
     model = described_model()
-    train(model, described_data(0), None, replace(FAST, learn_epochs=20, groups_per_batch=2).learning())
+    train(
+        model,
+        described_data(0),
+        None,
+        replace(FAST, learn_epochs=20, recipe=replace(FAST.recipe, groups_per_batch=2)).learning(),
+    )
     base = start_base(model, described_data(0), FAST, lateral=2)
     new = replace(described_data(1), latency=np.exp(described_data(1).features[:, 0, 0] - 5.0))
-    config = replace(FAST, strength=0.0, beta=1.0, learn_epochs=1, distill_epochs=12, groups_per_batch=2)
+    config = replace(
+        FAST, strength=0.0, beta=1.0, learn_epochs=1, distill_epochs=12, recipe=replace(FAST.recipe, groups_per_batch=2)
+    )
     kept, lost = (add_device(base, new, None, replace(config, rehearsal=r)).kb for r in (5.0, 0.0))
     first = described_data(0, seed=9)
     was, now, without = (evaluate_model(m, first)["pairwise"] for m in (base, kept, lost))
@@ -145,7 +152,7 @@ def test_drift_is_of_differences_within_a_group() -> None:
 def test_importance_is_the_squared_gradient_of_the_loss() -> None:
     """Against differences of the loss, for a data set of one group."""
     model, data = new_model().double(), device_data(2, tasks=1, each=7)
-    importance = fisher_diagonal(model.double(), data, replace(FAST, programs_per_group=7))
+    importance = fisher_diagonal(model.double(), data, replace(FAST, recipe=replace(FAST.recipe, programs_per_group=7)))
     labels, mask = torch.from_numpy(data.labels)[None], torch.ones(1, 7, dtype=torch.bool)
     x = torch.from_numpy(data.features).double()
 
