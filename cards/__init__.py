@@ -3,7 +3,7 @@
 The numbers of a card come from a checkpoint's config.json and metrics.json; `check_card` finds those that do not.
 """
 
-from .metrics import METRICS_FORMAT, SCORES, TITLES, CardError, read_metrics
+from .metrics import METRICS_FORMAT, SCORES, TITLES, CardError, CardMetrics, ScoreLine, read_metrics
 from .plots import Plot, draw, plots_of
 from .render import MISSING, check_card, render_card
 from .schema import CardData, CorpusFacts, missing
@@ -15,8 +15,10 @@ __all__ = [
     "TITLES",
     "CardData",
     "CardError",
+    "CardMetrics",
     "CorpusFacts",
     "Plot",
+    "ScoreLine",
     "check_card",
     "draw",
     "missing",

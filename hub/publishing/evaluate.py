@@ -187,7 +187,8 @@ class _Evaluation:
         more: dict[str, Any] = {"classes": operator_scores(ranked), "untrusted": untrusted}
         if labels := config.labels:
             if not isinstance(checkpoint.model, ContextModel):
-                raise TrainingError(f"{name} takes no measured programs as context", remedy="choose a tilenet")
+                remedy = "learn from them by `tchub adapt`, or choose a tilenet"
+                raise TrainingError(f"{name} takes no measured programs as context", remedy=remedy)
             known = draw_labels(data, labels, config.seed)
             unknown = scores_given(checkpoint.model, data, known, trusted)
             more["few_shot"] = {str(labels): evaluate_unknown(data, known, unknown)}

@@ -43,8 +43,8 @@ class RankingDataset:
             "a latency is not positive and finite": not np.all(np.isfinite(self.latency) & (self.latency > 0)),
             "a feature is not finite": not np.all(np.isfinite(self.features)),
         }
-        if wrong := next((problem for problem, found in problems.items() if found), None):
-            raise TrainingError(f"training data: {wrong}", remedy="drop failed programs before making it")
+        if wrong := [problem for problem, holds in problems.items() if holds]:
+            raise TrainingError(f"training data: {wrong[0]}", remedy="drop failed programs before making it")
 
     def __len__(self) -> int:
         return len(self.latency)

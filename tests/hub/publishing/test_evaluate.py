@@ -78,13 +78,6 @@ def run(capsys, *args) -> dict:
     return json.loads(text) | {"exit_code": code}
 
 
-def test_labels_are_refused_by_a_network_that_takes_no_context(capsys, tmp_path, corpus, recipe):
-    run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
-    refused = run(capsys, "evaluate", tmp_path / "run", "--corpus", corpus.path, "--labels", 4)
-    assert refused["error"] == "TrainingError"
-    assert "tilenet" in refused["remedy"]
-
-
 def test_train_then_evaluate(capsys, tmp_path, corpus, recipe, monkeypatch):
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "run"
