@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,18 +17,12 @@ from torch import Tensor, nn
 
 from ..models import CostModel, Ensemble, ModelConfig, ProgressiveNetwork
 from ..models.base import Loss
+from ..models.registry import with_defaults
 from ..training.config import TrainConfig
 from ..training.dataset import RankingDataset
 from ..training.loop import TrainResult, train
 from .fine_tune import HEAD_NAMES, check_features, check_labels, in_head
 from .method import Method, TrainedModel, TrainingSet, cached_model
-
-
-@dataclass(frozen=True)
-class MultiHeadConfig(ModelConfig):
-    """Columns and hardware row of the network, and the number of its heads."""
-
-    heads: int = 1
 
 
 class MultiHead(CostModel):
@@ -39,7 +33,8 @@ class MultiHead(CostModel):
 
     def __init__(self, model: CostModel, heads: int, fresh: bool = False) -> None:
         """`fresh` heads are drawn at random, each for itself; others start as copies of the model's."""
-        super().__init__(MultiHeadConfig(model.config.width, model.config.hardware, heads))
+        config = with_defaults(ModelConfig, heads=heads)
+        super().__init__(config(model.config.width, model.config.hardware))
         self.networks = nn.ModuleList([model, *(_with_own_head(model) for _ in range(heads - 1))])
         for network in self.networks[1:] if fresh else ():
             _draw_head(network)
