@@ -158,7 +158,7 @@ def test_importance_is_the_squared_gradient_of_the_loss() -> None:
 
     def loss() -> float:
         with torch.no_grad():
-            return float(model.training_loss(model.describe(x), labels, mask, get_loss(FAST.loss), RNG))
+            return float(model.training_loss(model.describe(x), labels, mask, get_loss(FAST.recipe.loss), RNG))
 
     for name in ("decoder.weight", "encoder.0.bias"):
         p = model.get_parameter(name).view(-1)
