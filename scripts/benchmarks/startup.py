@@ -72,10 +72,6 @@ def main() -> Document:
         rows = {name: row_of(command, seconds[name], base) for name, command in COMMANDS.items()}
     ms = {name: row["median_ms"] for name, row in rows.items()}
     summary = {
-        "python_ms": ms["python -c pass"],
-        "help_ms": ms["tchub --help"],
-        "list_ms": ms["tchub list"],
-        "hf_help_ms": ms["hf --help"],
         "help_beside_hf": round(ms["hf --help"] / ms["tchub --help"], 2),
         "torch_or_tvm_imported": sum(bool({"torch", "tvm"} & set(row["heavy_modules"])) for row in rows.values()),
     }

@@ -9,8 +9,6 @@ read it for ever.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from functools import partial
@@ -20,7 +18,18 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import CLOCK, FOLDER, ROOT, Clock, Document, Journal, benchmark, note, read_json
+from scripts.benchmarks.common import (
+    CLOCK,
+    FOLDER,
+    ROOT,
+    Clock,
+    Document,
+    Journal,
+    benchmark,
+    in_process,
+    note,
+    read_json,
+)
 from scripts.fuzz.targets import TARGETS
 
 KEPT = ROOT / "runs" / "fuzzing"
@@ -37,17 +46,21 @@ def fuzz(target: str, seed: int, first: int, end: int) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     deaths: dict[str, str] = {}
     while first < end and len(deaths) < _MAX_DEATHS:
-        command = [sys.executable, "-m", "scripts.fuzz.one", target, "--folder", str(folder)]
-        command += ["--inputs", str(end), "--seed", str(seed), "--first", str(first)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if not done.returncode:
-            row = json.loads(done.stdout.splitlines()[-1])
+        try:
+            row = vars(in_process(_run, target, end, seed, folder, first))
             return row | {"crashes": deaths | row["crashes"]}
-        number = int((folder / "number").read_text())
-        input_file = (folder / "current").replace(folder / f"{number}-death")
-        deaths[f"the process ended with {done.returncode} at {number}"] = input_file.name
-        first = number + 1
+        except click.ClickException as error:
+            number = int((folder / "number").read_text())
+            input_file = (folder / "current").replace(folder / f"{number}-death")
+            deaths[f"at {number}: {error.message}"] = input_file.name
+            first = number + 1
     return {"target": target, "crashes": deaths} | _NONE
+
+
+def _run(target: str, *arguments: Any) -> Any:
+    from scripts.fuzz.one import run
+
+    return run(TARGETS[target], *arguments)
 
 
 def together(target: str, parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,16 +1,13 @@
 """Runs one target of the fuzzer in this process: counts what its inputs end in, and keeps those that it may not.
 
-    python -m scripts.fuzz.one TARGET --inputs 1000 --seed 0 --folder DIR
-
-Input i of a seed is always the same. The input in hand lies in DIR/current and its number in DIR/number, where they are
-found if this process dies; crashes and hangs are kept beside them. The last line of stdout is the result as JSON.
+Input i of a seed is always the same. The input in hand lies in FOLDER/current and its number in FOLDER/number, where
+they are found if this process dies; crashes and hangs are kept beside them.
 """
 
 from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import os
 import sys
 import time
@@ -23,12 +20,11 @@ from random import Random
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: these models are small, and two threads slower
 
-import click
 from tchub.zoo.errors import TchubError
 
 from scripts.fuzz.limits import TooSlowError, limited_memory, limited_time
 from scripts.fuzz.mutate import mutate
-from scripts.fuzz.targets import TARGETS, Target
+from scripts.fuzz.targets import Target
 
 # What one input may take beyond what the process has: far less than a real machine has, far more than a file needs.
 MEMORY = 1 << 30
@@ -125,19 +121,3 @@ def _keep(folder: Path, data: bytes, number: int) -> str:
     path = folder / f"{number}-{hashlib.sha256(data).hexdigest()[:8]}"
     path.write_bytes(data)
     return path.name
-
-
-@click.command()
-@click.argument("target", type=click.Choice(sorted(TARGETS)))
-@click.option("--inputs", default=1000, show_default=True)
-@click.option("--seed", default=0, show_default=True)
-@click.option("--first", default=0, show_default=True, help="The input to begin with.")
-@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), required=True)
-def main(target: str, inputs: int, seed: int, first: int, folder: Path) -> None:
-    """Run one target."""
-    folder.mkdir(parents=True, exist_ok=True)
-    click.echo(json.dumps(vars(run(TARGETS[target], inputs, seed, folder, first))))
-
-
-if __name__ == "__main__":
-    main()

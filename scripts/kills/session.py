@@ -77,13 +77,6 @@ class Witness:
                 file.write(line + "\n")
 
 
-def workers() -> AbstractContextManager[Any]:
-    """tchub's own measurer, on this machine."""
-    from tchub.hub.device.measure import Measurer
-
-    return Measurer(TARGET)
-
-
 def open_run(folder: Path) -> Any:
     """Open the store of a run."""
     import tvm
@@ -168,10 +161,12 @@ def _digits(latency: float) -> str:
 
 def open_machine(name: str) -> AbstractContextManager[Any]:
     """What measures: `pretended`, `workers`, or the servers of an `rpc://host:port/key`."""
+    from tchub.hub.device.measure import Measurer
+
     if name == "pretended":
         return nullcontext(Pretended())
     if name == "workers":
-        return workers()
+        return Measurer(TARGET)
     from tchub.hub.device.rpc import RpcMeasurer
     from tchub.hub.device.rpc_session import parse_device
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.benchmarks.common import spread
 from scripts.benchmarks.transfer import figures
 from scripts.benchmarks.transfer.data import Tasks, divide
 
@@ -120,7 +121,7 @@ def test_seeds_are_one_row_with_their_deviation() -> None:
     assert row["pairwise"]["mean"] == pytest.approx(0.85)
     assert row["pairwise"]["stdev"] == pytest.approx(0.0707, abs=1e-4)
     assert row["pairwise"]["seeds"] == 2
-    assert figures.spread([0.8])["stdev"] is None, "one seed has no deviation"
+    assert spread([0.8])["stdev"] is None, "one seed has no deviation"
 
 
 def test_a_difference_is_a_mean_over_the_targets_that_have_both() -> None:

@@ -53,15 +53,11 @@ def measure_task(task: str, target: str, repeats: int, folder: Path) -> dict[str
         "tilenet-decisions": lambda: from_decisions(drawn(), f"tilenet-{family}", BATCHES, repeats),
     }
     setting = f"{'-'.join(map(str, BATCHES))}/{TRAIN}/{repeats}/{THREADS}"
-    return {
-        subject: {str(row["batch"]): row for row in rows(folder, f"{target}/{task}/{subject}/{setting}", make)}
-        for subject, make in subjects.items()
-    }
-
-
-def rows(folder: Path, key: str, make: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The rows of a key; what the journal has is not measured again."""
-    return Journal(folder / "journal.jsonl").get(lambda: {"rows": make()}, key=key)["rows"]
+    journal, results = Journal(folder / "journal.jsonl"), {}
+    for subject, make in subjects.items():
+        kept = journal.get(lambda make=make: {"rows": make()}, key=f"{target}/{task}/{subject}/{setting}")
+        results[subject] = {str(row["batch"]): row for row in kept["rows"]}
+    return results
 
 
 def _local_llvm() -> dict[str, Any]:

@@ -118,7 +118,6 @@ TASKS = ("conv2d-3x3", "depthwise-3x3", "dense-square", "batch-matmul-scores", "
 class Programs:
     """Distinct programs of one task, live, and MetaSchedule's context of the task."""
 
-    name: str
     context: Any
     candidates: list[Any]
 
@@ -137,7 +136,7 @@ def programs(name: str, target: Any, count: int, seed: int, threads: int) -> Pro
     task = make_task(operator_module(OPERATORS[name]), name)
     live = [_replay(task.mod, json.loads(c.trace)) for c in random_candidates(task, target, count, seed)]
     click.echo(f"{name} for {target.kind.name}: {len(live)} programs", err=True)
-    return Programs(name, tune_context(task, target, "replay-trace", seed, threads), live)
+    return Programs(tune_context(task, target, "replay-trace", seed, threads), live)
 
 
 def _replay(mod: Any, trace: Any) -> Any:

@@ -25,7 +25,6 @@ _PLAIN = {
     "forgetting": "What the base still knows of earlier devices",
     "lost": "Score lost on earlier devices",
     "papers": "The papers' own networks",
-    "ablation": "Parts of TCL, added one by one",
 }
 
 

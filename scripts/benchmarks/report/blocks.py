@@ -52,7 +52,7 @@ def speed(results: Results) -> Iterator[str]:
     timed: dict[str, dict[str, float]] = {}
     for row in details["latency"]:
         timed.setdefault(row["network"], row["median_ms"])  # of the first seed
-    compared = {item["network"]: item for item in details["tables"]["tilenet"]}
+    compared = {item["network"]: item for item in details["table"]}
     rows = []
     for network, ms in timed.items():
         end_to_end = [_ms(ms.get(name)) for name in ("pytorch", "torch.compile", "stock")]

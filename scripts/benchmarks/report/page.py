@@ -12,26 +12,18 @@ from scripts.benchmarks.report.tables import Row, cell, measured_on, seeds_of, t
 
 SECTIONS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("sections.toml").read_text())
 # The tables to show, instead of everything that the file holds; and sentences on where something else is ahead.
-SHAPES: dict[str, Callable[[Row], Mapping[str, Any]]] = {
-    "rivals": shapes.rivals,
-    "tuning": shapes.tuning,
-    "predict": shapes.predict,
-    "sampling": adaptation.sampling,
-    "transfer": adaptation.transfer,
-    "coverage": shapes.coverage,
-    "fuzz": shapes.fuzz,
-    "startup": shapes.startup,
+SHOWN: dict[str, tuple[Callable[[Row], Mapping[str, Any]] | None, Callable[[Row], Iterable[str]]]] = {
+    "rivals": (shapes.rivals, shapes.lost_rivals),
+    "tuning": (shapes.tuning, shapes.lost_tuning),
+    "measure": (None, shapes.lost_measure),
+    "predict": (shapes.predict, shapes.lost_predict),
+    "sampling": (adaptation.sampling, adaptation.lost_sampling),
+    "transfer": (adaptation.transfer, adaptation.lost_transfer),
+    "coverage": (lambda _: {}, shapes.lost_coverage),
+    "fuzz": (shapes.fuzz, lambda _: ()),
+    "startup": (shapes.startup, shapes.lost_startup),
 }
-LOST: dict[str, Callable[[Row], Iterable[str]]] = {
-    "rivals": shapes.lost_rivals,
-    "tuning": shapes.lost_tuning,
-    "measure": shapes.lost_measure,
-    "predict": shapes.lost_predict,
-    "sampling": adaptation.lost_sampling,
-    "transfer": adaptation.lost_transfer,
-    "coverage": shapes.lost_coverage,
-    "startup": shapes.lost_startup,
-}
+_GENERIC = None, lambda _: ()
 
 
 def page(results: Mapping[str, Row]) -> str:
@@ -67,7 +59,7 @@ def losses(name: str, job: Row) -> Iterator[str]:
     for text, aim, value, met in _goals(name, job["summary"]):
         if not met:
             yield f"{SECTIONS[name]['title']}: {text} is {value}; the goal is {aim}."
-    yield from LOST.get(name, lambda _: ())(job)
+    yield from SHOWN.get(name, _GENERIC)[1](job)
 
 
 def _section(name: str, job: Row) -> Iterator[str]:
@@ -81,8 +73,9 @@ def _section(name: str, job: Row) -> Iterator[str]:
         for text, aim, value, met in _goals(name, job["summary"])
     ]
     yield from table(("figure", "goal", "found", ""), rows)
-    if name in SHAPES:
-        shown = SHAPES[name](job)
+    shape, _ = SHOWN.get(name, _GENERIC)
+    if shape:
+        shown = shape(job)
     else:
         above = {key for key, *_ in section.get("goals", ())}
         yield from tables("", {key: value for key, value in job["summary"].items() if key not in above})

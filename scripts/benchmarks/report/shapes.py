@@ -7,7 +7,7 @@ from typing import Any
 
 from scripts.benchmarks.report.tables import Row, pick
 from scripts.benchmarks.rivals import best_rival
-from scripts.benchmarks.tuning.runs import OURS
+from scripts.benchmarks.tuning.runs import OURS, SYSTEMS
 
 _SYSTEM = ("time_ratio", "trials_ratio", "wall_ratio", "latency_ratio_equal_trials", "latency_ratio_at_stock_wall")
 _NETWORK = ("stock_final_ms", "final_ms", "stock_seconds", "seconds_to_stock", "trials_to_stock")
@@ -20,16 +20,14 @@ def _same(*names: str) -> dict[str, str]:
 
 
 def tuning(job: Row) -> dict[str, Any]:
-    """Each system, each network of tchub's, latencies end to end, and the seconds of every run of the first seed."""
-    details, systems = job["details"], job["details"]["systems"]
+    """All networks, each network, latencies end to end, and the seconds of every run of the first seed."""
+    details = job["details"]
     shown: dict[str, Any] = {
         "Against stock, geometric means over networks": [
-            {"system": systems[name]} | pick([row], _same(*_SYSTEM, "reached", "runs"))[0]
-            for name, row in job["summary"].get("systems", {}).items()
+            {"system": SYSTEMS[OURS]} | pick([job["summary"]], _same(*_SYSTEM, "reached", "runs"))[0]
         ]
     }
-    for name, rows in details["tables"].items():
-        shown[f"{systems[name]}, each network"] = pick(rows, _same("network", *_NETWORK, *_RATIOS, "reached"))
+    shown[f"{SYSTEMS[OURS]}, each network"] = pick(details["table"], _same("network", *_NETWORK, *_RATIOS, "reached"))
     shown["End to end, ms"] = [
         {"network": row["network"], "seed": row["seed"]} | {_RIVALS.get(n, n): ms for n, ms in row["median_ms"].items()}
         for row in details["latency"]
@@ -60,20 +58,6 @@ def _scoring(task: str, size: str, subjects: Row) -> dict[str, Any]:
     row |= {"its features": ours.get("features_us"), "its forward": ours.get("forward_us")}
     row |= {title: subjects[n][size]["us"] for title, n in others.items() if size in subjects.get(n, {})}
     return row | {"stock / TileNet": stock["us"] / ours["us"]}
-
-
-def coverage(job: Row) -> dict[str, Any]:
-    """A row a network; differences are in units of what the output check allows."""
-    columns = {
-        "network": "name",
-        "family": lambda row: row.get("family", ""),
-        "brought as": lambda row: row.get("brought", ""),
-        "tasks": "tasks",
-        "result": lambda row: row["status"].replace("_", " "),
-        "output": lambda row: row.get("output_check", {}).get("tuned", {}).get("verdict", ""),
-        "difference": "output_check.tuned.worst",
-    }
-    return {"by network": pick(job["details"]["networks"], columns)}
 
 
 def fuzz(job: Row) -> dict[str, Any]:
@@ -138,7 +122,7 @@ def lost_tuning(job: Row) -> Iterator[str]:
     """Networks on which stock or PyTorch is ahead."""
     details = job["details"]
     titles = {"latency_ratio_equal_trials": "code at equal trials", "time_ratio": "time to stock's final latency"}
-    for row in details["tables"].get(OURS, ()):
+    for row in details["table"]:
         for key, title in titles.items():
             if (value := row[key]["median"]) < 1:
                 yield f"{row['network']}: stock is better in {title} ({value:.3g} times, median of its seeds)."

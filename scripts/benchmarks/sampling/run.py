@@ -141,9 +141,6 @@ def main(
     planned, planned_in_task = set(keys(range(WANTED_SEEDS), SHARES)), set(in_task_keys(range(WANTED_SEEDS), LABELS))
     left, left_in_task = len(planned - done.keys()), len(planned_in_task - done_in_task.keys())
     details = {
-        "results": len(rows),
-        "of": len(planned),
-        "sources": SOURCES,
         "means": means(rows),
         "cells": by_cell(rows),
         "budgets": budgets(rows),

@@ -1,24 +1,26 @@
-"""Continual distillation in the transfer benchmark: a knowledge base of the sources, its column on the target."""
+"""Continual distillation in the transfer benchmark: a base of the sources and its column, and what a base forgets."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import Any
 
-from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, add_device, learn, learning_order, start_base
+from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, add_device, learn, start_base
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
-from tchub.zoo.devices import Device
 from tchub.zoo.models import CostModel, ProgressiveNetwork
 from tchub.zoo.training import RankingDataset, evaluate_model, train
 from tchub.zoo.training.dataset import steps_per_epoch
-from tchub.zoo.training.programs import corpus_device
 
+from scripts.benchmarks.common import kept, note, spread
 from scripts.benchmarks.transfer.case import IN_TASK, Answer, Case, kept_model, train_new
-from scripts.benchmarks.transfer.data import Scene
-from scripts.zoo.plan import open_corpus
+from scripts.benchmarks.transfer.data import Scene, cut
 
 # As for all other trainings here, the last epoch is kept: no label is left to choose one by.
 SETTINGS = ContinualConfig(select="last")
@@ -30,8 +32,6 @@ GENTLE = 0.3
 # Steps of each phase of a base's further device at most: all of a source's programs taught a column more in so many
 # than a hundred a task in the recipe's epochs, in twice the time.
 MOST_STEPS = 400
-# Rank agreement, -1 to 1, below which a source misleads; share of the best source's below which it dilutes.
-LEAST_AGREEMENT, LEAST_SHARE = 0.05, 0.5
 
 
 def paced(config: ContinualConfig, arch: str, data: RankingDataset) -> ContinualConfig:
@@ -87,44 +87,87 @@ def knowledge_base(
     return bases
 
 
-def column_of(base: ProgressiveNetwork, case: Case, config: ContinualConfig = EQUATIONS) -> ProgressiveNetwork:
+def column_of(base: ProgressiveNetwork, case: Case) -> ProgressiveNetwork:
     """The base with a column that learnt what was measured; with few labels it stops by itself."""
-    base.new_column(config.column, case.seed)
+    base.new_column(EQUATIONS.column, case.seed)
     if case.protocol == IN_TASK:
         tuned = fine_tune(base.learning(), case.measured, FineTuneConfig(seed=case.seed)).model
         assert isinstance(tuned, ProgressiveNetwork)
         return tuned
-    config = paced(config, case.arch, case.measured)
+    config = paced(EQUATIONS, case.arch, case.measured)
     learn(base, case.measured, None, replace(config, learn_rate=GENTLE * config.learn_rate), case.seed)
     return base.eval()
 
 
 def continual(case: Case) -> Answer:
     """A knowledge base of the sources, in their order, and a column on the target, not distilled (TCL, 7.4.3)."""
-    return _answer(case, case.taught, EQUATIONS)
+    folder = case.folder / "bases" / f"{EQUATIONS.strength:g}-{EQUATIONS.rehearsal:g}"
+    taught = [(name, case.given(name)) for name in case.taught]
+    base = knowledge_base(case.scene, taught, case.seed, folder, case.arch, EQUATIONS)[-1]
+    return case.answer(column_of(base, case))
 
 
-def chosen(case: Case) -> Answer:
-    """tchub's way: sources whose own model orders what was measured rightly, the best last, and rehearsal."""
-    scene = case.scene
-    # Rank agreement is Kendall's tau over the pairs that are apart by more than the noise; NaN without such a pair.
-    agreement = {name: 2 * evaluate_model(case.alone(name), case.measured)["pairwise"] - 1 for name in scene.sources}
-    devices = {name: corpus_device(open_corpus(name)) for name in scene.sources}
-    return _answer(case, agreeing_sources(scene.device, devices, agreement) or scene.sources, SETTINGS)
+# Devices that one base learns one after another.
+CHAIN = ("v100", "k80", "mi50", "rtx2080ti", "a100")
+# Programs of a task that it learns at most: what is forgotten is asked, not what is known.
+CHAIN_CAP = 100
+OURS = "EWC and rehearsal"
+VARIANTS = {OURS: SETTINGS, "EWC": EQUATIONS, "neither": replace(EQUATIONS, strength=0.0)}
 
 
-def _answer(case: Case, order: Sequence[str], config: ContinualConfig) -> Answer:
-    folder = case.folder / "bases" / f"{config.strength:g}-{config.rehearsal:g}"
-    taught = [(name, case.given(name)) for name in order]
-    base = knowledge_base(case.scene, taught, case.seed, folder, case.arch, config)[-1]
-    return case.answer(column_of(base, case, config))
+def forget(scenes: Sequence[Scene], seed: int, config: ContinualConfig, folder: Path) -> dict[str, Any]:
+    """After each new device the base's `scores` on all it has met, in their order."""
+    taught = [(scene.target, cut(scene.own, scene.own.task_ids, CHAIN_CAP)) for scene in scenes]
+    chain = folder / f"chain-{config.strength:g}-{config.rehearsal:g}"
+    bases = knowledge_base(scenes[0], taught, seed, chain, config=config)
+    scores = []
+    for count, base in enumerate(bases, 1):
+        own = [evaluate_model(base, scene.judged) for scene in scenes[:count] if scene.judged is not None]
+        scores.append([{name: one[name] for name in ("pairwise", "mean_top1")} for one in own])
+    note(f"forgetting, {chain.name}, seed {seed}: {scores[-1]}")
+    return {"scores": scores}
 
 
-def agreeing_sources(target: Device, devices: Mapping[str, Device], agreement: Mapping[str, float]) -> list[str]:
-    """Return the sources to learn, the one that agrees best last; those without a measured agreement come first."""
-    known = {name: value for name, value in agreement.items() if not math.isnan(value)}
-    least = max(LEAST_AGREEMENT, LEAST_SHARE * max(known.values(), default=0.0))
-    order = [name for name in learning_order(target, devices) if devices[name].kind == target.kind]
-    unmeasured = [name for name in order if name not in known]
-    # Of equal agreement the device that is more like the target comes last.
-    return unmeasured + sorted((name for name in order if known.get(name, -1.0) >= least), key=lambda name: known[name])
+def lost(scores: Sequence[Sequence[dict[str, float]]], name: str) -> float:
+    """Mean over all devices but the last: the score when it had just been learnt, less that after all devices."""
+    last = scores[-1]
+    return statistics.mean(scores[i][i][name] - last[i][name] for i in range(len(last) - 1))
+
+
+def forgetting_rows(runs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """A row for each device and variant: its score when it was learnt, and after each further device."""
+    rows = []
+    for variant, own in runs.items():
+        for i, device in enumerate(CHAIN):
+            row: dict[str, Any] = {"base": variant, "device": device, "seeds": len(own)}
+            for count in range(i, len(CHAIN)):
+                row[f"after {count + 1}"] = spread([run["scores"][count][i]["pairwise"] for run in own])
+            rows.append(row)
+    return rows
+
+
+def devices_block(runs: Any, seeds: Sequence[int]) -> dict[str, Any]:
+    """Forgetting with and without EWC; each part is made only where it is missing.
+
+    Returns:
+        `forgetting`: rows; `lost`: of each variant, the score lost on earlier devices, mean and deviation
+        over `forgetting_seeds`.
+    """
+    scenes = cache(lambda: [runs.library.scene(n, tuple(o for o in CHAIN if o != n), False, runs.split) for n in CHAIN])
+    models, results = runs.folder / "models" / runs.split, runs.folder / "results" / runs.split
+    chains: dict[str, dict[int, dict[str, Any]]] = {}
+    for seed, (variant, config) in product(seeds, VARIANTS.items()):
+        path = results / "forgetting" / f"{variant}-{seed}.json"
+        if run := kept(path, lambda s=seed, c=config: forget(scenes(), s, c, models), runs.clock):
+            chains.setdefault(variant, {})[seed] = run
+    if not chains:
+        return {}
+    every = {variant: list(own.values()) for variant, own in chains.items()}
+    return {
+        "forgetting": forgetting_rows(every),
+        "lost": {
+            variant: {name: spread([lost(run["scores"], name) for run in own]) for name in ("pairwise", "mean_top1")}
+            for variant, own in every.items()
+        },
+        "forgetting_seeds": {variant: list(own) for variant, own in chains.items()},
+    }

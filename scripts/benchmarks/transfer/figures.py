@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from scripts.benchmarks import common
+from scripts.benchmarks.common import monotone, spread
 
 Row = Mapping[str, Any]
 Curve = Sequence[tuple[float, float]]
@@ -27,7 +27,6 @@ DIFFERENCES = (
     ("finetune_minus_scratch", "fine-tune", "scratch"),
     ("full_minus_finetune", "full", "fine-tune"),
     ("finetune_all_minus_finetune", "fine-tune-all", "fine-tune"),
-    ("chosen_minus_finetune", "continual-chosen", "fine-tune"),
     ("merged_minus_finetune", "merged", "fine-tune"),
     ("adapt_continual_minus_finetune", "continual-adapt", "fine-tune"),
 )
@@ -55,12 +54,8 @@ def _mean_row(found: Sequence[Row]) -> dict[str, Any]:
         "taught": list(first["taught"]),
         "seeds": [answer["seed"] for answer in found],
         **{name: spread([answer["scores"][name] for answer in found]) for name in SCORES},
+        "values": {name: [answer["scores"][name] for answer in found] for name in SCORES},
     }
-
-
-def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, deviation, number of seeds, and their values in order."""
-    return common.spread(values) | {"values": list(values)}
 
 
 def find(rows: Iterable[Row], **wanted: Any) -> list[Row]:
@@ -70,7 +65,7 @@ def find(rows: Iterable[Row], **wanted: Any) -> list[Row]:
 
 def by_seed(row: Row, score: str) -> dict[int, float]:
     """The score of each seed of a row."""
-    return dict(zip(row["seeds"], row[score]["values"], strict=True))
+    return dict(zip(row["seeds"], row["values"][score], strict=True))
 
 
 def pairs(rows: Sequence[Row], one: str, other: str, score: str) -> dict[str, list[tuple[float, float]]]:
@@ -156,7 +151,7 @@ def label_ratio(scratch: Curve, ours: Curve) -> float | None:
     """
     if not scratch or not ours or scratch[-1][0] != ours[-1][0]:
         return None
-    scratch, ours = common.monotone(scratch), common.monotone(ours)
+    scratch, ours = monotone(scratch), monotone(ours)
     most = scratch[-1][0]
     need = labels_needed(ours, scratch[-1][1])
     if need is not None:
@@ -228,7 +223,6 @@ def source_rows(rows: Sequence[Row], ordered: Sequence[Row]) -> list[dict[str, A
     targets = {row["target"] for row in ordered}
     titles = {
         "continual": "all, as given",
-        "continual-chosen": "chosen by agreement, rehearsal",
         "fine-tune": "all at once, fine-tuned",
     }
     found = [(row, " > ".join(row["taught"])) for row in ordered]

@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from tchub.zoo.adapt.method import recipe_for
-from tchub.zoo.adapt.sampling import Pool, PoolPredictions, create_sampler
 from tchub.zoo.training import RankingDataset
 
 from scripts.benchmarks.transfer import adapt
 from scripts.benchmarks.transfer.case import CROSS, IN_TASK, PROTOCOLS, Answer, Case, task_tree_scores, train_heads
-from scripts.benchmarks.transfer.continual import chosen, continual, gone_on
-from scripts.benchmarks.transfer.data import SHARE, draw
-from scripts.zoo.plan import open_corpus
+from scripts.benchmarks.transfer.continual import continual, gone_on
 
 Run = Callable[[Case], Answer]
 # One source, as in TCL's table 6.
@@ -51,26 +48,6 @@ def multi(case: Case) -> Answer:
 def on_all(run: Run) -> Run:
     """A method that has measured all programs of the target's training tasks."""
     return lambda case: run(replace(case, drawn=np.arange(len(case.scene.own))))
-
-
-def sampled(run: Run) -> Run:
-    """A method on a tenth of which half is random, and the rest what RDU picks by a model that learnt that half."""
-    return lambda case: run(_by_rdu(case))
-
-
-def _by_rdu(case: Case) -> Case:
-    own = case.scene.own
-    first = draw(own, SHARE / 2, case.seed)
-    model = case.kept(f"{case.arch}-half-{case.seed}", lambda: case.train(own.take(first)))
-    tasks = open_corpus(case.scene.target).tasks
-    pool = Pool(own.group, tuple(tasks[task].op for task in own.task_ids))
-    view = PoolPredictions.of(model, own.features, first, own.latency[first], task=own.group)
-    wanted = len(draw(own, SHARE, case.seed)) - len(first)
-    if wanted < 1:  # of a few programs a task, half a tenth is as many as a tenth
-        return replace(case, drawn=first)
-    rng = np.random.default_rng(case.seed)
-    picked = create_sampler("rdu").select(pool, first, wanted, view, rng, round=2).indices
-    return replace(case, drawn=np.sort(np.concatenate([first, picked])))
 
 
 @dataclass(frozen=True)
@@ -113,7 +90,6 @@ METHODS: dict[str, Method] = {
     "committee": Method(lambda case: adapt.ensemble(case, case.base()), "a committee on strata", (IN_TASK,)),
     "multi-task": Method(multi, "multi-task", slow=True),
     "continual": Method(continual, "continual distillation"),
-    "continual-chosen": Method(chosen, "the same, sources chosen, rehearsal", (CROSS,)),
     "continual-adapt": Method(adapt.continual, "tchub adapt --method continual", (CROSS, IN_TASK), slow=True),
     "merged": Method(adapt.merged, "models of the sources averaged, fine-tuned", (CROSS,)),
     "ours": Method(adapt.ours, "ours"),
@@ -136,10 +112,4 @@ PAPER_METHODS: dict[str, Method] = {
     "mtl-tlp": Method(multi, "MTL-TLP", (CROSS,), arch="tlp"),
     "tcl-fine-tune": Method(tuned, "TCL, fine-tuned", (CROSS,), arch="tcl"),
     "tcl-continual": Method(continual, "TCL, continual distillation", (CROSS,), arch="tcl"),
-}
-ABLATION: dict[str, Method] = {
-    "tlp-random": Method(scratch, "TLP, random tenth", (CROSS,), arch="tlp"),
-    "tlp-rdu": Method(sampled(scratch), "+ RDU", (CROSS,), arch="tlp"),
-    "tcl-rdu": Method(sampled(scratch), "+ Mamba", (CROSS,), arch="tcl"),
-    "tcl-rdu-continual": Method(sampled(continual), "+ continual distillation", (CROSS,), arch="tcl"),
 }

@@ -23,8 +23,8 @@ from tchub.zoo.training.evaluation import evaluate_unknown
 
 from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, kept, lacking, note, work_option
 from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case
+from scripts.benchmarks.transfer.continual import OURS, VARIANTS, devices_block
 from scripts.benchmarks.transfer.data import CAP, SHARE, SOURCE_CAP, TARGETS, Library, Scene
-from scripts.benchmarks.transfer.devices import OURS, VARIANTS, devices_block
 from scripts.benchmarks.transfer.figures import (
     difference_rows,
     mean_rows,
@@ -33,7 +33,7 @@ from scripts.benchmarks.transfer.figures import (
     source_rows,
     summary,
 )
-from scripts.benchmarks.transfer.methods import ABLATION, METHODS, PAPER_METHODS, PAPER_TARGETS
+from scripts.benchmarks.transfer.methods import METHODS, PAPER_METHODS, PAPER_TARGETS
 
 LABELS = (4, 8, 16, 32)
 # Where a method trains on thousands of programs for every number of labels, one of them must do.
@@ -42,7 +42,7 @@ FEW_LABELS = (8,)
 ORDERED = ("k80", "mi50", "ryzen-3700x-autotvm")
 # Of everything that depends on what was drawn.
 WANTED_SEEDS = 5
-ALL = METHODS | PAPER_METHODS | ABLATION
+ALL = METHODS | PAPER_METHODS
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,10 @@ def order_questions(seeds: Sequence[int]) -> Iterator[Question]:
 
 
 def paper_questions(seeds: Sequence[int]) -> Iterator[Question]:
-    """Those of the papers' own networks, and of TCL's parts."""
+    """Those of the papers' own networks."""
     for target, sources in PAPER_TARGETS.items():
         for seed in seeds:
-            for name in (*PAPER_METHODS, *ABLATION):
+            for name in PAPER_METHODS:
                 yield Question(target, False, CROSS, 0, name, seed, sources)
 
 
@@ -198,36 +198,21 @@ def document(runs: Runs, seeds: int) -> Document:
         "targets": {target: list(sources) for target, sources in TARGETS.items()},
         "methods": {name: method.title for name, method in METHODS.items()},
         "columns": [*_FACTS, *_SCORES],
-        "rows": [[*(row[name] for name in _FACTS), *(row[name]["values"] for name in _SCORES)] for row in rows],
+        "rows": [[*(row[name] for name in _FACTS), *(row["values"][name] for name in _SCORES)] for row in rows],
         "differences": difference_rows(rows),
         "label_ratios": ratio_rows(rows),
         "sources": source_rows(rows, ordered),
         "papers": method_rows(papers, PAPER_METHODS),
-        "ablation": method_rows(papers, ABLATION),
         **devices,
-        "not_done": [line for part in parts for line in not_done(*part)] + devices_not_done(devices),
+        "not_done": [line for part in parts for line in not_done(*part)],
     }
+    for name in VARIANTS:
+        left = WANTED_SEEDS - len(devices.get("forgetting_seeds", {}).get(name, ()))
+        details["not_done"] += lacking(left, WANTED_SEEDS, f"seeds of a base with {name}")
     used = {answer["seed"] for answers, _ in parts for answer in answers}
     used.update(*devices.get("forgetting_seeds", {}).values())
     lost = {name: one["mean"] for name, one in devices.get("lost", {}).get(OURS, {}).items()}
-    return summary(rows, lost), _without_values(details), sorted(used)
-
-
-def _without_values(value: Any) -> Any:
-    """Leave the single seeds out of means; the rows keep them, as lists."""
-    if isinstance(value, dict):
-        return {key: _without_values(item) for key, item in value.items() if key != "values"}
-    return [_without_values(item) for item in value] if isinstance(value, list) else value
-
-
-def devices_not_done(devices: dict[str, Any]) -> list[str]:
-    """What is missing of forgetting."""
-    seeds = {name: len(devices.get("forgetting_seeds", {}).get(name, ())) for name in VARIANTS}
-    return [
-        line
-        for name, count in seeds.items()
-        for line in lacking(WANTED_SEEDS - count, WANTED_SEEDS, f"seeds of a base with {name}")
-    ]
+    return summary(rows, lost), details, sorted(used)
 
 
 @benchmark(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Any
 
-from scripts.benchmarks.tuning.runs import STOCK, UNTUNED
+from scripts.benchmarks.tuning.runs import OURS, STOCK, UNTUNED
 
 Judged = Mapping[tuple[str, str], float]
 _INFINITE = float("inf")
@@ -112,7 +112,7 @@ def by_network(pairs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str
 
 
 def sum_up(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One system's ratios: seeds averaged within a network, then networks, both geometrically."""
+    """The ratios: seeds averaged within a network, then networks, both geometrically."""
     networks = by_network(pairs)
     means = {
         name: geometric_mean(geometric_mean(pair[name] for pair in same) for same in networks.values())
@@ -132,28 +132,25 @@ def table(pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def slower_than_pytorch(system: str, timed: Sequence[Mapping[str, Any]]) -> int:
-    """Networks whose median latency, compiled from the system's database, is over PyTorch eager's.
+def slower_than_pytorch(timed: Sequence[Mapping[str, Any]]) -> int:
+    """Networks whose median latency, compiled from tchub's database, is over PyTorch eager's.
 
     Args:
         timed: results of `latency.time_network`, with `network`.
     """
-    own = [row for row in timed if system in row["latency"]]
+    own = [row["latency"] | {"network": row["network"]} for row in timed if OURS in row["latency"]]
 
     def middle(name: str, rows: Sequence[Mapping[str, Any]]) -> float:
-        return median(row["latency"][name]["median"] for row in rows)
+        return median(row[name]["median"] for row in rows)
 
-    return sum(middle(system, same) > middle("pytorch", same) for same in by_network(own).values())
+    return sum(middle(OURS, same) > middle("pytorch", same) for same in by_network(own).values())
 
 
-def compare_rows(rows: Sequence[Mapping[str, Any]], judged: Judged) -> dict[str, list[dict[str, Any]]]:
-    """Every run beside stock's of its network, seed and budget, by system; stock itself is left out."""
+def compare_rows(rows: Sequence[Mapping[str, Any]], judged: Judged) -> list[dict[str, Any]]:
+    """Every run of tchub beside stock's of its network, seed and budget."""
     stock = {_setting(row): row for row in rows if row["system"] == STOCK}
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["system"] != STOCK and _setting(row) in stock:
-            found.setdefault(row["system"], []).append(versus(row, stock[_setting(row)], judged))
-    return found
+    own = (row for row in rows if row["system"] == OURS and _setting(row) in stock)
+    return [versus(row, stock[_setting(row)], judged) for row in own]
 
 
 def _setting(row: Mapping[str, Any]) -> tuple[str, int, int]:

@@ -1,7 +1,7 @@
 """Tuning, measured: stock MetaSchedule and tchub on the networks of the papers, side by side.
 
     python -m scripts.benchmarks tuning --json
-    python -m scripts.benchmarks tuning --network bert-tiny --system stock --system tilenet --seed 0 --trials-per-task 2
+    python -m scripts.benchmarks tuning --network bert-tiny --system stock --system tilenet --seed 0
 
 Each network, system and seed is one run in a process of its own (`runs.py`), and done once: a benchmark that was killed
 goes on with the run that it was in. The large networks take the first seed alone. Afterwards one judge measures every
@@ -21,29 +21,20 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import (
-    CLOCK,
-    Clock,
-    Document,
-    benchmark,
-    do_runs,
-    in_process,
-    read_json,
-    work_option,
-)
-from scripts.benchmarks.tuning.figures import compare_rows, curve, slower_than_pytorch, spread, sum_up, table
+from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, do_runs, in_process, read_json, work_option
+from scripts.benchmarks.tuning.figures import compare_rows, curve, slower_than_pytorch, sum_up, table
 from scripts.benchmarks.tuning.judge import judge, latencies, time_network
-from scripts.benchmarks.tuning.runs import NETWORKS, OURS, SMALL, SYSTEMS, THREADS, Run, execute
+from scripts.benchmarks.tuning.runs import NETWORKS, SMALL, SYSTEMS, THREADS, Run, execute
 
-_HEADLINE = ("time_ratio", "trials_ratio", "latency_ratio_equal_trials", "slower_than_pytorch", "reached", "runs")
+TRIALS = 16  # of a task, in the mean
 # Points of a curve that the document keeps.
 _CURVE_POINTS = 60
 
 
-def plan(networks: Sequence[str], systems: Sequence[str], seeds: Sequence[int], trials: int, work: Path) -> list[Run]:
+def plan(networks: Sequence[str], systems: Sequence[str], seeds: Sequence[int], work: Path) -> list[Run]:
     """Runs in their order: seed by seed, cheap networks first, the systems of a network side by side."""
     return [
-        Run(network, system, seed, trials, work)
+        Run(network, system, seed, TRIALS, work)
         for seed in seeds
         for network in sorted(networks, key=NETWORKS.index)
         if network in SMALL or seed == seeds[0]
@@ -106,28 +97,13 @@ def figures(
     """Summary and details of everything that is done."""
     rows = [row for run in runs if (row := run.row())]
     pairs = compare_rows(rows, judged)
-    systems = {
-        name: sum_up(found) | {"slower_than_pytorch": slower_than_pytorch(name, timed)} for name, found in pairs.items()
-    }
-    summary = {key: systems[OURS][key] for key in _HEADLINE} if OURS in systems else {}
-    # Programs of a system that failed: on a machine too busy for its time-outs, a system is not judged but starved.
-    failed = {
-        name: [t[2] is None for row in rows if row["system"] == name for t in row["trajectory"]] for name in SYSTEMS
-    }
-    wall = {
-        name: spread([row["seconds"]["tuning"] for row in rows if row["system"] == name])
-        for name in dict.fromkeys(row["system"] for row in rows)
-    }
     details = {
-        "systems": {name: title for name, title in SYSTEMS.items() if name in wall},
-        "tables": {name: table(found) for name, found in pairs.items()},
-        "wall_seconds": wall,
-        "failed_share": {name: sum(failed[name]) / max(1, len(failed[name])) for name in wall},
+        "table": table(pairs),
         "latency": [_latency_row(found) for found in timed],
         "runs": [_run_row(row, judged) for row in rows],
         "not_done": [run.label for run in runs if run.row() is None],
     }
-    return summary | {"systems": systems}, details
+    return (sum_up(pairs) if pairs else {}) | {"slower_than_pytorch": slower_than_pytorch(timed)}, details
 
 
 @benchmark(
@@ -135,18 +111,16 @@ def figures(
     click.option("--network", "networks", multiple=True, default=NETWORKS, type=click.Choice(NETWORKS)),
     click.option("--system", "systems", multiple=True, default=tuple(SYSTEMS), type=click.Choice(list(SYSTEMS))),
     click.option("--seed", "seeds", multiple=True, type=int, default=(0, 1, 2), show_default=True),
-    click.option("--trials-per-task", default=16, show_default=True, type=click.IntRange(1)),
     CLOCK,
     work_option("tuning"),
 )
 def main(
-    networks: tuple[str, ...], systems: tuple[str, ...], seeds: tuple[int, ...], trials_per_task: int, clock: Clock,
-    work: Path,
-) -> Document:  # fmt: skip
+    networks: tuple[str, ...], systems: tuple[str, ...], seeds: tuple[int, ...], clock: Clock, work: Path
+) -> Document:
     """Tune with every system and write docs/benchmarks/tuning.json."""
     work = work.resolve()
     os.environ["TCHUB_HOME"] = str(work / "home")
-    runs = plan(networks, systems, seeds, trials_per_task, work)
+    runs = plan(networks, systems, seeds, work)
     do_runs(runs, clock, do_run)
     done = [run for run in runs if run.row()]
     if not done:

@@ -13,8 +13,8 @@ It lives in `WORK/NETWORK/SYSTEM-SEED-TRIALS/`:
     trajectory   [[seconds, task number, latency, key]], one entry a measured program, in the order of their ends;
                  seconds since tuning began; latency in seconds by the system's own measurer, null when it failed; key
                  of the program where it became its task's best, else null
-    seconds      {tuning: wall time of the run's clock, prepare: import of TVM and of the network, process: all of it}
-    phases       {search, model, measure, build, run}: seconds; build and run happen within measure, and may overlap
+    seconds      {tuning: wall time of the run's clock}
+    phases       {search, model, measure}: seconds
     facts        what the system was: model, engine, batch
 
 The clock starts when tuning does, after imports and task extraction; what a system needs besides (workers, loading its
@@ -158,7 +158,6 @@ class Outcome:
 
 def execute(run: Run) -> None:
     """Do the run and write its row; for a process of its own."""
-    started = time.perf_counter()
     from scripts.benchmarks.tuning.stock import tune_stock
 
     shutil.rmtree(run.folder, ignore_errors=True)  # cut short: a run's clock cannot be taken up
@@ -169,7 +168,6 @@ def execute(run: Run) -> None:
         return len((work if run.system == STOCK else load_workload(run.network, LAYOUTS[STOCK])).tasks)
 
     count = kept(run.folder.parent / "imported_tasks.json", imported)
-    prepared = time.perf_counter() - started
     outcome = (tune_stock if run.system == STOCK else tune_ours)(run, work, run.trials * count)
     trajectory, programs = outcome.recorder.trajectory(work.tasks)
     write_text(run.folder / "programs.jsonl", "".join(json.dumps(program) + "\n" for program in programs))
@@ -178,8 +176,8 @@ def execute(run: Run) -> None:
         "trials_per_task": run.trials,
         "tasks": [{"task": t.task_id, "name": t.name, "weight": t.weight} for t in work.tasks],
         "trajectory": trajectory,
-        "seconds": {"tuning": outcome.seconds, "prepare": prepared, "process": time.perf_counter() - started},
-        "phases": outcome.phases,
+        "seconds": {"tuning": outcome.seconds},
+        "phases": {name: outcome.phases[name] for name in ("search", "model", "measure")},
         "facts": outcome.facts,
     }
     write_text(run.folder / "row.json", json.dumps(row))

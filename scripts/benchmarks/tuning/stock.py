@@ -99,8 +99,6 @@ def tune_stock(run: Run, work: Workload, budget: int) -> Outcome:
         "search": seconds - build - ran - scoring,
         "model": scoring,
         "measure": build + ran,
-        "build": build,
-        "run": ran,
     }
     facts = {"model": run.system, "engine": "metaschedule", "batch": min(TRIALS_PER_ROUND, run.trials)}
     return Outcome(recorder, seconds, phases, facts)

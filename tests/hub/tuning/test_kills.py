@@ -59,7 +59,7 @@ def test_a_killed_worker_costs_the_program_in_hand_alone(victim: Any, tmp_path: 
 
         return one_by_one
 
-    with victim.workers() as measurer:
+    with victim.open_machine("workers") as measurer:
         view = victim.tune(tmp_path, TRIALS, killing(WorkerMeasure(measurer)))
     verdict = victim.check(tmp_path)
     assert killed

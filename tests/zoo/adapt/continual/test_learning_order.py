@@ -1,4 +1,4 @@
-"""Devices in the order to learn them, and the baseline that chooses sources by agreement."""
+"""Devices in the order to learn them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 from tchub.zoo.adapt.continual import learning_order
 from tchub.zoo.devices import get_device
-
-from scripts.benchmarks.transfer.continual import agreeing_sources
 
 SOURCES = {name: get_device(name) for name in ("v100", "t4", "mi50", "epyc")}
 
@@ -32,16 +30,3 @@ def test_within_a_rank_the_numbers_decide_and_another_kind_of_device_comes_first
     unknown = replace(v100, name="unknown", spec=v100.spec.with_values(dict.fromkeys(v100.spec.names()), "unknown:"))
     sources = {"a100": get_device("a100"), "epyc": SOURCES["epyc"], "k80": get_device("k80"), "unknown": unknown}
     assert learning_order(get_device("t4"), sources) == ["epyc", "unknown", "a100", "k80"]
-
-
-@pytest.mark.parametrize(
-    ("agreement", "chosen"),
-    [
-        ({}, ["mi50", "v100", "t4"]),
-        ({"mi50": 0.3, "v100": float("nan")}, ["v100", "t4", "mi50"]),  # what was measured is learnt after what was not
-        ({"v100": 0.6, "t4": 0.2, "mi50": 0.5}, ["mi50", "v100"]),  # a source that dilutes is left out
-        ({"v100": -0.4, "t4": 0.01, "mi50": float("nan")}, ["mi50"]),  # and one that misleads
-    ],
-)
-def test_a_measured_agreement_decides_before_the_spec_sheet(agreement: dict[str, float], chosen: list[str]):
-    assert agreeing_sources(get_device("k80"), SOURCES, agreement) == chosen

@@ -1,24 +1,23 @@
 """Programs measured a second: stock MetaSchedule's builder and runner against tchub's, on the same candidates.
 
 Stock is `LocalBuilder` and `LocalRunner` as TVM makes them. TVM's import, which ours does once a session, in the
-background, is counted apart (`start_seconds`). Ours measures the candidates again, for the spread of repeats.
+background, is not counted. Ours measures the candidates again, for the spread of repeats.
 What was measured is in a journal, and a second start goes on where the first one ended.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import click
-
 from scripts.benchmarks.common import Document, Journal, benchmark, note, work_option
-from scripts.benchmarks.measure.systems import SYSTEMS, local_target
 
 # Candidates of a task; passes for the spread.
 PROGRAMS, REPEATS, SEED = 64, 3, 0
@@ -27,12 +26,10 @@ TASKS = ("conv2d-3x3", "depthwise-3x3", "dense-square", "batch-matmul-scores", "
 
 @dataclass(frozen=True)
 class Pass:
-    """One system measuring one task's candidates once: wall time, seconds a run or None, errors by candidate."""
+    """One system measuring one task's candidates once: wall time, and seconds a run, None where it failed."""
 
     seconds: float
     latencies: list[float | None]
-    errors: dict[str, str]
-    facts: dict[str, Any]
 
     @property
     def failed(self) -> set[int]:
@@ -73,10 +70,7 @@ def compare(stock: Pass, ours: Pass) -> dict[str, Any]:
         "failed_stock": len(stock.failed),
         "failed_ours": len(ours.failed),
         "failed_only_ours": len(ours.failed - stock.failed),
-        "errors_ours": ours.errors,
-        "errors_stock": stock.errors,
         "rank_correlation": rank_correlation(stock, ours),
-        "facts": ours.facts,
     }
 
 
@@ -115,15 +109,89 @@ def take(name: str, system: str) -> Pass:
     task, candidates = task_candidates(name)
     with SYSTEMS[system]() as prepared:
         start = time.perf_counter()
-        results, facts = prepared(task, candidates)
+        latencies = prepared(task, candidates)
         seconds = time.perf_counter() - start
     note(f"{name}/{system}: {len(candidates) / seconds:.2f} programs/s")
-    errors = {str(i): error for i, (_, error) in enumerate(results) if error is not None}
-    return Pass(seconds, [latency for latency, _ in results], errors, facts)
+    return Pass(seconds, latencies)
 
 
-@benchmark("measure", click.option("--conditions", default="idle", type=click.Choice(["idle"])), work_option("measure"))
-def main(conditions: str, work: Path) -> Document:
+# Of a task's candidates, in order: their latencies in seconds, None of those that failed.
+Prepared = Callable[[Any, Sequence[Any]], list[float | None]]
+
+
+@lru_cache(maxsize=1)
+def local_target() -> dict[str, Any]:
+    """This machine's CPU, one thread a program."""
+    from tchub.hub.device.detect import detect_local
+
+    return {"kind": "llvm", "mcpu": detect_local().mcpu, "num-cores": 1}
+
+
+def _through(builder: Any, runner: Any, candidates: Sequence[Any]) -> list[float | None]:
+    """Measure as MetaSchedule's task scheduler does: build the batch, run what was built, collect."""
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule.arg_info import TensorInfo
+    from tvm.s_tir.meta_schedule.utils import remove_build_dir
+    from tvm.target import Target
+
+    target = Target(local_target())
+    builds = builder.build([ms.builder.BuilderInput(c.mod, target) for c in candidates])
+    arguments: list[list[Any]] = [[TensorInfo(dtype, shape) for shape, dtype in c.args_info] for c in candidates]
+    built = [i for i, build in enumerate(builds) if build.error_msg is None]
+    inputs = [ms.runner.RunnerInput(builds[i].artifact_path, "cpu", arguments[i]) for i in built]
+    futures = dict(zip(built, runner.run(inputs) if inputs else [], strict=True))
+    latencies: list[float | None] = []
+    for i, build in enumerate(builds):
+        result = futures[i].result() if i in futures else None
+        failed = result is None or result.error_msg is not None
+        latencies.append(None if failed else statistics.median(map(float, result.run_secs)))
+        if build.artifact_path is not None:
+            remove_build_dir(build.artifact_path)
+    return latencies
+
+
+@contextmanager
+def stock() -> Iterator[Prepared]:
+    """TVM's LocalBuilder and LocalRunner at their defaults, one thread a program."""
+    from tvm.s_tir import meta_schedule as ms
+
+    os.environ["TVM_NUM_THREADS"] = "1"
+    builder, runner = ms.builder.LocalBuilder(), ms.runner.LocalRunner()
+    yield lambda _task, candidates: _through(builder, runner, candidates)
+
+
+@contextmanager
+def forked() -> Iterator[Prepared]:
+    """tchub behind MetaSchedule's own classes."""
+    from tchub.hub.device.meta_schedule import make_builder_runner
+
+    with make_builder_runner() as both:
+        both.wait()
+        yield lambda _task, candidates: _through(both.builder, both.runner, candidates)
+
+
+@contextmanager
+def ours() -> Iterator[Prepared]:
+    """tchub's Measurer: outputs checked, the machine watched."""
+    from tchub.hub.device.measure import Measurer
+
+    with Measurer(local_target()) as measurer:
+        measurer.wait()
+
+        def measure(task: Any, candidates: Sequence[Any]) -> list[float | None]:
+            measurer.refer(task.task_id, task.mod)
+            by_key = {candidate.key: measurement for candidate, measurement in measurer.measure(candidates)}
+            taken = [by_key[candidate.key] for candidate in candidates]
+            return [None if measurement.error else measurement.latency for measurement in taken]
+
+        yield measure
+
+
+SYSTEMS: dict[str, Callable[[], AbstractContextManager[Prepared]]] = {"stock": stock, "ours": ours, "forked": forked}
+
+
+@benchmark("measure", work_option("measure"))
+def main(work: Path) -> Document:
     """Programs a second, failures and agreement: stock LocalBuilder and LocalRunner against ours."""
     journal = Journal(work / f"journal-{PROGRAMS}-{SEED}.jsonl")
 
@@ -137,4 +205,4 @@ def main(conditions: str, work: Path) -> Document:
         stock = taken(name, "stock")
         rows |= {f"{name}/{system}": compare(stock, taken(name, system)) for system in ("ours", "forked")}
         spreads[name] = median_spread([taken(name, "ours", i) for i in range(REPEATS)])
-    return summarise(rows, spreads), {conditions: rows, "spreads": spreads}, [SEED]
+    return summarise(rows, spreads), {"idle": rows, "spreads": spreads}, [SEED]
