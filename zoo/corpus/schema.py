@@ -103,7 +103,7 @@ class Task:
     def from_row(cls, row: Mapping[str, Any]) -> Task:
         """Return the task of a row of `tasks.parquet`."""
         networks = tuple((item["network"], item["weight"]) for item in row["networks"] or ())
-        return cls(**{name: row[name] for name in TASKS_SCHEMA.names} | {"networks": networks})
+        return cls(**{name: row[name] for name in TASKS_SCHEMA.names[:-1]}, networks=networks)
 
     def check(self) -> None:
         """Raise CorpusError where a value is none that a task can have."""

@@ -263,7 +263,7 @@ def read_protocol(file: Path | str, name: str) -> TaskNames:
     if isinstance(data, list):
         return {"test": data}
     protocol = data if isinstance(data.get("test"), list) else _part(data, name, file)
-    return _convert(protocol, _Protocol, f"{file}: the protocol {name!r}")
+    return dict[str, Any](_convert(protocol, _Protocol, f"{file}: the protocol {name!r}"))
 
 
 def _resolve_protocol(
