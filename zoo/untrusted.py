@@ -11,9 +11,8 @@ import os
 import stat
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -104,8 +103,12 @@ def parse_json(data: bytes) -> Any:
     """
     if data.count(b"[") + data.count(b"{") > MAX_CONTAINERS:
         raise ValueError(f"it holds more than {MAX_CONTAINERS} objects and lists")
+
+    def no_constant(text: str) -> Any:
+        raise ValueError(f"it holds {text}, which is not JSON")
+
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=no_constant)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     _walk(value)
@@ -123,10 +126,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"it holds {text}, which is not JSON")
-
-
 def _walk(value: Any) -> None:
     """Check numbers, texts and depth, level by level."""
     level = [value]
@@ -137,12 +136,8 @@ def _walk(value: Any) -> None:
                 _check_leaf(one)
         if not containers:
             return
-        level = [inner for one in containers for inner in _inside(one)]
+        level = [inner for one in containers for inner in (one if isinstance(one, list) else (*one, *one.values()))]
     raise ValueError(_TOO_DEEP)
-
-
-def _inside(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return container if isinstance(container, list) else chain(container, container.values())
 
 
 def _check_leaf(value: Any) -> None:

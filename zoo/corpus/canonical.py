@@ -136,7 +136,8 @@ def _names(nodes: _Nodes) -> Iterator[tuple[int, tuple[str, str]]]:
             named.add(index)
             yield index, ("name", name)
 
-    root = _outermost(nodes)
+    body = nodes[next(node["data"] for node in reversed(nodes) if node["type"] == "tirx.PrimFunc")["body"]]
+    root = body["data"]["block"] if body["type"] == "s_tir.SBlockRealize" else None  # the function's whole body
     for index in places.get("s_tir.SBlock", ()):
         block = nodes[index]["data"]
         if index == root:
@@ -159,10 +160,3 @@ def _names(nodes: _Nodes) -> Iterator[tuple[int, tuple[str, str]]]:
 
 def _is_buffer(nodes: _Nodes, index: int) -> bool:
     return nodes[nodes[index]["data"]["ty"]]["type"] == "tirx.BufferType"
-
-
-def _outermost(nodes: _Nodes) -> int | None:
-    """Place of the block that is a function's whole body."""
-    function = next(node["data"] for node in reversed(nodes) if node["type"] == "tirx.PrimFunc")
-    body = nodes[function["body"]]
-    return body["data"]["block"] if body["type"] == "s_tir.SBlockRealize" else None

@@ -111,9 +111,13 @@ def check_corpus(corpus: Corpus) -> tuple[dict[str, Any], list[CorpusFinding]]:
     real, stated = (len(corpus.tasks), total), tuple(map(corpus.meta.get, ("tasks", "programs")))
     twice, broken, share = counts.duplicates, counts.broken, failed.total() / max(1, total)
     shared = sum(n for n in Counter(task.workload for task in corpus.tasks.values()).values() if n > 1)
+    files = corpus.meta.get("files", {})
+    differ = ", ".join(name for name, facts in files.items() if file_sha256(corpus.path / name) != facts["sha256"])
     common = f", most often {failed.most_common(1)[0][0]}" if failed else ""
     return stats, [
-        _check_hashes(corpus),
+        CorpusFinding(
+            "files", not differ, f"sha256 differs: {differ}" if differ else f"sha256 of {len(files)} files holds"
+        ),
         CorpusFinding("counts", real == stated, f"{real[0]} tasks and {real[1]} programs; corpus.json says {stated}"),
         CorpusFinding("readable programs", not broken, f"{len(broken)} cannot be read{': '.join(['', *broken[:1]])}"),
         _check_split(corpus, split),
@@ -122,13 +126,6 @@ def check_corpus(corpus: Corpus) -> tuple[dict[str, Any], list[CorpusFinding]]:
         CorpusFinding("failed share", share <= MAX_FAILED_SHARE, f"{share:.1%} of the programs failed{common}"),
         _check_devices(corpus, counts),
     ]
-
-
-def _check_hashes(corpus: Corpus) -> CorpusFinding:
-    known = corpus.meta.get("files", {})
-    wrong = [name for name, facts in known.items() if file_sha256(corpus.path / name) != facts["sha256"]]
-    message = f"sha256 differs: {', '.join(wrong)}" if wrong else f"sha256 of {len(known)} files holds"
-    return CorpusFinding("files", not wrong, message)
 
 
 def _check_split(corpus: Corpus, split: Split) -> CorpusFinding:

@@ -128,7 +128,8 @@ class CorpusWriter:
     def _open(self) -> sqlite3.Connection:
         if not self.path.exists():
             self.path.mkdir(parents=True)
-            self._cleanup.callback(_remove_if_empty, self.path)
+            self._cleanup.enter_context(contextlib.suppress(OSError))  # it stays where a corpus is in it
+            self._cleanup.callback(self.path.rmdir)
         for name in (TASKS_FILE, PROGRAMS_FILE, META_FILE, "scratch"):
             self._cleanup.callback(self._temporary(name).unlink, missing_ok=True)
         scratch = sqlite3.connect(self._temporary("scratch"), isolation_level=None)
@@ -193,8 +194,3 @@ def write_corpus(
         for program in programs:
             writer.add(program)
     return Corpus.open(path)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()

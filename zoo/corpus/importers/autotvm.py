@@ -133,18 +133,14 @@ def _unpadded_tasks(file: Path) -> frozenset[str]:
                 with suppress(Broken, *MISSHAPEN):
                     record = decode(line, _Record)
                     template, args, entity = record.input.template, record.input.args, record.config.entity
-                    plain, padded = (_fits(template, each, entity) for each in (_without_padding(args), args))
-                    if plain != padded:
-                        only[padded].add(canonical([template, args]))
+                    fits = []
+                    for each in (_without_padding(args), args):
+                        with suppress(TraceFormatError):
+                            from_autotvm(template, each, entity)
+                            fits.append(each)
+                    if len(fits) == 1:
+                        only[fits[0] is args].add(canonical([template, args]))
     return frozenset(only[False] - only[True])
-
-
-def _fits(template: str, args: list[Any], entity: list[Any]) -> bool:
-    try:
-        from_autotvm(template, args, entity)
-    except TraceFormatError:
-        return False
-    return True
 
 
 def _without_padding(args: Sequence[Any]) -> list[Any]:
