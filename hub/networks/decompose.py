@@ -38,12 +38,18 @@ def _table() -> dict[Any, Callable[..., Any]]:
     import torch
     from torch._decomp import decomposition_table
 
+    def unless(rightly: Callable[..., bool], op: Any) -> Callable[..., Any]:
+        """PyTorch's decomposition where TVM does not translate an operator rightly."""
+        parts = decomposition_table[op]
+        return lambda x, *rest, **named: NotImplemented if rightly(x, *rest, **named) else parts(x, *rest, **named)
+
     aten = torch.ops.aten
     table = torch.export.default_decompositions()
     has = translated()
     # Those of torch._refs end in the primitives of nvFuser, not in ATen's operators.
     lacking = {op: f for op, f in decomposition_table.items() if op.__name__ not in has and "_refs" not in f.__module__}
     table.update(lacking)
+    del table[aten.selu.default]  # into ELU, of which TVM's forgets the scale
     table[aten.grid_sampler_2d.default] = decomposition_table[aten.grid_sampler_2d.default]
     table.update({
         aten.scaled_dot_product_attention.default: our.attention,
@@ -54,18 +60,19 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.index_put.default: our.index_put,
         aten.max.dim: lambda x, dim, keepdim=False: (x.amax(dim, keepdim), x.argmax(dim, keepdim)),
         aten.min.dim: lambda x, dim, keepdim=False: (x.amin(dim, keepdim), x.argmin(dim, keepdim)),
-        aten.clamp.default: _clamp,
+        # Of integers TVM's takes infinity for a bound that is not there.
+        aten.clamp.default: unless(lambda x, *_, **__: x.dtype.is_floating_point, aten.clamp.default),
         aten.any.default: lambda x: x.ne(0).any(list(range(x.dim()))) if x.dim() else x.ne(0),
-        aten.any.dim: lambda x, dim, keepdim=False: _any(x, [dim], keepdim),
-        aten.any.dims: _any,
+        **{op: unless(lambda x, *_, **__: x.dtype == torch.bool, op) for op in (aten.any.dim, aten.any.dims)},
         aten.var_mean.correction: lambda x, dim=None, **options: (
             x.var(dim, **options), x.mean(dim, options.get("keepdim", False))
         ),
-        aten.selu.default: lambda x: 1.0507009873554805 * aten.where(x > 0, x, 1.6732632423543772 * x.expm1()),
-        aten.addmm.default: _sum_with_product,
+        # In other types than float32, which is that of TVM's.
+        aten.addmm.default: unless(lambda _, x, *__, **___: x.dtype == torch.float32, aten.addmm.default),
         aten.div.Tensor_mode: _rounded_quotient,
         aten.select.int: our.select,
-        aten.upsample_nearest2d.vec: our.nearest,
+        # TVM's rounds to another pixel, except where each pixel is repeated.
+        aten.upsample_nearest2d.vec: unless(_repeats_pixels, aten.upsample_nearest2d.vec),
         aten._upsample_bilinear2d_aa.default: our.antialiased,
         **{op: our.pooled(op) for op in (
             aten.avg_pool2d.default, aten.avg_pool3d.default,
@@ -76,11 +83,14 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.erfc.default: lambda x: 1 - x.erf(),
         aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),
         aten.convolution.default: our.convolution,
-        aten.native_group_norm.default: _group_norm,
+        # TVM's fails without a weight or a bias.
+        aten.native_group_norm.default: unless(
+            lambda _, weight, bias, *__: weight is not None and bias is not None, aten.native_group_norm.default
+        ),
         aten._trilinear.default: _trilinear,
-        aten.full_like.default: _full_like,
+        # Of the shape alone, so that the result is a constant.
+        aten.full_like.default: lambda x, value, *, dtype=None, **_: torch.full(x.shape, value, dtype=dtype or x.dtype),
         aten._cdist_forward.default: _distances,
-        aten.copy.default: lambda x, y, non_blocking=False: y.to(x.dtype).expand(x.shape),
         aten._fft_c2c.default: fourier,
         aten._fft_r2c.default: real_fourier,
         aten._fft_c2r.default: inverse_real_fourier,
@@ -88,38 +98,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
     return table
 
 
-# Reductions and elements
-
-
-def _any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    import torch
-
-    if x.dtype == torch.bool:
-        return NotImplemented
-    return x.ne(0).any(dim, keepdim)
-
-
-def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
-    """Clamp integers: TVM's takes infinity for a bound that is not there."""
-    import torch
-
-    if x.dtype.is_floating_point:
-        return NotImplemented
-    dtype = torch.result_type(x, min if min is not None else max)
-    for bound, choose in ((min, torch.maximum), (max, torch.minimum)):
-        if bound is not None:
-            x = choose(x.to(dtype), torch.scalar_tensor(bound, dtype=dtype))
-    return x
-
-
-def _sum_with_product(bias: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    """Compute in other types than float32, which is TVM's; factors of one are left out."""
-    import torch
-
-    if x.dtype == torch.float32:
-        return NotImplemented
-    product = x @ y if alpha == 1 else alpha * (x @ y)
-    return product + (bias if beta == 1 else beta * bias)
+def _repeats_pixels(x: Tensor, output_size: Any, scale_factors: Any) -> bool:
+    sizes = output_size or [int(size * scale) for size, scale in zip(x.shape[2:], scale_factors, strict=True)]
+    return all(new % old == 0 for new, old in zip(sizes, x.shape[2:], strict=True))
 
 
 def _rounded_quotient(x: Tensor, y: Tensor | float, *, rounding_mode: str | None) -> Any:
@@ -131,13 +112,6 @@ def _rounded_quotient(x: Tensor, y: Tensor | float, *, rounding_mode: str | None
     return x.div(torch.scalar_tensor(y, dtype=torch.result_type(x, y)), rounding_mode=rounding_mode)
 
 
-def _full_like(x: Tensor, fill_value: float, *, dtype: Any = None, **_: Any) -> Tensor:
-    """Read the shape alone, so that the result is a constant; TVM's takes the data type of `x`."""
-    import torch
-
-    return torch.full(x.shape, fill_value, dtype=dtype or x.dtype)
-
-
 def _distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:
     difference = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
     if p == 2:
@@ -145,19 +119,6 @@ def _distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:
     if p == math.inf:
         return difference.amax(-1)
     return (difference**p).sum(-1) ** (1 / p) if p else NotImplemented
-
-
-def _group_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, batch: int, channels: int, area: int, group: int, eps: float
-) -> Any:
-    """TVM's fails without a weight or a bias."""
-    import torch
-
-    if weight is not None and bias is not None:
-        return NotImplemented
-    weight = torch.ones(channels, dtype=x.dtype) if weight is None else weight
-    bias = torch.zeros(channels, dtype=x.dtype) if bias is None else bias
-    return torch.ops.aten.native_group_norm.default(x, weight, bias, batch, channels, area, group, eps)
 
 
 def _trilinear(a: Tensor, b: Tensor, c: Tensor, *rest: Any) -> Tensor:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from ...zoo.files import storing, write_atomically
+from ...zoo.files import file_sha256, storing, write_atomically
 from ...zoo.plain_json import json_file
-from ...zoo.untrusted import open_plain, parse_json, read_plain
+from ...zoo.untrusted import parse_json, read_plain
 from .errors import NetworkLoadError
 from .signature import Signature
 
@@ -39,6 +38,11 @@ class LibraryFile:
     sha256: str
     signature: Signature
     constants: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a constant that is no output."""
+        if not set(self.constants) <= set(range(len(self.signature.outputs))):
+            raise ValueError(f"{self.file} has not as many outputs as constants")
 
 
 @dataclass(frozen=True)
@@ -75,16 +79,16 @@ def write_manifest(
     """
     import tvm
 
-    listed = [
-        {
-            "file": path.resolve().relative_to(folder.resolve()).as_posix(),
-            "sha256": _sha256(path),
-            "signature": signature.as_dict(),
-            "constants": constant_results(mod),
-        }
+    listed = tuple(
+        LibraryFile(
+            path.resolve().relative_to(folder.resolve()).as_posix(),
+            file_sha256(path),
+            signature,
+            tuple(constant_results(mod)),
+        )
         for path, signature, mod in libraries
-    ]
-    facts = {"network": network, "target": target, "threads": threads, "tvm": tvm.__version__, "libraries": listed}
+    )
+    facts = asdict(Manifest(network, listed, target, threads, tvm.__version__))
     with storing(folder / FILE):
         write_atomically(folder / FILE, json_file({"format": FORMAT} | facts))
 
@@ -98,14 +102,22 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / FILE
     try:
-        manifest = _decode(read_plain(path, _MAX_BYTES))
+        value = parse_json(read_plain(path, _MAX_BYTES))
+        if isinstance(value, dict) and value.get("format") != FORMAT:
+            raise ValueError(f"it has the format {value.get('format')!r}, and this version of tchub reads {FORMAT}")
+        manifest = msgspec.convert(value, Manifest)
+        for library in manifest.libraries:
+            file = folder / library.file
+            if not file.resolve().is_relative_to(folder.resolve()):
+                raise ValueError(f"it names a library outside its folder: {library.file}")
+            if not file.is_file() or file_sha256(file) != library.sha256:
+                raise ValueError(f"{library.file} is missing, or not the library that was tuned: its checksum differs")
     except FileNotFoundError:
         remedy = "give the output folder of a completed `tchub tune`"
         raise NetworkLoadError(f"{folder} holds no tuned network: it has no {FILE}", remedy=remedy) from None
     except (OSError, ValueError) as error:
-        raise _error(f"{path} cannot be read: {error}") from error
-    for library in manifest.libraries:
-        _check_library(folder, library)
+        remedy = "copy the whole output folder again, or tune the network again"
+        raise NetworkLoadError(f"{path} cannot be read: {error}", remedy=remedy) from error
     return manifest
 
 
@@ -125,37 +137,3 @@ def constant_results(mod: IRModule) -> list[int]:
     result = resolve(main.body.body)
     fields = result.fields if isinstance(result, relax.Tuple) else [result]
     return [i for i, field in enumerate(fields) if isinstance(resolve(field), GenericConst)]
-
-
-def _decode(data: bytes) -> Manifest:
-    value = parse_json(data)
-    if isinstance(value, dict) and value.get("format") != FORMAT:
-        raise ValueError(f"it has the format {value.get('format')!r}, and this version of tchub reads {FORMAT}")
-    manifest = msgspec.convert(value, Manifest)
-    for library in manifest.libraries:
-        library.signature.check()
-        if not set(library.constants) <= set(range(len(library.signature.outputs))):
-            raise ValueError(f"{library.file} has not as many outputs as constants")
-    return manifest
-
-
-def _check_library(folder: Path, library: LibraryFile) -> None:
-    path = folder / library.file
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise _error(f"{folder / FILE} names a library outside its folder: {library.file}")
-    try:
-        digest = _sha256(path)
-    except (OSError, ValueError) as error:
-        raise _error(f"{path} cannot be read: {error}") from error
-    if digest != library.sha256:
-        raise _error(f"{path} is not the library that was tuned: its checksum differs")
-
-
-def _error(message: str) -> NetworkLoadError:
-    return NetworkLoadError(message, remedy="copy the whole output folder again, or tune the network again")
-
-
-def _sha256(path: Path) -> str:
-    with open_plain(path) as (file, _):
-        opened: Any = file
-        return hashlib.file_digest(opened, "sha256").hexdigest()

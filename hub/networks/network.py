@@ -57,8 +57,7 @@ class Network:
 
     def signature(self) -> Signature:
         """Return how the network is called."""
-        exported = self.export()
-        return Signature.of_exported(self.caller() if self.caller else exported, exported)
+        return Signature.of_exported((self.caller or self.export)())
 
     def module(self) -> torch.nn.Module:
         """The network as a PyTorch module in inference mode."""

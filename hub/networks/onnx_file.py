@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -14,7 +14,7 @@ from .errors import NetworkImportError, file_error
 from .exported_file import precision_notes
 from .network import Network, check_memory, refused
 from .shapes import FreeSize, Shapes, choices
-from .signature import Signature
+from .signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,15 +78,13 @@ class OnnxNetwork(Network):
     def signature(self) -> Signature:
         """Return how the network is called: with tensors by position or by name."""
         model = load_onnx(self.path)
-        inputs, outputs = _inputs(model), model.graph.output
-        names = [given.name for given in inputs], [output.name for output in outputs]
-        computed = Signature.of_function(self.imported()["main"], *names)
-        caller = [given.dtype.name for given in inputs], [_dtype(output).name for output in outputs]
-        taken, returned = (
-            tuple(replace(spec, dtype=dtype) for spec, dtype in zip(specs, dtypes, strict=True))
-            for specs, dtypes in zip((computed.inputs, computed.outputs), caller, strict=True)
-        )
-        return replace(computed, inputs=taken, outputs=returned)
+        result: Any = self.imported()["main"].ret_ty
+        inputs = [TensorSpec(one.name, one.fixed(self.sizes), one.dtype.name) for one in _inputs(model)]
+        outputs = [
+            TensorSpec(one.name, tuple(map(int, kind.shape)), _dtype(one).name)
+            for one, kind in zip(model.graph.output, getattr(result, "fields", [result]), strict=True)
+        ]
+        return Signature.of_tensors(inputs, outputs)
 
 
 def reference_module(path: Path) -> torch.nn.Module:

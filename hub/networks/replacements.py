@@ -231,17 +231,6 @@ def windows(x: Tensor, dimension: int, size: int, step: int) -> Any:
 # Images by other sizes
 
 
-def nearest(x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Any:
-    """TVM's rounds to another pixel, except where each pixel is repeated."""
-    import torch
-    from torch._decomp import decomposition_table
-
-    parts = decomposition_table[torch.ops.aten.upsample_nearest2d.vec]
-    sizes = output_size or [int(size * scale) for size, scale in zip(x.shape[2:], scale_factors or (), strict=True)]
-    whole = all(new % old == 0 for new, old in zip(sizes, x.shape[2:], strict=True))
-    return NotImplemented if whole else parts(x, output_size, scale_factors)
-
-
 def antialiased(x: Tensor, output_size: Sequence[int], align_corners: bool, *_: Any) -> Any:
     """Two products with matrices of triangles, one of rows and one of columns."""
     import torch

@@ -8,15 +8,15 @@ before TVM imports it. PyTorch is needed to read a program, and not to call what
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import starmap
+from dataclasses import dataclass, replace
+from itertools import count
 from math import isfinite
 from typing import Annotated, Any
 
 import msgspec
 
 from .errors import NetworkImportError, NetworkInputError
-from .trees import Constant, Tree, check_tree, flatten, leaves, unflatten
+from .trees import Constant, Tree
 
 
 @dataclass(frozen=True)
@@ -26,32 +26,36 @@ class TensorSpec:
     Attributes:
         name: unique among the inputs or the outputs, e.g. `input_ids`, `output_0`.
         dtype: as the caller sees it, e.g. `float32`, `int64`, `bool`, `bfloat16`.
-        computed: of the compiled function's parameter or result; other than `dtype` where a half-precision network is
-            computed in float32. The caller of the function casts.
     """
 
     name: str
     shape: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
     dtype: str
-    computed: str
+
+    @property
+    def computed(self) -> str:
+        """Data type of the compiled function's parameter or result: half precision is computed in float32."""
+        return "float32" if self.dtype in ("bfloat16", "float16") else self.dtype
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
 
+    def check(self, where: str, value: Any) -> Any:
+        """Return a tensor (PyTorch's, NumPy's, any with `shape` and `dtype`) that is of this shape and type.
 
-@dataclass(frozen=True)
-class Arguments:
-    """Trees of a call's arguments; see `trees`.
-
-    Attributes:
-        args: of those by position.
-        names: of `args`; empty where they are not known.
-        kwargs: of those by name.
-    """
-
-    args: list[Tree]
-    names: list[str]
-    kwargs: dict[str, Tree]
+        Raises:
+            NetworkInputError: it is not.
+        """
+        shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", "")).removeprefix("torch.")
+        if shape is None or tuple(shape) != self.shape or dtype != self.dtype:
+            given = type(value).__name__ if shape is None else f"{dtype}{list(shape)}"
+            raise NetworkInputError(
+                f"{where} is {given}, expected a tensor {self}",
+                remedy="the network is compiled for fixed shapes and types: convert it with .to or .astype, or tune "
+                "the network for the other shape",
+                argument=where,
+            )
+        return value
 
 
 @dataclass(frozen=True)
@@ -61,81 +65,76 @@ class Signature:
     Attributes:
         inputs: the compiled function's parameters, in order.
         outputs: the tensors of the tuple that it returns, in order.
-        arguments: their trees.
+        args: trees of the arguments by position.
+        names: of `args`; empty where they are not known.
+        kwargs: trees of the arguments by name.
         returns: the tree of the result.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    arguments: Arguments
+    args: tuple[Tree, ...]
+    names: tuple[str, ...]
+    kwargs: dict[str, Tree]
     returns: Tree
 
-    @classmethod
-    def of_exported(cls, exported: Any, compiled: Any = None) -> Signature:
-        """Read the signature of a `torch.export.ExportedProgram` with fixed shapes.
+    def __post_init__(self) -> None:
+        """Raise ValueError unless the trees, which are read from files, hold each tensor once."""
+        for tensors, trees in ((self.inputs, (*self.args, *self.kwargs.values())), (self.outputs, (self.returns,))):
+            numbers = [leaf.value for tree in trees for _, leaf in tree.leaves() if leaf.kind == "tensor"]
+            if sorted(numbers, key=str) != sorted(range(len(tensors)), key=str):
+                raise ValueError("the arguments or the results do not hold each tensor once")
+        if len(self.names) not in (0, len(self.args)):
+            raise ValueError("there are not as many names as arguments")
 
-        Args:
-            exported: the program as the user calls it.
-            compiled: the program that is compiled, where it computes with other data types.
+    @classmethod
+    def of_exported(cls, exported: Any) -> Signature:
+        """Read the signature of a `torch.export.ExportedProgram` with fixed shapes, as the user calls it.
 
         Raises:
             NetworkImportError: an argument or a result is neither a tensor nor a constant, or a shape is dynamic.
         """
-        given, returned = _border(exported)
-        numbered = _numbered(given)
-        args, kwargs = (_tree(child, numbered) for child in exported.call_spec.in_spec.children())
-        args, kwargs = args["tuple"], dict(kwargs["dict"])
-        result = _tree(exported.call_spec.out_spec, _numbered(returned))
-        inputs, outputs = _tensors(given), _tensors(returned)
-        names = [spec.name for spec in inputs], _output_names(result)
-        computed = map(_tensors, _border(exported if compiled is None else compiled))
-        taken, gives = (
-            tuple(replace(spec, name=name, computed=inner.dtype) for spec, name, inner in zip(*some, strict=True))
-            for some in zip((inputs, outputs), names, computed, strict=True)
+        signature, entry = exported.graph_signature, exported.module_call_graph[0].signature
+        described = {node.name: node.meta.get("val") for node in exported.graph.nodes}
+        kinds = ("USER_INPUT", "USER_OUTPUT", "LOSS_OUTPUT")
+        taken, returned = (
+            [_leaf(spec.arg, described) for spec in specs if spec.kind.name in kinds]
+            for specs in (signature.input_specs, signature.output_specs)
         )
-        return cls(taken, gives, Arguments(args, _argument_names(exported, len(args), len(kwargs)), kwargs), result)
+        args, kwargs = _tree(exported.call_spec.in_spec, _numbered(taken)).children
+        result = _tree(exported.call_spec.out_spec, _numbered(returned))
+        outputs = [spec for spec in returned if isinstance(spec, TensorSpec)]
+        names: list[str] = [] if entry is None else list(entry.forward_arg_names or ())
+        known = len(names) == len(args.children) + len(kwargs.children)
+        return cls(
+            tuple(spec for spec in taken if isinstance(spec, TensorSpec)),
+            tuple(replace(spec, name=name) for spec, name in zip(outputs, _output_names(result), strict=True)),
+            args.children,
+            tuple(names[: len(args.children)]) if known else (),
+            dict(zip(map(str, kwargs.keys), kwargs.children, strict=True)),
+            result,
+        )
 
     @classmethod
-    def of_function(cls, function: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Signature:
-        """Make the signature of a Relax function of fixed shapes that takes tensors by position or by name.
+    def of_tensors(cls, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Signature:
+        """Return the signature of a function of tensors by position or by name.
 
         It returns a tensor, or, where there are several, all of them by name, as ONNX files do.
         """
-        result = function.ret_ty
-        taken = tuple(starmap(_typed, zip(inputs, (p.ty for p in function.params), strict=True)))
-        returned = tuple(starmap(_typed, zip(outputs, getattr(result, "fields", [result]), strict=True)))
-        tensors = [{"tensor": i} for i in range(max(len(inputs), len(outputs)))]
-        named = {"results": [[name, tensor] for name, tensor in zip(outputs, tensors, strict=False)]}
-        arguments = Arguments(tensors[: len(inputs)], list(inputs), {})
-        return cls(taken, returned, arguments, tensors[0] if len(outputs) == 1 else named)
-
-    def check(self) -> None:
-        """Raise ValueError unless the trees, which were read from a file, hold each input once."""
-        trees = [*self.arguments.args, *self.arguments.kwargs.values()]
-        for tree in trees:
-            check_tree(tree, len(self.inputs))
-        check_tree(self.returns, len(self.outputs))
-        numbers = [leaf["tensor"] for tree in trees for _, leaf in leaves(tree) if "tensor" in leaf]
-        named = len(self.arguments.names) in (0, len(self.arguments.args))
-        if not named or sorted(numbers) != [*range(len(self.inputs))]:
-            raise ValueError("the arguments have no names, or do not hold each input once")
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
+        taken, returned = (tuple(Tree("tensor", i) for i in range(len(specs))) for specs in (inputs, outputs))
+        result = returned[0] if len(outputs) == 1 else Tree("results", None, tuple(s.name for s in outputs), returned)
+        return cls(tuple(inputs), tuple(outputs), taken, tuple(spec.name for spec in inputs), {}, result)
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Return the tensors of a call (PyTorch's, NumPy's, any with `shape` and `dtype`) in the order of `inputs`.
+        """Return the tensors of a call in the order of `inputs`.
 
         Raises:
             NetworkInputError: an argument is missing, unexpected, or has another structure, constant, shape or type.
         """
         numbered: dict[int, tuple[str, Any]] = {}
         for where, tree, value in self._bound(args, kwargs):
-            flatten(tree, value, where, numbered)
-        for i, spec in enumerate(self.inputs):
-            _check_tensor(spec, *numbered[i])
-        return [numbered[i][1] for i in range(len(self.inputs))]
+            tree.flatten(value, where, numbered)
+        return [spec.check(*numbered[i]) for i, spec in enumerate(self.inputs)]
 
     def order(self, named: Mapping[str, Any]) -> list[Any]:
         """Return tensors that are given by the names of `inputs` in their order.
@@ -144,44 +143,40 @@ class Signature:
             NetworkInputError: one is missing, unexpected, or has another shape or data type.
         """
         names = [spec.name for spec in self.inputs]
-        for kind, wrong in (("missing", set(names) - set(named)), ("unexpected", set(named) - set(names))):
-            if wrong:
-                raise NetworkInputError(
-                    f"the input {min(wrong)} is {kind}",
-                    remedy=f"give these inputs: {', '.join(f'{spec.name}: {spec}' for spec in self.inputs) or 'none'}",
-                    argument=min(wrong),
-                )
-        for spec in self.inputs:
-            _check_tensor(spec, spec.name, named[spec.name])
-        return [named[name] for name in names]
+        if wrong := {*names} ^ {*named}:
+            raise NetworkInputError(
+                f"the input {min(wrong)} is {'missing' if min(wrong) in names else 'unexpected'}",
+                remedy=f"give these inputs: {', '.join(f'{spec.name}: {spec}' for spec in self.inputs) or 'none'}",
+                argument=min(wrong),
+            )
+        return [spec.check(spec.name, named[spec.name]) for spec in self.inputs]
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:
         """Build the network's result from its tensors, in the order of `outputs`."""
-        return unflatten(self.returns, tensors)
+        return self.returns.unflatten(tensors)
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Tree, Any]]:
         """Yield name, tree and value of each argument."""
-        positional, names, named = self.arguments.args, self.arguments.names, self.arguments.kwargs
-        names = names or [f"argument {i}" for i in range(len(positional))]
-        rest = dict(zip(names[len(args) :], positional[len(args) :], strict=True)) | named
-        missing = [name for name, tree in rest.items() if name not in kwargs and tree != {"value": None}]
+        names = self.names or tuple(f"argument {i}" for i in range(len(self.args)))
+        rest = dict(zip(names[len(args) :], self.args[len(args) :], strict=True)) | self.kwargs
+        missing = [name for name, tree in rest.items() if name not in kwargs and tree != Tree("constant")]
         wrong = ""
-        if len(args) > len(positional):
-            wrong = f"the network takes {len(positional)} arguments by position, got {len(args)}"
+        if len(args) > len(names):
+            wrong = f"the network takes {len(names)} arguments by position, got {len(args)}"
         elif unexpected := [name for name in kwargs if name not in rest]:
             wrong = f"unexpected argument {unexpected[0]}"
         elif missing:
             wrong = f"the argument {missing[0]} is missing"
         if wrong:
             raise NetworkInputError(wrong, remedy=f"call the network as it was exported: {self}")
-        yield from zip(names, positional, args, strict=False)
+        yield from zip(names, self.args, args, strict=False)
         yield from ((name, tree, kwargs.get(name)) for name, tree in rest.items())
 
     def __str__(self) -> str:
-        names = [f"{name}: " for name in self.arguments.names] or [""] * len(self.arguments.args)
-        shown = [name + _shown(tree, self.inputs) for name, tree in zip(names, self.arguments.args, strict=True)]
-        shown += [f"{name}={_shown(tree, self.inputs)}" for name, tree in self.arguments.kwargs.items()]
-        return f"({', '.join(shown)}) -> {_shown(self.returns, self.outputs)}"
+        names = [f"{name}: " for name in self.names] or [""] * len(self.args)
+        shown = [name + tree.shown(self.inputs) for name, tree in zip(names, self.args, strict=True)]
+        shown += [f"{name}={tree.shown(self.inputs)}" for name, tree in self.kwargs.items()]
+        return f"({', '.join(shown)}) -> {self.returns.shown(self.outputs)}"
 
 
 def drop_constants(exported: Any) -> Any:
@@ -203,27 +198,16 @@ def _is_tensor(argument: Any) -> bool:
     return type(argument).__name__ == "TensorArgument"
 
 
-def _border(exported: Any) -> tuple[list[TensorSpec | Constant], list[TensorSpec | Constant]]:
-    """Return the inputs and the outputs of a program, flat."""
-    signature = exported.graph_signature
-    values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
-    kinds = ("USER_INPUT", "USER_OUTPUT", "LOSS_OUTPUT")
-    specs = (signature.input_specs, signature.output_specs)
-    taken, returned = ([_leaf(s.arg, values) for s in some if s.kind.name in kinds] for some in specs)
-    return taken, returned
-
-
-def _leaf(argument: Any, values: Mapping[str, Any]) -> TensorSpec | Constant:
+def _leaf(argument: Any, described: Mapping[str, Any]) -> TensorSpec | Constant:
     if _is_tensor(argument):
-        meta = values[argument.name]
+        meta = described[argument.name]
         if not all(isinstance(size, int) for size in meta.shape):
             raise NetworkImportError(
                 f"{argument.name} has a dynamic shape: {list(map(str, meta.shape))}",
                 remedy="export it with fixed shapes",
                 tensor=argument.name,
             )
-        dtype = str(meta.dtype).removeprefix("torch.")
-        return TensorSpec(argument.name, tuple(meta.shape), dtype, dtype)
+        return TensorSpec(argument.name, tuple(meta.shape), str(meta.dtype).removeprefix("torch."))
     value = getattr(argument, "value", argument)
     if not isinstance(value, Constant) or (isinstance(value, float) and not isfinite(value)):
         raise NetworkImportError(
@@ -233,91 +217,37 @@ def _leaf(argument: Any, values: Mapping[str, Any]) -> TensorSpec | Constant:
     return value
 
 
-def _tensors(values: Sequence[TensorSpec | Constant]) -> list[TensorSpec]:
-    return [value for value in values if isinstance(value, TensorSpec)]
-
-
 def _numbered(values: Sequence[TensorSpec | Constant]) -> Iterator[Tree]:
-    number = 0
+    numbers = count()
     for value in values:
-        yield {"tensor": number} if isinstance(value, TensorSpec) else {"value": value}
-        number += isinstance(value, TensorSpec)
+        yield Tree("tensor", next(numbers)) if isinstance(value, TensorSpec) else Tree("constant", value)
 
 
-def _tree(spec: Any, numbered: Iterator[Tree]) -> Tree:
-    """The tree of a PyTorch tree specification, whose leaves are the next of `numbered`."""
+def _tree(spec: Any, leaves: Iterator[Tree]) -> Tree:
+    """The tree of a PyTorch tree specification, whose leaves are the next of `leaves`."""
     if spec.is_leaf():
-        return next(numbered)
-    children = [_tree(child, numbered) for child in spec.children()]
-    name, context = spec.type.__name__, spec.context
+        return next(leaves)
+    children = tuple(_tree(child, leaves) for child in spec.children())
+    name, keys = spec.type.__name__, spec.context
     if name in ("list", "tuple", "deque"):
-        return {"tuple" if name == "tuple" else "list": children}
-    if name == "namedtuple" or spec.type.__module__ == "torch.return_types":  # of `x.topk(5)`, say
-        kind, fields = (context, context._fields) if name == "namedtuple" else (spec.type, spec.type.__match_args__)
-        return {"namedtuple": [kind.__name__, [list(pair) for pair in zip(fields, children, strict=True)]]}
-    keys = context
-    if isinstance(context, list) and context and isinstance(context[-1], list):
-        keys = context[1] if name == "defaultdict" else context[0]  # or a dataclass: names of fields, of empty fields
-    if name in ("dict", "OrderedDict", "defaultdict"):
-        return {"dict": [list(pair) for pair in zip(keys, children, strict=True)]}
+        return Tree("tuple" if name == "tuple" else "list", None, tuple(range(len(children))), children)
+    if name == "namedtuple":
+        return Tree("namedtuple", keys.__name__, tuple(keys._fields), children)
+    if spec.type.__module__ == "torch.return_types":  # of `x.topk(5)`, say
+        return Tree("namedtuple", name, spec.type.__match_args__, children)
+    if isinstance(keys, list) and keys and isinstance(keys[-1], list):
+        keys = keys[1] if name == "defaultdict" else keys[0]  # or a dataclass: names of fields, of empty fields
     if not isinstance(keys, list | tuple) or len(keys) != len(children):
         raise NetworkImportError(
             f"the network takes or returns {name}, whose fields are not known",
             remedy="let it take and return tensors, lists, tuples, dictionaries and dataclasses",
         )
-    return {"results": [list(pair) for pair in zip(keys, children, strict=True)]}
-
-
-def _argument_names(exported: Any, positional: int, named: int) -> list[str]:
-    """Names of the positional arguments, where PyTorch kept them."""
-    signature = exported.module_call_graph[0].signature
-    names: list[str] = [] if signature is None else list(signature.forward_arg_names or ())
-    return names[:positional] if len(names) == positional + named else []
+    kind = "dict" if name in ("dict", "OrderedDict", "defaultdict") else "results"
+    return Tree(kind, None, tuple(keys), children)
 
 
 def _output_names(returns: Tree) -> list[str]:
     """A name for each tensor of a result: its path."""
-    numbered = [(path, leaf["tensor"]) for path, leaf in leaves(returns) if "tensor" in leaf]
-    paths = [path for path, _ in sorted(numbered, key=lambda pair: pair[1])]
+    paths = [path for path, leaf in returns.leaves() if leaf.kind == "tensor"]
     names = [path if path and not path[0].isdigit() else f"output_{path}".rstrip("_") for path in paths]
     return [name if names.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(names)]
-
-
-def _typed(name: str, kind: Any) -> TensorSpec:
-    return TensorSpec(name, tuple(map(int, kind.shape)), str(kind.dtype), str(kind.dtype))
-
-
-def _check_tensor(spec: TensorSpec, where: str, value: Any) -> None:
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape is None or dtype is None:
-        raise NetworkInputError(
-            f"{where} is {type(value).__name__}, expected a tensor of {spec.dtype}",
-            remedy="give a tensor of PyTorch or an array of NumPy",
-            argument=where,
-        )
-    if tuple(shape) != spec.shape:
-        raise NetworkInputError(
-            f"{where} has the wrong shape: expected {spec.shape}, got {tuple(shape)}",
-            remedy="the network is compiled for fixed shapes: give this one, or tune the network for the other",
-            argument=where,
-        )
-    given = str(dtype).removeprefix("torch.")
-    if given != spec.dtype:
-        raise NetworkInputError(
-            f"{where} has the wrong data type: expected {spec.dtype}, got {given}",
-            remedy=f"convert it, in PyTorch with .to(torch.{spec.dtype}), in NumPy with .astype({spec.dtype!r})",
-            argument=where,
-        )
-
-
-def _shown(tree: Tree, specs: Sequence[TensorSpec]) -> str:
-    if "tensor" in tree:
-        return str(specs[tree["tensor"]])
-    if "value" in tree:
-        return repr(tree["value"])
-    kind, inner = next(iter(tree.items()))
-    if kind in ("list", "tuple"):
-        shown = ", ".join(_shown(child, specs) for child in inner)
-        return f"[{shown}]" if kind == "list" else f"({shown})"
-    pairs = inner[1] if kind == "namedtuple" else inner
-    return "{" + ", ".join(f"{key}: {_shown(child, specs)}" for key, child in pairs) + "}"

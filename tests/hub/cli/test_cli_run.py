@@ -74,8 +74,8 @@ def test_run_without_a_file_makes_inputs_up_and_says_so(folder: Path, capsys: py
     [
         ({"x": X}, "the input ids is missing"),
         ({"x": X, "ids": IDS, "mask": X}, "the input mask is unexpected"),
-        ({"x": X.T, "ids": IDS}, "x has the wrong shape: expected (2, 3), got (3, 2)"),
-        ({"x": X.astype("float64"), "ids": IDS}, "x has the wrong data type: expected float32, got float64"),
+        ({"x": X.T, "ids": IDS}, "x is float32[3, 2], expected a tensor float32[2, 3]"),
+        ({"x": X.astype("float64"), "ids": IDS}, "x is float64[2, 3], expected a tensor float32[2, 3]"),
         ({"x": np.array([None]), "ids": IDS}, "cannot be read: Object arrays cannot be loaded"),
     ],
 )

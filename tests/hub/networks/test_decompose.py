@@ -81,6 +81,15 @@ def test_numbers_and_tensors_of_several_types_are_computed_in_the_type_that_pyto
         return *halves, *compared, *counted, whole[None] @ whole[:, None], real.double() * real
 
     equal(mixed, torch.randint(0, 5, (6,)), torch.randn(6), torch.randn(6) > 0)
+    equal(nn.Linear(6, 4).double(), torch.randn(2, 6).double())
+
+
+def test_elements_and_distances_that_tvm_lacks(equal: Equal) -> None:
+    def computed(bilinear: nn.Module, x: Tensor, y: Tensor) -> Any:
+        distances = (torch.cdist(x, y, p) for p in (1.0, 2.0, math.inf))
+        return *distances, x.erfc(), torch.hypot(x, y), x.unfold(1, 3, 2), (x > 0).any(), x.any(1), bilinear(x, y)
+
+    equal(computed, torch.randn(4, 6), torch.randn(4, 6), parts=(nn.Bilinear(6, 6, 3),))
 
 
 def test_indices_count_from_the_end_broadcast_and_may_leave_dimensions_between_them(equal: Equal) -> None:
@@ -171,7 +180,11 @@ def test_images_are_padded_pooled_and_resized(equal: Equal) -> None:
     def images(x: Tensor) -> Any:
         padded = F.pad(x, (1, 2, 2, 0), mode="reflect"), F.pad(x, (1, 2, 2, 0), mode="replicate")
         pooled = F.adaptive_max_pool2d(x, 4), F.avg_pool2d(x, 2, divisor_override=3), F.max_pool2d(x, 2, dilation=2)
-        resized = F.interpolate(x, size=(7, 9)), F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True)
+        resized = (
+            F.interpolate(x, size=(7, 9)),
+            F.interpolate(x, scale_factor=2),
+            F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True),
+        )
         return *padded, *pooled, *resized, F.group_norm(x, 2), F.unfold(x, 3), F.selu(x)
 
     equal(images, torch.randn(1, 2, 6, 8))
