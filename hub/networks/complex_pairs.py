@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,7 +48,7 @@ class _PairedNetwork(torch.nn.Module):
     def __init__(self, network: Any) -> None:
         super().__init__()
         tensors = [node.target for node in network.graph.nodes if node.op == "get_attr"]
-        self.pairs = {name for name in tensors if _is_complex(_attribute(network, name))}
+        self.pairs = {name for name in tensors if _is_complex(attrgetter(name)(network))}
         for name in self.pairs:
             folder, _, last = name.rpartition(".")
             owner = network.get_submodule(folder)
@@ -105,11 +106,6 @@ _ENTRIES = {
 
 def _is_complex(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_complex()
-
-
-def _attribute(module: Any, name: str) -> Any:
-    folder, _, last = name.rpartition(".")
-    return getattr(module.get_submodule(folder), last)
 
 
 # Decompositions of Fourier transforms

@@ -53,8 +53,6 @@ def _table() -> dict[Any, Callable[..., Any]]:
     table[aten.grid_sampler_2d.default] = decomposition_table[aten.grid_sampler_2d.default]
     table.update({
         aten.scaled_dot_product_attention.default: our.attention,
-        aten._transformer_encoder_layer_fwd.default: our.encoder_layer,
-        aten._native_multi_head_attention.default: our.multi_head_attention,
         aten._embedding_bag.default: our.embedding_bag,
         aten.index.Tensor: our.index,
         aten.index_put.default: our.index_put,

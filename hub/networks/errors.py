@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from ...zoo.errors import TchubError
+from ...zoo.errors import TchubError, last_line
 
 
 class NetworkLoadError(TchubError):
@@ -30,3 +32,15 @@ class NetworkInputError(TchubError):
 def file_error(path: Path, problem: str, remedy: str = "export it again", **fields: object) -> NetworkImportError:
     """Return the error of a file that holds no network."""
     return NetworkImportError(f"{path} {problem}", remedy=remedy, path=str(path), **fields)
+
+
+@contextmanager
+def reading(path: Path, problem: str = "cannot be read") -> Iterator[None]:
+    """Turn whatever a library raises inside, on a damaged or strange file, into a NetworkImportError of the file."""
+    try:
+        yield
+    except TchubError:
+        raise
+    except Exception as error:
+        remedy = "export it again with the installed versions of PyTorch, transformers and ONNX"
+        raise file_error(path, f"{problem}: {last_line(error)}", remedy) from error

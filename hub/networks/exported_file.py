@@ -6,7 +6,6 @@ import logging
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,21 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.errors import last_line
 from .errors import NetworkImportError
 from .exported_archive import check_archive
-from .network import Network, is_users
-from .shapes import Shapes, choices, example_leaves, fixed_program, free_sizes, nested_inputs
+from .network import Network, at_sizes, is_users
+from .shapes import Shapes, example_leaves, export_again, fixed_program, free_sizes, nested_inputs
 
 if TYPE_CHECKING:
     import torch
-
-
-def read_pt2(path: Path, shapes: Shapes | None = None) -> Network:
-    """Return the network of a file of `torch.export.save`.
-
-    Raises:
-        NetworkImportError: the file is damaged, of another version of PyTorch, or would run code; or it has dynamic
-            shapes, and no sizes are given.
-    """
-    return from_exported(load_exported(path), path.stem, "pt2", shapes)
 
 
 def load_exported(path: Path) -> Any:
@@ -45,7 +34,7 @@ def load_exported(path: Path) -> Any:
     return exported
 
 
-def from_exported(exported: Any, name: str, origin: str = "pt2", shapes: Shapes | None = None) -> Network:
+def from_exported(exported: Any, name: str, shapes: Shapes | None = None) -> Network:
     """Return the network of an exported program, with a variant for each choice of sizes of its dynamic shapes.
 
     Args:
@@ -55,12 +44,18 @@ def from_exported(exported: Any, name: str, origin: str = "pt2", shapes: Shapes 
     Raises:
         NetworkImportError: sizes are missing or wrong, or the program does not run at them.
     """
+    import torch
+
     free = free_sizes(exported)
-    networks = [
-        _network(fixed_program(exported, sizes, name) if free else exported, label, origin)
-        for label, sizes in choices(name, free, shapes)
-    ]
-    return Network.of_variants(name, networks)
+
+    def make(label: str, sizes: dict[str, int]) -> Network:
+        called = fixed_program(exported, sizes, name) if free else exported
+        half = half_types(called)
+        computed = in_precision(called, label, torch.float32) if half else called
+        tensors = tuple(leaf for leaf in example_leaves(computed) if isinstance(leaf, torch.Tensor))
+        return Network(label, lambda: computed, lambda: tensors, caller=lambda: called, notes=precision_notes(half))
+
+    return at_sizes(name, free, shapes, make)
 
 
 def from_torch(
@@ -85,7 +80,7 @@ def from_torch(
     from torch.utils._pytree import tree_leaves, tree_map_only
 
     if isinstance(module, torch.export.ExportedProgram):
-        return from_exported(module, name or "network", "torch", shapes)
+        return from_exported(module, name or "network", shapes)
     if not isinstance(module, torch.nn.Module):
         raise NetworkImportError(
             f"{type(module).__name__} is nothing that can be tuned",
@@ -109,49 +104,13 @@ def from_torch(
             remedy="move them to the CPU, for which the network is tuned: module.cpu(), x.cpu()",
             network=name,
         )
-    with _inference(module):
-        exported = export_module(module, args, kwargs, name)
-    return from_exported(exported, name, "torch", shapes)
-
-
-@contextmanager
-def _inference(module: torch.nn.Module) -> Iterator[None]:
-    """Within, the module is in inference mode, without gradients, and without kernels that TVM does not know."""
-    import torch
-
     training = [part for part in module.modules() if part.training]
-    fast = torch.backends.mha.get_fastpath_enabled()
     try:
-        module.eval()
-        torch.backends.mha.set_fastpath_enabled(False)
-        with torch.no_grad():
-            yield
+        exported = export_module(module.eval(), args, kwargs, name)
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
         for part in training:
             part.training = True
-
-
-def _network(exported: Any, name: str, origin: str) -> Network:
-    import torch
-
-    half = half_types(exported)
-    computed = in_precision(exported, name, torch.float32) if half else exported
-    return Network(
-        name,
-        lambda: computed,
-        partial(flat_inputs, computed),
-        origin,
-        caller=(lambda: exported) if half else None,
-        notes=precision_notes(half),
-    )
-
-
-def flat_inputs(exported: Any) -> tuple[torch.Tensor, ...]:
-    """Return the tensors among a program's example inputs, in the order of the compiled function's parameters."""
-    import torch
-
-    return tuple(leaf for leaf in example_leaves(exported) if isinstance(leaf, torch.Tensor))
+    return from_exported(exported, name, shapes)
 
 
 def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], network: str) -> Any:
@@ -243,17 +202,12 @@ def in_precision(exported: Any, network: str, wide: Any) -> Any:
             node.args = map_aggregate(node.args, widened)
             node.kwargs = map_aggregate(node.kwargs, widened)
         part.recompile()
-    leaves = pytree.tree_map(widened, example_leaves(exported))
-    args, kwargs = nested_inputs(exported, leaves)
-    try:
-        with torch.no_grad():
-            return torch.export.export(module, args, kwargs)
-    except Exception as error:
-        raise NetworkImportError(
-            f"{network} cannot be computed in {str(wide).removeprefix('torch.')}: {last_line(error)}",
-            remedy="export it in float32: torch.export.export(module.float(), ...)",
-            network=network,
-        ) from error
+    return export_again(
+        module,
+        nested_inputs(exported, pytree.tree_map(widened, example_leaves(exported))),
+        f"{network} cannot be computed in {str(wide).removeprefix('torch.')}",
+        "export it in float32: torch.export.export(module.float(), ...)",
+    )
 
 
 def precision_notes(half: list[str]) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ...zoo.files import file_sha256
 from ..device.patience import TimeLimit, run_process
 from ..device.timing import POOL_ENVIRONMENT, POOL_SETTLE_SECONDS
@@ -93,31 +95,56 @@ def compare(
     Raises:
         LatencyError: the process failed, e.g. a library crashed.
     """
+    request = {
+        "libraries": {name: (str(Path(path).resolve()), file_sha256(path)) for name, path in libraries.items()},
+        "threads": threads,
+        "max_seconds": max_seconds,
+        "min_repeats": min_repeats,
+        "rivals": list(rivals),
+    }
+    counts = dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    remedy = "run `tchub doctor`, then tune again in a new output folder, with more trials where it was too slow"
+    worker = "tchub.hub.networks.rivals"
+    return compare_in_process(worker, network, request, TimeLimit(timeout), remedy, counts | POOL_ENVIRONMENT)
+
+
+def compare_in_process(
+    module: str,
+    network: Network,
+    request: dict[str, Any],
+    limit: TimeLimit,
+    remedy: str,
+    environment: Mapping[str, str] | None = None,
+) -> Comparison:
+    """Return what a fresh process of a module finds: it compares and times libraries beside a network.
+
+    Args:
+        request: for the module, on its stdin as JSON; `reference` and `inputs` are added. Its answer, the last line of
+            its stdout, has `checks`, `seconds` and `errors`, each by system.
+        environment: beside that of this process.
+
+    Raises:
+        LatencyError: it failed.
+    """
     import torch
 
     with tempfile.TemporaryDirectory(prefix="tchub-latency-") as folder:
         inputs = Path(folder, "inputs.pt")
         torch.save(network.inputs(), inputs)
-        request = {
-            "reference": str(reference_file(network, Path(folder))),
-            "inputs": str(inputs),
-            "libraries": {name: (str(Path(path).resolve()), file_sha256(path)) for name, path in libraries.items()},
-            "threads": threads,
-            "max_seconds": max_seconds,
-            "min_repeats": min_repeats,
-            "rivals": list(rivals),
-        }
-        answer = _ask(request, threads, timeout)
-    checks = {name: OutputCheck.from_dict(facts) for name, facts in answer["checks"].items()}
-    return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()}, answer["errors"])
+        files = {"reference": str(reference_file(network, Path(folder))), "inputs": str(inputs)}
+        answer = _ask(request | files, module, limit, remedy, os.environ | dict(environment or {}))
+    latencies = {name: Latency(tuple(seconds)) for name, seconds in answer["seconds"].items()}
+    return Comparison(msgspec.convert(answer["checks"], dict[str, OutputCheck]), latencies, answer["errors"])
 
 
 def reference_file(network: Network, folder: Path) -> Path:
     """The file that the worker takes the right output from: the ONNX file itself, or an exported program."""
     import torch
 
-    if network.origin == "onnx":
-        return Path(getattr(network, "path")).resolve()  # noqa: B009 (only an OnnxNetwork has one)
+    from .onnx_file import OnnxNetwork
+
+    if isinstance(network, OnnxNetwork):
+        return network.path.resolve()
     path = folder / "network.pt2"
     torch.export.save(_saveable(network.export()), path)
     return path
@@ -171,24 +198,15 @@ def _time(run: Callable[[], Any], times: int) -> float:
     return (time.perf_counter() - start) / times
 
 
-def _ask(request: dict[str, Any], threads: int, timeout: float) -> dict[str, Any]:
-    count = str(threads)
-    env = (
-        os.environ | dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), count) | POOL_ENVIRONMENT
-    )
-    command = [sys.executable, "-m", "tchub.hub.networks.latency_worker"]
+def _ask(
+    request: dict[str, Any], module: str, limit: TimeLimit, remedy: str, environment: Mapping[str, str]
+) -> dict[str, Any]:
     try:
-        done = run_process(command, json.dumps(request), env, TimeLimit(timeout))
+        done = run_process([sys.executable, "-m", module], json.dumps(request), environment, limit)
     except TimeoutError as error:
-        raise LatencyError(
-            f"measuring the latency was ended: {error}", remedy="tune with more trials, or wait longer"
-        ) from None
+        raise LatencyError(f"the comparison with the original was ended: {error}", remedy=remedy) from None
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise LatencyError(
-            f"the compiled network failed (exit code {done.returncode}): {last}",
-            remedy="run `tchub doctor`; then tune again in a new output folder",
-            exit_code_of_worker=done.returncode,
-        )
+        raise LatencyError(f"the compiled network failed (exit code {done.returncode}): {last}", remedy=remedy)
     return json.loads(lines[-1])

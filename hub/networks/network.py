@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError, last_line
 from .decompose import converters, decomposed
 from .errors import NetworkImportError
 from .fold import fold_constants
 from .prepare import LAYOUTS, prepare
+from .shapes import FreeSize, Shapes, choices
 from .signature import Signature, drop_constants
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ class Network:
     Attributes:
         name: how reports call it.
         export: makes the `torch.export.ExportedProgram`; called once per use, nothing is cached.
-        origin: where it came from: `suite`, `pt2`, `onnx`, `transformers` or `torch`.
         inputs: makes the example inputs, the same on each call.
         fixed: the network at each of the sizes that were given for its dynamic shapes; the first is this one.
         caller: makes the program as the user calls it, where `export` computes with other data types.
@@ -45,7 +45,6 @@ class Network:
     name: str
     export: Callable[[], Any]
     inputs: Callable[[], tuple[torch.Tensor, ...]]
-    origin: str = "suite"
     fixed: tuple[Network, ...] = ()
     caller: Callable[[], Any] | None = None
     notes: tuple[str, ...] = ()
@@ -58,10 +57,6 @@ class Network:
     def signature(self) -> Signature:
         """Return how the network is called."""
         return Signature.of_exported((self.caller or self.export)())
-
-    def module(self) -> torch.nn.Module:
-        """The network as a PyTorch module in inference mode."""
-        return self.export().module()
 
     def imported(self) -> IRModule:
         """Return the network as Relax operators, weights as constants; its function takes the inputs one by one.
@@ -86,14 +81,21 @@ class Network:
         with refused(self.name, "lower", self.where):
             return prepare(mod, layout, cpu=cpu)
 
-    @classmethod
-    def of_variants(cls, name: str, variants: Sequence[Self]) -> Self:
-        """Return the first of some networks of fixed shapes, by another name, with all of them as its variants."""
-        return replace(variants[0], name=name, fixed=tuple(variants) if len(variants) > 1 else ())
-
     def where(self, operator: str) -> str:
         """Say where an operator of TVM's error stands in the network, or nothing; see `where_in_network`."""
         return where_in_network(self.export(), operator)
+
+
+def at_sizes(
+    name: str, free: Sequence[FreeSize], shapes: Shapes | None, make: Callable[[str, dict[str, int]], Network]
+) -> Network:
+    """Return a network made at each choice of its free sizes: the first one, with all of them as its variants.
+
+    Raises:
+        NetworkImportError: see `shapes.choices`.
+    """
+    variants = tuple(make(label, sizes) for label, sizes in choices(name, free, shapes))
+    return replace(variants[0], name=name, fixed=variants if len(variants) > 1 else ())
 
 
 @contextmanager
@@ -108,7 +110,9 @@ def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[No
         location = where(operator) if operator else ""
         raise NetworkImportError(
             f"TVM cannot {step} {network}: {operator or last_line(error)}" + (f" ({location})" if location else ""),
-            remedy="write the operator with others that TVM has, or leave it out of what is tuned",
+            remedy="export it with strict=False"  # which leaves PyTorch's fast path of encoder layers out
+            if "_transformer_encoder_layer" in (operator or "")
+            else "write the operator with others that TVM has, or leave it out of what is tuned",
             network=network,
             operator=operator,
             location=location,
@@ -117,8 +121,9 @@ def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[No
 
 def operator_in(message: str) -> str | None:
     """Return the operator that TVM complains of, or None: `aten.foo.default` of PyTorch or `R.foo` of Relax."""
-    match = re.search(r"Unsupported function types? \['?([^\]']+)", message) or re.search(r"\b(R\.[\w.]+)\(", message)
-    return match.group(1) if match else None
+    pattern = r"Unsupported function types? \['?([^\]']+)|for frontend ONNX: (\w+)|\b(R\.[\w.]+)\("
+    match = re.search(pattern, message)
+    return match[match.lastindex or 0] if match else None
 
 
 def import_exported(exported: Any, name: str) -> IRModule:
@@ -175,10 +180,8 @@ def where_in_network(exported: Any, operator: str) -> str:
 
 def _short(operator: Any) -> str:
     """`cumsum` of `aten.cumsum.default`, `cumsum.default` and `R.nn.cumsum`."""
-    parts = [part for part in str(operator).strip("'[]").split(".") if part]
-    if parts[0] in ("R", "relax"):
-        return parts[-1]
-    return parts[1] if parts[0] in ("aten", "prims", "torch") and len(parts) > 1 else parts[0]
+    parts = [part for part in re.findall(r"\w+", str(operator)) if part not in ("aten", "prims", "torch", "R", "relax")]
+    return parts[-1] if parts[0] == "nn" else parts[0]
 
 
 def is_users(path: str) -> bool:

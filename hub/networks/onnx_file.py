@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.errors import last_line
 from .errors import NetworkImportError, file_error
 from .exported_file import precision_notes
-from .network import Network, check_memory, refused
-from .shapes import FreeSize, Shapes, choices
+from .network import Network, at_sizes, check_memory, refused
+from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -38,76 +38,69 @@ class OnnxInput:
     dtype: np.dtype[Any]
     rows: int
 
-    def fixed(self, sizes: dict[str, int]) -> tuple[int, ...]:
-        """Shape at these sizes."""
-        return tuple(size if isinstance(size, int) else sizes[size] for size in self.shape)
-
-    def example(self, sizes: dict[str, int], rng: np.random.Generator) -> np.ndarray:
+    def example(self, spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
         """Random values: normal, of the table's rows, or true and false."""
-        shape = self.fixed(sizes)
         if self.dtype.kind in "iub":
-            return rng.integers(0, 2 if self.dtype == bool else self.rows, shape).astype(self.dtype)
-        return rng.standard_normal(shape).astype(self.dtype)
+            return rng.integers(0, 2 if self.dtype == bool else self.rows, spec.shape).astype(self.dtype)
+        return rng.standard_normal(spec.shape).astype(spec.computed)
 
 
 @dataclass(frozen=True)
 class OnnxNetwork(Network):
-    """A network from an ONNX file; it has no exported program."""
+    """A network from an ONNX file; it has no exported program.
+
+    Attributes:
+        path: of the file.
+        model: what it holds, in float32.
+        taken: its inputs, as the caller sees them.
+        returned: names and data types of its outputs.
+    """
 
     path: Path = Path()
-    sizes: dict[str, int] = field(default_factory=dict)
-
-    def module(self) -> torch.nn.Module:
-        """The network as a module that asks ONNX Runtime."""
-        return reference_module(self.path)
+    model: Any = None
+    taken: tuple[TensorSpec, ...] = ()
+    returned: dict[str, str] = field(default_factory=dict)
 
     def imported(self) -> IRModule:
         """Return the network as Relax operators, weights as constants; its function takes the inputs one by one."""
         from tvm.relax.frontend.onnx import from_onnx
 
-        model = load_onnx(self.path)
-        onnx_in_float32(model)
-        shapes = {given.name: list(given.fixed(self.sizes)) for given in _inputs(model)}
+        shapes = {spec.name: list(spec.shape) for spec in self.taken}
         with refused(self.name, "import", self.where):
-            return from_onnx(model, shape_dict=shapes, keep_params_in_input=False)
+            return from_onnx(self.model, shape_dict=shapes, keep_params_in_input=False)
 
     def where(self, operator: str) -> str:
-        """Say nothing: operators that TVM lacks are named with their node before the import."""
-        return ""
+        """Return the first node of an operator."""
+        nodes = (node for graph in graphs_of(self.model) for node in graph.node if node.op_type == operator)
+        return next((f"node {node.name or node.output[0]!r}" for node in nodes), "")
 
     def signature(self) -> Signature:
         """Return how the network is called: with tensors by position or by name."""
-        model = load_onnx(self.path)
         result: Any = self.imported()["main"].ret_ty
-        inputs = [TensorSpec(one.name, one.fixed(self.sizes), one.dtype.name) for one in _inputs(model)]
-        outputs = [
-            TensorSpec(one.name, tuple(map(int, kind.shape)), _dtype(one).name)
-            for one, kind in zip(model.graph.output, getattr(result, "fields", [result]), strict=True)
-        ]
-        return Signature.of_tensors(inputs, outputs)
+        shapes = [tuple(map(int, one.shape)) for one in getattr(result, "fields", [result])]
+        named = zip(self.returned.items(), shapes, strict=True)
+        return Signature.of_tensors(self.taken, [TensorSpec(name, shape, dtype) for (name, dtype), shape in named])
 
 
 def reference_module(path: Path) -> torch.nn.Module:
-    """Return an ONNX file as a PyTorch module that ONNX Runtime runs."""
+    """Return an ONNX file as a PyTorch module that ONNX Runtime runs on the inputs in the file's order."""
     import torch
 
     model = load_onnx(path)
     source = model.SerializeToString() if onnx_in_float32(model) else str(path)  # a large one is better read from disk
     from onnxruntime import InferenceSession
 
-    original = InferenceSession(source, providers=["CPUExecutionProvider"])
+    original, names = InferenceSession(source, providers=["CPUExecutionProvider"]), [one.name for one in _inputs(model)]
 
     class OnnxReference(torch.nn.Module):
-        """Runs the original on the inputs in the file's order."""
-
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            named = {given.name: x.numpy() for given, x in zip(_inputs(model), inputs, strict=True)}
+            named = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
             return tuple(torch.as_tensor(out) for out in original.run(None, named))
 
     return OnnxReference()
 
 
-def read_onnx(path: Path, shapes: Shapes | None = None) -> OnnxNetwork:
+def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     """Return the network of an ONNX file, with a variant for each choice of its free sizes.
 
     Args:
@@ -116,19 +109,27 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> OnnxNetwork:
     Raises:
         NetworkImportError: see `load_onnx`; or sizes are missing or wrong.
     """
+    import numpy as np
+    import torch
+
     model = load_onnx(path)
+    inputs, returned = _inputs(model), {output.name: _dtype(output).name for output in model.graph.output}
     notes = precision_notes(onnx_in_float32(model))
-    inputs = _inputs(model)
-    free = _free_sizes(inputs)
 
     def refuse() -> Any:
-        raise file_error(path, "has no PyTorch form", "use its module() or relax_module()")
+        raise file_error(path, "has no PyTorch form", "use its relax_module()")
 
-    def network(name: str, sizes: dict[str, int]) -> OnnxNetwork:
-        return OnnxNetwork(name, refuse, lambda: _examples(inputs, sizes), "onnx", notes=notes, path=path, sizes=sizes)
+    def make(name: str, sizes: dict[str, int]) -> Network:
+        fixed = [tuple(size if isinstance(size, int) else sizes[size] for size in one.shape) for one in inputs]
+        taken = tuple(TensorSpec(one.name, shape, one.dtype.name) for one, shape in zip(inputs, fixed, strict=True))
 
-    results = [network(name, sizes) for name, sizes in choices(path.stem, free, shapes)]
-    return OnnxNetwork.of_variants(path.stem, results)
+        def examples() -> tuple[torch.Tensor, ...]:
+            rng = np.random.default_rng(0)
+            return tuple(torch.from_numpy(one.example(spec, rng)) for one, spec in zip(inputs, taken, strict=True))
+
+        return OnnxNetwork(name, refuse, examples, notes=notes, path=path, model=model, taken=taken, returned=returned)
+
+    return at_sizes(path.stem, _free_sizes(inputs), shapes, make)
 
 
 def _inputs(model: Any) -> list[OnnxInput]:
@@ -149,7 +150,13 @@ def _inputs(model: Any) -> list[OnnxInput]:
             dim.dim_value if dim.dim_value > 0 else dim.dim_param or f"{value.name}.{axis}"
             for axis, dim in enumerate(tensor.shape.dim)
         ]
-        results.append(OnnxInput(value.name, tuple(shape), dtype, _rows(model, value.name, weights)))
+        tables = [
+            weights[node.input[0]].dims[0]
+            for graph in graphs_of(model)
+            for node in graph.node
+            if node.op_type == "Gather" and node.input[1] == value.name and node.input[0] in weights
+        ]
+        results.append(OnnxInput(value.name, tuple(shape), dtype, min(tables, default=2)))
     return results
 
 
@@ -159,29 +166,10 @@ def _dtype(value: Any) -> np.dtype[Any]:
     return tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
 
 
-def _rows(model: Any, name: str, weights: dict[str, Any]) -> int:
-    """Rows of the smallest table that the input is an index of."""
-    tables = [
-        weights[node.input[0]].dims[0]
-        for graph in graphs_of(model)
-        for node in graph.node
-        if node.op_type == "Gather" and node.input[1] == name and node.input[0] in weights
-    ]
-    return min(tables, default=2)
-
-
 def _free_sizes(inputs: list[OnnxInput]) -> list[FreeSize]:
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
     return [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
-
-
-def _examples(inputs: list[OnnxInput], sizes: dict[str, int]) -> tuple[torch.Tensor, ...]:
-    import numpy as np
-    import torch
-
-    rng = np.random.default_rng(0)
-    return tuple(torch.from_numpy(given.example(sizes, rng)) for given in inputs)
 
 
 def load_onnx(path: Path) -> Any:
@@ -189,7 +177,7 @@ def load_onnx(path: Path) -> Any:
 
     Raises:
         NetworkImportError: ONNX or its runtime is not installed; the file is damaged, refers to data outside of its
-            folder, or needs more memory than the machine has; or TVM lacks one of its operators.
+            folder, or needs more memory than the machine has.
     """
     if not (find_spec("onnx") and find_spec("onnxruntime")):
         raise file_error(path, "cannot be read without the packages onnx and onnxruntime", "pip install 'tchub[onnx]'")
@@ -211,7 +199,6 @@ def load_onnx(path: Path) -> Any:
         onnx.load_external_data_for_model(model, str(path.parent))
     except Exception as error:
         raise file_error(path, f"is no valid ONNX model: {last_line(error)}") from error
-    _check_operators(path, model)
     return model
 
 
@@ -255,23 +242,6 @@ def _check_external(path: Path, tensor: Any) -> None:
     if problem:
         problem = f"{problem}: the weight {tensor.name!r} is in {location!r}"
         raise file_error(path, problem, "take the file from a source that you trust, with its data beside it")
-
-
-def _check_operators(path: Path, model: Any) -> None:
-    from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
-
-    known = {*_get_convert_map(), "If"} - {None}
-    functions = {(function.domain, function.name) for function in model.functions}
-    for node in (node for graph in graphs_of(model) for node in graph.node):
-        own = (node.domain, node.op_type) in functions
-        if not own and (node.op_type not in known or node.domain not in ("", "ai.onnx")):
-            operator, name = f"{node.domain}.{node.op_type}".strip("."), node.name or node.output[0]
-            raise NetworkImportError(
-                f"TVM has no operator {operator}: node {name!r} of {path}",
-                remedy="export the network with other operators, e.g. another opset, or from PyTorch as .pt2",
-                operator=operator,
-                node=name,
-            )
 
 
 def onnx_in_float32(model: Any) -> list[str]:

@@ -1,11 +1,17 @@
 """The original network, and other runtimes that a compiled one is timed beside, on the same inputs and threads.
 
 That a runtime does not take a network, or computes something else, is a fact of the comparison and no error.
+`python -m tchub.hub.networks.rivals` is the fresh process in which all of them run in turn (see `latency.compare`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -16,8 +22,12 @@ import torch
 from torch.export.passes import move_to_device_pass
 from torch.utils._pytree import tree_leaves
 
+from ..device.host_facts import physical_cores
+from ..device.jobs import open_library
+from ..device.pool import timing_cpus
 from .errors import NetworkImportError
 from .exported_file import in_precision, load_exported
+from .latency import measure
 from .output_check import check_output
 from .shapes import call_arguments
 
@@ -28,20 +38,21 @@ class ReferenceNetwork:
     """The original network, which the right output is taken from; see `latency.reference_file`.
 
     Args:
-        path: of an exported program or an ONNX file.
-        inputs: tensors in the order of the compiled function's parameters.
+        request: of a worker, see `latency.compare_in_process`: `reference` is the path of an exported program or an
+            ONNX file; `inputs` that of tensors in the order of the compiled function's parameters.
         device: PyTorch's device to run an exported program on; the CPU for an ONNX file.
     """
 
-    def __init__(self, path: str, inputs: Sequence[torch.Tensor], device: torch.device | None = None) -> None:
-        self.path, self.inputs = path, inputs if device is None else [x.to(device) for x in inputs]
+    def __init__(self, request: Mapping[str, Any], device: torch.device | None = None) -> None:
+        self.path = path = request["reference"]
+        self.inputs: list[torch.Tensor] = [*torch.load(request["inputs"], weights_only=True, map_location=device)]
         self.on_card = device is not None and device.type != "cpu"
         self.is_onnx = path.endswith(".onnx")
         if self.is_onnx:
             from .onnx_file import reference_module
 
             self.module: Any = reference_module(Path(path))
-            self.args, self.kwargs = tuple(inputs), {}
+            self.args, self.kwargs = tuple(self.inputs), {}
         else:
             exported = load_exported(Path(path))
             if device is not None:
@@ -119,7 +130,8 @@ def _onnxruntime(reference: ReferenceNetwork, threads: int) -> Run:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     with tempfile.TemporaryDirectory(prefix="tchub-onnx-") as folder:
         session = onnxruntime.InferenceSession(_onnx_file(reference, Path(folder)), options, ["CPUExecutionProvider"])
-    inputs = _named([one.name for one in session.get_inputs()], reference)
+    names = [one.name for one in session.get_inputs()]
+    inputs = {name: x.numpy() for name, x in zip(names, reference.inputs, strict=True)}
     return lambda: session.run(None, inputs)
 
 
@@ -134,7 +146,7 @@ def _openvino(reference: ReferenceNetwork, threads: int) -> Run:
     with tempfile.TemporaryDirectory(prefix="tchub-openvino-") as folder:
         model = openvino.convert_model(_onnx_file(reference, Path(folder)))
         compiled = openvino.compile_model(model, "CPU", settings)
-    inputs = dict(enumerate(_arrays(reference)))
+    inputs = {number: x.numpy() for number, x in enumerate(reference.inputs)}
     request = compiled.create_infer_request()
 
     def run() -> Any:
@@ -160,9 +172,61 @@ def _onnx_file(reference: ReferenceNetwork, folder: Path) -> str:
     return path
 
 
-def _arrays(reference: ReferenceNetwork) -> list[np.ndarray[Any, Any]]:
-    return [x.numpy() for x in reference.inputs]
+# The worker
 
 
-def _named(names: Sequence[str], reference: ReferenceNetwork) -> dict[str, np.ndarray[Any, Any]]:
-    return dict(zip(names, _arrays(reference), strict=True))
+def _shield(threads: int) -> None:
+    """Stay on the last cores; with real-time priority, if granted and some cores stay free, as the measurer does."""
+    if hasattr(os, "sched_setaffinity"):
+        physical = physical_cores(sorted(os.sched_getaffinity(0)))
+        os.sched_setaffinity(0, timing_cpus(physical, threads))
+        if threads < len(physical):
+            with contextlib.suppress(PermissionError):  # not root: the timing is the same, only less shielded
+                os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+
+
+def _library(path: str, sha256: str, inputs: Sequence[torch.Tensor]) -> Run:
+    import tvm
+    from tvm import relax
+
+    device: Any = tvm.cpu()
+    main = relax.VirtualMachine(open_library(path, sha256), device)["main"]  # which keeps its machine
+    arguments = [tvm.runtime.tensor(x.numpy()) for x in inputs]
+    return lambda: main(*arguments)
+
+
+@torch.inference_mode()
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Do what `latency.compare` asks."""
+    reference = ReferenceNetwork(request)
+    libraries = request["libraries"].items()
+    runs = {name: _library(path, sha256, reference.inputs) for name, (path, sha256) in libraries}
+    expected = arrays(reference.run())
+    checks, first = {}, {}
+    for name, run in runs.items():
+        start = time.perf_counter()
+        output = run()
+        first[name] = time.perf_counter() - start
+        checks[name] = check_output(arrays(output), expected, reference.exact).as_dict()
+    if not reference.is_onnx:
+        runs["pytorch"] = reference.run
+    rivals, errors = rival_runs(request["rivals"], reference, expected, request["threads"])
+    runs |= rivals
+    # A first impression of a slow library is its first run: an untuned network may take a minute.
+    slow = {n: [s] for n, s in first.items() if request["min_repeats"] == 1 and s > request["max_seconds"]}
+    quick = {name: run for name, run in runs.items() if name not in slow}
+    settle = torch.get_num_threads() > 1
+    seconds = slow | measure(quick, request["max_seconds"], request["min_repeats"], settle=settle)
+    return {"checks": checks, "seconds": seconds, "errors": errors}
+
+
+def main() -> None:
+    """Answer the request on stdin."""
+    request = json.loads(sys.stdin.read())
+    _shield(request["threads"])
+    torch.set_num_threads(request["threads"])
+    print(json.dumps(answer(request)))
+
+
+if __name__ == "__main__":
+    main()

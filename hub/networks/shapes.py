@@ -25,23 +25,28 @@ class FreeSize:
 
     Attributes:
         name: PyTorch's symbol (`s77`; it does not keep the name of a `Dim`), or an ONNX file's `dim_param`.
-        places: (input, axis) of each tensor that has it; axis None for an input that is a number.
+        places: (input, axis) of each tensor that has it.
         least, most: bounds, both included; None for no bound.
     """
 
     name: str
-    places: tuple[tuple[str, int | None], ...]
+    places: tuple[tuple[str, int], ...]
     least: int = 1
     most: int | None = None
 
     def names(self) -> set[str]:
         """Names that it can be given by: its own, and `INPUT.AXIS`."""
-        return {self.name, *(name if axis is None else f"{name}.{axis}" for name, axis in self.places)}
+        return {self.name, *(f"{name}.{axis}" for name, axis in self.places)}
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is the first axis of its tensors."""
+        return all(axis == 0 for _, axis in self.places)
 
     def __str__(self) -> str:
-        axes = sorted({axis for _, axis in self.places if axis is not None})
+        axes = {axis for _, axis in self.places}
         inputs = ", ".join(dict.fromkeys(name for name, _ in self.places))
-        where = f"axis {axes[0]} of {inputs}" if len(axes) == 1 else inputs
+        where = f"axis {min(axes)} of {inputs}" if len(axes) == 1 else inputs
         return f"{self.name} ({where}; {self.least} to {'any' if self.most is None else self.most})"
 
 
@@ -90,7 +95,7 @@ def _matched(free: Sequence[FreeSize], shapes: Shapes) -> dict[str, tuple[str, S
     matched = {size.name: (name, shapes[name]) for size in free for name in shapes if name in size.names()}
     left = [size for size in free if size.name not in matched]
     names = [name for name in shapes if name not in {given for given, _ in matched.values()}]
-    batch = [size for size in left if {axis for _, axis in size.places} == {0}]
+    batch = [size for size in left if size.is_batch]
     if "batch" in names and len(batch) == 1:
         matched[batch[0].name] = ("batch", shapes["batch"])
         left.remove(batch[0])
@@ -101,16 +106,16 @@ def _matched(free: Sequence[FreeSize], shapes: Shapes) -> dict[str, tuple[str, S
 
 
 def _example(free: Sequence[FreeSize]) -> str:
-    batch = [size for size in free if {axis for _, axis in size.places} == {0}]
+    batch = [size for size in free if size.is_batch]
     options = ["batch=1,8" if [size] == batch else f"{size.name}={size.most or 128}" for size in free]
     return " ".join(f"--shape {word}" for word in options)
 
 
 def free_sizes(exported: Any) -> list[FreeSize]:
     """Return the symbolic sizes of an exported program's inputs, in the order in which the inputs have them."""
-    places: dict[str, list[tuple[str, int | None]]] = {}
+    places: dict[str, list[tuple[str, int]]] = {}
     for node in user_inputs(exported):
-        for axis, size in _sizes_of(node.meta["val"]):
+        for axis, size in enumerate(getattr(node.meta["val"], "shape", ())):
             for symbol in [] if isinstance(size, int) else sorted(map(str, size.node.expr.free_symbols)):
                 places.setdefault(symbol, []).append((node.name, axis))
     bounds = {str(symbol): bound for symbol, bound in exported.range_constraints.items()}
@@ -119,13 +124,6 @@ def free_sizes(exported: Any) -> list[FreeSize]:
         low, high = (_whole(getattr(bounds.get(symbol), side, None)) for side in ("lower", "upper"))
         results.append(FreeSize(symbol, tuple(where), max(low or 1, 1), high))
     return results
-
-
-def _sizes_of(meta: Any) -> list[tuple[int | None, Any]]:
-    """Axis and size of each axis of a described input; a symbolic number is a size by itself."""
-    if hasattr(meta, "shape"):
-        return list(enumerate(meta.shape))
-    return [(None, meta)] if hasattr(meta, "node") else []
 
 
 def _whole(bound: Any) -> int | None:
@@ -142,37 +140,18 @@ def user_inputs(exported: Any) -> list[Any]:
 
 
 def example_leaves(exported: Any) -> list[Any]:
-    """Return example inputs, flat and constants included: those that were saved with the program, else seeded ones.
+    """Return the example inputs that a program holds, flat and constants included.
 
-    Symbolic sizes of seeded inputs are 2.
+    Raises:
+        NetworkImportError: it holds none.
     """
-    import torch
     from torch.utils import _pytree as pytree
 
-    if exported.example_inputs is not None:
-        return pytree.tree_leaves(exported.example_inputs)
-    generator = torch.Generator().manual_seed(0)
-    constants = {
-        spec.arg.name: spec.arg.value
-        for spec in exported.graph_signature.input_specs
-        if spec.kind.name == "USER_INPUT" and not hasattr(spec.arg, "class_fqn") and hasattr(spec.arg, "value")
-    }
-    return [constants[n.name] if n.name in constants else _random(n, generator) for n in user_inputs(exported)]
-
-
-def _random(node: Any, generator: torch.Generator) -> torch.Tensor:
-    import torch
-
-    meta = node.meta["val"]
-    shape = [size if isinstance(size, int) else 2 for size in meta.shape]
-    if meta.dtype.is_floating_point:
-        return torch.randn(shape, generator=generator).to(meta.dtype)
-    rows = [
-        user.args[0].meta["val"].shape[0]
-        for user in node.users
-        if user.target is torch.ops.aten.embedding.default and user.args[1] is node
-    ]
-    return torch.randint(0, min(rows, default=2), shape, generator=generator).to(meta.dtype)
+    if exported.example_inputs is None:
+        raise NetworkImportError(
+            "the program holds no example inputs", remedy="save it as torch.export.export gives it"
+        )
+    return pytree.tree_leaves(exported.example_inputs)
 
 
 def nested_inputs(exported: Any, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -198,34 +177,39 @@ def fixed_program(exported: Any, sizes: Mapping[str, int], network: str) -> Any:
     Raises:
         NetworkImportError: the program does not run at these sizes.
     """
+    leaves = zip(example_leaves(exported), user_inputs(exported), strict=True)
+    at = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    return export_again(
+        exported.module(check_guards=False),
+        nested_inputs(exported, [_resized(leaf, node.meta["val"], sizes) for leaf, node in leaves]),
+        f"{network} does not run at {at}",
+        "give other sizes, or export it with fixed shapes",
+    )
+
+
+def export_again(module: Any, inputs: tuple[tuple[Any, ...], dict[str, Any]], problem: str, remedy: str) -> Any:
+    """Export the module of an exported program with other inputs.
+
+    Raises:
+        NetworkImportError: PyTorch cannot; it says the problem.
+    """
     import torch
 
-    inputs = [
-        _resized(leaf, node.meta["val"], sizes)
-        for leaf, node in zip(example_leaves(exported), user_inputs(exported), strict=True)
-    ]
-    args, kwargs = nested_inputs(exported, inputs)
+    args, kwargs = inputs
     try:
         with torch.no_grad():
-            return torch.export.export(exported.module(check_guards=False), args, kwargs)
+            return torch.export.export(module, args, kwargs)
     except Exception as error:
-        raise NetworkImportError(
-            f"{network} does not run at {', '.join(f'{k}={v}' for k, v in sizes.items())}: {last_line(error)}",
-            remedy="give other sizes, or export it with fixed shapes",
-            network=network,
-        ) from error
+        raise NetworkImportError(f"{problem}: {last_line(error)}", remedy=remedy) from error
 
 
 def _resized(leaf: Any, meta: Any, sizes: Mapping[str, int]) -> Any:
     """An example input at the wanted sizes: its values over and over, so that indices stay within their tables."""
     import torch
 
-    for axis, size in _sizes_of(meta):
-        if isinstance(size, int):
-            continue
-        expression = size.node.expr
-        wanted = int(expression.subs({symbol: sizes[str(symbol)] for symbol in expression.free_symbols}))
-        if axis is None:
-            return wanted
-        leaf = leaf.index_select(axis, torch.arange(wanted) % leaf.shape[axis])
+    for axis, size in enumerate(getattr(meta, "shape", ())):
+        if not isinstance(size, int):
+            expression = size.node.expr
+            wanted = int(expression.subs({symbol: sizes[str(symbol)] for symbol in expression.free_symbols}))
+            leaf = leaf.index_select(axis, torch.arange(wanted) % leaf.shape[axis])
     return leaf

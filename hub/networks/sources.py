@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.errors import TchubError, last_line
-from .errors import NetworkImportError, NetworkLoadError
+from .errors import NetworkImportError, NetworkLoadError, file_error, reading
 from .network import Network
 from .shapes import Shapes, choices
 from .workloads import load_network
@@ -70,12 +69,12 @@ def open_network(
 
 
 def _open_file(path: Path, shapes: Shapes | None) -> Network:
-    try:
+    with reading(path):
         match path.suffix.lower():
             case ".pt2":
-                from .exported_file import read_pt2
+                from .exported_file import from_exported, load_exported
 
-                return read_pt2(path, shapes)
+                return from_exported(load_exported(path), path.stem, shapes)
             case ".onnx":
                 from .onnx_file import read_onnx
 
@@ -84,16 +83,4 @@ def _open_file(path: Path, shapes: Shapes | None) -> Network:
                 from .transformers_config import read_config
 
                 return read_config(path, shapes)
-    except TchubError:
-        raise
-    except Exception as error:
-        raise NetworkImportError(
-            f"{path} cannot be read: {last_line(error)}",
-            remedy="export it again with the installed versions of PyTorch, transformers and ONNX",
-            path=str(path),
-        ) from error
-    raise NetworkImportError(
-        f"{path} is of no kind that can be tuned",
-        remedy=f"give a name, or a file that ends in {', '.join(_SUFFIXES)}",
-        path=str(path),
-    )
+    raise file_error(path, "is of no kind that can be tuned", f"give a name, or a file in {', '.join(_SUFFIXES)}")

@@ -5,21 +5,18 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from inspect import Parameter, signature
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.errors import TchubError, last_line
 from ...zoo.untrusted import read_plain
-from .errors import NetworkImportError, file_error
+from .errors import NetworkImportError, file_error, reading
 from .exported_file import export_module, precision_notes
-from .network import Network, check_memory
-from .shapes import FreeSize, Shapes, choices
+from .network import Network, at_sizes, check_memory
+from .shapes import FreeSize, Shapes
 
 if TYPE_CHECKING:
     import torch
@@ -33,27 +30,6 @@ MAX_BYTES = 16 << 20
 MAX_PARTS, MAX_LABELS = 1000, 1_000_000
 _PARTS = re.compile(r"(layers?|depths?|blocks|stages|experts|codebooks|quantizers|levels)$")
 _EXPORT = "export the model yourself and give the .pt2 file"
-
-
-@dataclass(frozen=True)
-class _Model:
-    """A class of transformers, its configuration, and the folder with its weights or None."""
-
-    kind: Any
-    config: Any
-    weights: Path | None
-
-    def build(self, inputs: Mapping[str, torch.Tensor]) -> torch.nn.Module:
-        """The model in inference mode, float32; random weights are seeded, and suit the inputs."""
-        import torch
-
-        if self.weights is not None:
-            return self.kind.from_pretrained(
-                self.weights, config=self.config, local_files_only=True, use_safetensors=True, dtype=torch.float32
-            ).eval()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return settle_batch_norms(self.kind(self.config).float().eval(), **inputs)
 
 
 def read_config(path: Path, shapes: Shapes | None = None) -> Network:
@@ -76,49 +52,51 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
         raise file_error(path, "is no transformers configuration: it has no model_type", "give a model's config.json")
     _check_counts(path, fields)
     config = _config(path, fields)
-    stored = [path.with_name(f"model.safetensors{end}") for end in ("", ".index.json")]
-    model = _Model(_model_class(path, fields, config), config, path.parent if any(map(Path.is_file, stored)) else None)
+    kind = _model_class(path, fields, config)
+    stored = any(path.with_name(f"model.safetensors{end}").is_file() for end in ("", ".index.json"))
     with torch.device("meta"):  # counts the weights without allocating them
-        check_memory(path, sum(p.numel() for p in model.kind(config).parameters()))
-    name = path.parent.name if path.stem == "config" and path.parent.name else path.stem
-    notes = tuple(_notes(path, fields, model))
+        check_memory(path, sum(p.numel() for p in kind(config).parameters()))
+    dtype = str(fields.get("dtype", fields.get("torch_dtype"))).removeprefix("torch.")
+    notes = precision_notes([dtype] if dtype in ("bfloat16", "float16") else [])
+    if not stored and any(path.parent.glob("pytorch_model*.bin")):
+        notes += ("weights are random: those in the folder are pickled, and only model.safetensors is loaded",)
+    if "auto_map" in fields:
+        notes += (f"the model is transformers' own {kind.__name__}: no code of the repository is run",)
+
+    def make(name: str, sizes: Mapping[str, int]) -> Network:
+        @cache
+        def inputs() -> dict[str, torch.Tensor]:
+            with reading(path):
+                return example_inputs(path, kind, config, sizes["batch"], sizes.get("seq"))
+
+        @cache  # an export takes seconds; the import, the signature and the comparison ask for it
+        def export() -> Any:
+            with reading(path, "or the weights beside it do not make a network"):
+                model = _model(kind, config, path.parent if stored else None, inputs())
+            return export_module(model, (), inputs(), name)
+
+        return Network(name, export, lambda: tuple(inputs().values()), notes=notes)
+
     given = {"batch": [1], **(shapes or {})}
     free = [FreeSize(key, ((where, axis),)) for axis, (key, where) in enumerate(_FREE.items()) if key in given]
-    networks = [_network(path, model, label, sizes, notes) for label, sizes in choices(name, free, given)]
-    return Network.of_variants(name, networks)
+    name = path.parent.name if path.stem == "config" and path.parent.name else path.stem
+    return at_sizes(name, free, given, make)
 
 
 _FREE = {"batch": "all inputs", "seq": "texts"}
 
 
-def _network(path: Path, model: _Model, name: str, sizes: Mapping[str, int], notes: tuple[str, ...]) -> Network:
-    @cache
-    def inputs() -> dict[str, torch.Tensor]:
-        with _readable(path):
-            return example_inputs(path, model.kind, model.config, sizes["batch"], sizes.get("seq"))
+def _model(kind: Any, config: Any, folder: Path | None, inputs: Mapping[str, torch.Tensor]) -> torch.nn.Module:
+    """Return a model in inference mode, float32: with a folder's weights, or random ones that suit the inputs."""
+    import torch
 
-    @cache  # an export takes seconds, and the network is asked for it by the import, the signature and the comparison
-    def export() -> Any:
-        with _readable(path):
-            module = model.build(inputs())
-        return export_module(module, (), inputs(), name)
-
-    return Network(name, export, lambda: tuple(inputs().values()), "transformers", notes=notes)
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn what transformers raises on a strange configuration, or on weights that are not its own, into one error."""
-    try:
-        yield
-    except TchubError:
-        raise
-    except Exception as error:
-        raise file_error(
-            path,
-            f"or the weights beside it do not make a network: {last_line(error)}",
-            "take the folder from its source",
-        ) from error
+    if folder is not None:
+        return kind.from_pretrained(
+            folder, config=config, local_files_only=True, use_safetensors=True, dtype=torch.float32
+        ).eval()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return settle_batch_norms(kind(config).float().eval(), **inputs)
 
 
 def _config(path: Path, fields: dict[str, Any]) -> Any:
@@ -181,17 +159,6 @@ def _check_counts(path: Path, fields: Any) -> None:
             raise file_error(path, f"has {sum(numbers)} {key}", f"take a network of at most {most}")
 
 
-def _notes(path: Path, fields: dict[str, Any], model: _Model) -> list[str]:
-    notes = []
-    if (dtype := str(fields.get("dtype", fields.get("torch_dtype"))).removeprefix("torch.")) in ("bfloat16", "float16"):
-        notes += precision_notes([dtype])
-    if model.weights is None and any(path.parent.glob("pytorch_model*.bin")):
-        notes.append("weights are random: those in the folder are pickled, and only model.safetensors is loaded")
-    if "auto_map" in fields:
-        notes.append(f"the model is transformers' own {model.kind.__name__}: no code of the repository is run")
-    return notes
-
-
 def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int | None) -> dict[str, torch.Tensor]:
     """Return seeded inputs of a model of transformers, by name, in the order of its `forward`.
 
@@ -220,8 +187,7 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
     for name in parameters:
         if name not in wanted - {"self"}:
             continue
-        shape = _SHAPES.get(name)
-        sizes = None if shape is None else shape(config, text, tokens)
+        sizes = _sizes(name, config, tokens)
         if sizes is None:
             raise NetworkImportError(
                 f"{kind.__name__} takes {name}, whose shape the configuration does not tell",
@@ -236,44 +202,32 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
     return inputs
 
 
-def _tokens(_: Any, text: Any, tokens: int | None) -> tuple[int, ...]:
-    keys = ("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len")
-    limits = (getattr(text, key, None) for key in keys)
-    most = min([DEFAULT_TOKENS, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
-    return (tokens or 1 << most.bit_length() - 1,)  # a power of two: RoBERTa's positions start at 2, in a table of 514
-
-
-def _pixels(config: Any, _text: Any, _tokens: int | None) -> tuple[int, ...]:
-    vision = getattr(config, "vision_config", config)
-    size = getattr(vision, "image_size", None) or DEFAULT_PIXELS
-    return getattr(vision, "num_channels", 3), *(size if isinstance(size, list | tuple) else (size, size))
-
-
-def _features(config: Any, _text: Any, _tokens: int | None) -> tuple[int, ...] | None:
-    """Spectrograms: of Whisper's kind (bins, frames), else (frames, bins)."""
-    if (bins := getattr(config, "num_mel_bins", None)) and hasattr(config, "max_source_positions"):
-        return bins, 2 * config.max_source_positions
-    keys = ("input_feat_per_channel", "feature_projection_input_dim", "input_channels")
-    bins = next(filter(None, (getattr(config, key, None) for key in keys)), None)
-    return (DEFAULT_TOKENS, bins) if bins else None
-
-
-def _samples(config: Any, _text: Any, _tokens: int | None) -> tuple[int, ...]:
-    """A waveform, or the frames of a spectrogram."""
-    if hasattr(config, "max_length") and hasattr(config, "num_mel_bins"):
-        return config.max_length, config.num_mel_bins
-    channels = getattr(config, "audio_channels", None)
-    return (DEFAULT_SAMPLES,) if channels is None else (channels, DEFAULT_SAMPLES)
-
-
-_SHAPES: dict[str, Callable[[Any, Any, int | None], tuple[int, ...] | None]] = {
-    "input_ids": _tokens,
-    "decoder_input_ids": _tokens,
-    "pixel_values": _pixels,
-    "input_features": _features,
-    "input_values": _samples,
-}
-"""Shape of an input without its batch, from the configuration, that of its text part, and the wanted tokens."""
+def _sizes(name: str, config: Any, tokens: int | None) -> tuple[int, ...] | None:
+    """Return the shape of an input without its batch; None where the configuration does not tell it."""
+    match name:
+        case "input_ids" | "decoder_input_ids":
+            text = config.get_text_config()
+            keys = ("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len")
+            limits = (getattr(text, key, None) for key in keys)
+            most = min([DEFAULT_TOKENS, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
+            # A power of two: RoBERTa's positions start at 2, in a table of 514.
+            return (tokens or 1 << most.bit_length() - 1,)
+        case "pixel_values":
+            vision = getattr(config, "vision_config", config)
+            size = getattr(vision, "image_size", None) or DEFAULT_PIXELS
+            return getattr(vision, "num_channels", 3), *(size if isinstance(size, list | tuple) else (size, size))
+        case "input_features":  # spectrograms: of Whisper's kind (bins, frames), else (frames, bins)
+            if (bins := getattr(config, "num_mel_bins", None)) and hasattr(config, "max_source_positions"):
+                return bins, 2 * config.max_source_positions
+            keys = ("input_feat_per_channel", "feature_projection_input_dim", "input_channels")
+            bins = next(filter(None, (getattr(config, key, None) for key in keys)), None)
+            return (DEFAULT_TOKENS, bins) if bins else None
+        case "input_values":  # a waveform, or the frames of a spectrogram
+            if hasattr(config, "max_length") and hasattr(config, "num_mel_bins"):
+                return config.max_length, config.num_mel_bins
+            channels = getattr(config, "audio_channels", None)
+            return (DEFAULT_SAMPLES,) if channels is None else (channels, DEFAULT_SAMPLES)
+    return None
 
 
 def settle_batch_norms(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:

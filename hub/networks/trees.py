@@ -75,16 +75,16 @@ class Tree:
             if self.kind == "results" and not isinstance(value, Mapping):
                 value = {key: getattr(value, str(key)) for key in self.keys if hasattr(value, str(key))}
             if not isinstance(value, Mapping) or set(value) != set(self.keys):
-                keys = "{" + ", ".join(map(repr, value)) + "}" if isinstance(value, Mapping) else type(value).__name__
-                raise _wrong(where, keys, "{" + ", ".join(map(repr, self.keys)) + "}")
-            places = self.keys
+                shown = "{" + ", ".join(map(repr, value)) + "}" if isinstance(value, Mapping) else type(value).__name__
+                raise _wrong(where, shown, "{" + ", ".join(map(repr, self.keys)) + "}")
+            keys = self.keys
         else:
-            places = tuple(range(len(self.keys)))
-            if not isinstance(value, list | tuple) or len(value) != len(places):
+            keys = tuple(range(len(self.keys)))
+            if not isinstance(value, list | tuple) or len(value) != len(keys):
                 shown = f"{type(value).__name__} of {len(value)}" if isinstance(value, list | tuple) else repr(value)
-                raise _wrong(where, shown, f"{self.kind} of {len(places)}")
-        for place, child in zip(places, self.children, strict=True):
-            child.flatten(value[place], f"{where}[{place!r}]", tensors)
+                raise _wrong(where, shown, f"{self.kind} of {len(keys)}")
+        for key, child in zip(keys, self.children, strict=True):
+            child.flatten(value[key], f"{where}[{key!r}]", tensors)
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:
         """Build the value from tensors in the order of their numbers."""

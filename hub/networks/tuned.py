@@ -309,19 +309,19 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
         write_atomically(path, buffer.getvalue())
 
 
-def random_arrays(signature: Signature, seed: int = 0) -> dict[str, Any]:
+def random_arrays(signature: Signature) -> dict[str, Any]:
     """Make inputs of the right shapes: numbers of a normal distribution; zeros where integers may be indices; True."""
     import numpy as np
 
-    rng = np.random.default_rng(seed)
-    results = {}
-    for spec in signature.inputs:
+    rng = np.random.default_rng(0)
+
+    def make(spec: TensorSpec) -> Any:
         dtype = numpy_type(spec.dtype)
-        if spec.dtype == "bool" or dtype.kind in "iu":
-            results[spec.name] = np.full(spec.shape, spec.dtype == "bool", dtype)
-        else:
-            results[spec.name] = np.asarray(rng.standard_normal(spec.shape)).astype(dtype)
-    return results
+        if dtype.kind in "iub":
+            return np.full(spec.shape, spec.dtype == "bool", dtype)
+        return np.asarray(rng.standard_normal(spec.shape)).astype(dtype)
+
+    return {spec.name: make(spec) for spec in signature.inputs}
 
 
 def numpy_type(name: str) -> Any:

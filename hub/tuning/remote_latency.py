@@ -1,15 +1,13 @@
 """A fresh process that runs compiled networks on an RPC server or a card: `python -m tchub.hub.tuning.remote_latency`.
 
-Reads a JSON request on stdin, answers with one JSON line on stdout, as `latency_worker` does. PyTorch runs on the CPU
-here for the right output, which says nothing about latency there; beside a card's networks it runs on the same card.
+Reads a JSON request on stdin, answers with one JSON line on stdout; see `latency.compare_in_process`. PyTorch runs on
+the CPU here for the right output, which says nothing about latency there; beside a card's networks it runs on the card.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
@@ -17,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..device.cuda_network import CudaDriver, CudaNetwork
-from ..device.patience import TimeLimit, run_process
+from ..device.patience import TimeLimit
 from ..device.rpc_session import RpcAddress
 from ..networks.errors import LatencyError
-from ..networks.latency import Comparison, Latency, reference_file
-from ..networks.output_check import OutputCheck
+from ..networks.latency import Comparison, compare_in_process
 
 if TYPE_CHECKING:
     import torch
@@ -70,33 +67,8 @@ def compare_card(
 def _compare(
     network: Network, libraries: Mapping[str, Path], device: dict[str, Any], timeout: float, remedy: str
 ) -> Comparison:
-    import torch
-
-    with tempfile.TemporaryDirectory(prefix="tchub-latency-") as folder:
-        inputs = Path(folder, "inputs.pt")
-        torch.save(network.inputs(), inputs)
-        request = {
-            "reference": str(reference_file(network, Path(folder))),
-            "inputs": str(inputs),
-            "libraries": {name: str(path.resolve()) for name, path in libraries.items()},
-            **device,
-        }
-        answer = _ask(request, timeout, remedy)
-    checks = {name: OutputCheck.from_dict(facts) for name, facts in answer["checks"].items()}
-    return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()}, answer["errors"])
-
-
-def _ask(request: dict[str, Any], timeout: float, remedy: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", __name__]
-    try:
-        done = run_process(command, json.dumps(request), os.environ, TimeLimit(timeout, timeout))
-    except TimeoutError as error:
-        raise LatencyError(f"waiting for the device was ended: {error}", remedy=remedy) from None
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise LatencyError(f"the device could not run it: {last}", remedy=remedy)
-    return json.loads(lines[-1])
+    request = {"libraries": {name: str(path.resolve()) for name, path in libraries.items()}, **device}
+    return compare_in_process(__name__, network, request, TimeLimit(timeout, timeout), remedy)
 
 
 class _RemoteNetwork:
@@ -171,7 +143,7 @@ def _torch_device(number: int) -> torch.device:
 
 
 def _torch_networks(
-    request: dict[str, Any], inputs: Sequence[torch.Tensor], expected: Sequence[Any]
+    request: dict[str, Any], expected: Sequence[Any]
 ) -> tuple[dict[str, _TorchNetwork], dict[str, str]]:
     """Return PyTorch's networks on the card, and why one has none."""
     from ..networks.rivals import ReferenceNetwork, rival_runs
@@ -185,7 +157,7 @@ def _torch_networks(
             raise LatencyError("PyTorch runs an ONNX file on the CPU alone", remedy="compare the exported program")
     except LatencyError as error:
         return {}, dict.fromkeys(names, error.message)
-    runs, errors = rival_runs(names, ReferenceNetwork(request["reference"], inputs, device), expected, 1)
+    runs, errors = rival_runs(names, ReferenceNetwork(request, device), expected, 1)
     return {name: _TorchNetwork(run, device) for name, run in runs.items()}, errors
 
 
@@ -208,10 +180,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     from ..networks.output_check import check_output
     from ..networks.rivals import ReferenceNetwork, arrays
 
-    inputs = torch.load(request["inputs"], weights_only=True)
     with torch.inference_mode():
-        reference = ReferenceNetwork(request["reference"], inputs)
+        reference = ReferenceNetwork(request)
         expected = arrays(reference.run())
+    inputs = reference.inputs
     open_network: Callable[[str], _RemoteNetwork | _CardNetwork]
     if "card" in request:
         driver = CudaDriver(number=request["card"])
@@ -227,7 +199,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             name: check_output(arrays(network.run()), expected, reference.exact).as_dict()
             for name, network in networks.items()
         }
-        rivals, errors = _torch_networks(request, inputs, expected)
+        rivals, errors = _torch_networks(request, expected)
         return {"checks": checks, "seconds": measure(networks | rivals), "errors": errors}
 
 

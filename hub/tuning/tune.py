@@ -355,7 +355,6 @@ class _Run:
     def _report(self, status: str) -> dict[str, Any]:
         facts = {
             "network": self.network.name,
-            "origin": self.network.origin,
             "target": str(self.target),
             "device": self.device.name,
             "threads": self.device.facts.cores,

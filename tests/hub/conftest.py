@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,25 @@ def target(target_dict: dict[str, Any]) -> Any:
     return tvm.target.Target(target_dict)
 
 
+@pytest.fixture
+def run_compiled(tmp_path: Path, target: Any) -> Callable[..., list[Any]]:
+    """Compile a fused Relax module, run it on tensors of PyTorch, and return its outputs as arrays."""
+    import tvm
+    from tchub.hub.networks.library import build_library
+    from tvm import relax
+
+    def run(mod: Any, *inputs: Any) -> list[Any]:
+        # A name of its own: TVM keeps the first library that it loads from a path.
+        path = tmp_path / f"compiled-{len(list(tmp_path.iterdir()))}.so"
+        build_library(mod, target, None, path)
+        device: Any = tvm.cpu()
+        machine: Any = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
+        result = machine["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
+        return [x.numpy() for x in ([result] if hasattr(result, "numpy") else result)]
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Any]:
     """One import of TVM for the workers of all tests; a test that ends a zygote starts its own."""
@@ -105,9 +124,9 @@ def fresh_metaschedule_logger() -> None:
 @pytest.fixture
 def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run compiled networks in this process and time them briefly: one of their own takes four seconds to start."""
-    from tchub.hub.networks import latency, latency_worker
+    from tchub.hub.networks import latency, rivals
 
-    monkeypatch.setattr(latency, "_ask", lambda request, *_: latency_worker.answer(request))
+    monkeypatch.setattr(latency, "_ask", lambda request, *_: rivals.answer(request))
     monkeypatch.setattr(latency, "_REPEAT_SECONDS", 1e-4)
 
 

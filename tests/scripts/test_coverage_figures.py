@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tchub.hub.networks import latency, latency_worker
+from tchub.hub.networks import latency, rivals
 
 from scripts.benchmarks import common
 from scripts.benchmarks.coverage import networks
@@ -85,7 +85,7 @@ def test_a_network_as_it_is_brought_compiles_and_computes_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     # The process that runs the library starts in four seconds; these libraries are no danger to this one.
-    monkeypatch.setattr(latency, "_ask", lambda request, *_: latency_worker.answer(request))
+    monkeypatch.setattr(latency, "_ask", lambda request, *_: rivals.answer(request))
     source, arguments = networks.networks()[name].bring(tmp_path)
     checks = bench.compiled(source, arguments, name)["output_check"]
     assert {check["verdict"] for check in checks.values()} == {"equal"}

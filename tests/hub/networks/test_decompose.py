@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tchub.hub.networks.decompose import decomposed
-from tchub.hub.networks.library import build_library
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import LAYOUTS, prepare
 from torch import Tensor, nn
@@ -32,31 +30,17 @@ class Computed(nn.Module):
 
 
 @pytest.fixture
-def equal(tmp_path: Path) -> Equal:
+def equal(run_compiled: Callable[..., Any]) -> Equal:
     """Compile a module for some inputs, and assert that every output has PyTorch's shape, type and numbers."""
-    import tvm
-    from tvm import relax
 
     def check(
-        module: nn.Module | Callable[..., Any],
-        *inputs: Tensor,
-        parts: tuple = (),
-        strict: bool = False,
-        layout: str = LAYOUTS[0],
+        module: nn.Module | Callable[..., Any], *inputs: Tensor, parts: tuple = (), layout: str = LAYOUTS[0]
     ) -> None:
         network = (module if isinstance(module, nn.Module) else Computed(module, *parts)).eval()
         with torch.no_grad():
-            exported = torch.export.export(network, inputs, strict=strict)
+            exported = torch.export.export(network, inputs)
             expected = [x.numpy() for x in torch.utils._pytree.tree_leaves(network(*inputs))]
-        # A name of its own: TVM keeps the first library that it loads from a path.
-        path, target = (
-            tmp_path / f"{len(list(tmp_path.iterdir()))}.so",
-            tvm.target.Target({"kind": "llvm", "num-cores": 1}),
-        )
-        build_library(prepare(import_exported(exported, "network"), layout), target, None, path)
-        machine: Any = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
-        output = machine["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
-        found = [output.numpy()] if hasattr(output, "numpy") else [x.numpy() for x in output]
+        found = run_compiled(prepare(import_exported(exported, "network"), layout), *inputs)
         assert [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in expected]
         for number, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
             np.testing.assert_allclose(
@@ -128,26 +112,6 @@ def test_attention_with_each_kind_of_mask_and_rows_that_see_nothing(equal: Equal
 
     mask = torch.tensor([[1, 0, 1]] * 3 + [[0, 0, 0]], dtype=torch.bool)
     equal(attention, torch.randn(1, 4, 4, 8), torch.randn(1, 4, 3, 8), torch.randn(1, 4, 3, 8), mask)
-
-
-class Encoders(nn.Module):
-    """Encoder layers that PyTorch computes by its fast path."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-        self.first = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True, activation="gelu")
-
-    def forward(self, x: Tensor, padding: Tensor) -> Any:
-        return self.last(x), self.first(x, src_key_padding_mask=padding)
-
-
-def test_a_strict_export_holds_the_fast_path_of_encoder_layers(equal: Equal) -> None:
-    module, inputs = Encoders().eval(), (torch.randn(2, 6, 16), torch.arange(6)[None] >= torch.tensor([[6], [4]]))
-    with torch.no_grad():
-        exported = torch.export.export(module, inputs, strict=True)
-    assert any("_transformer_encoder_layer_fwd" in str(node.target) for node in exported.graph.nodes)
-    equal(module, *inputs, strict=True)
 
 
 def test_recurrent_layers_of_two_directions_and_with_projections(equal: Equal) -> None:

@@ -29,8 +29,15 @@ def test_a_library_that_crashes_or_hangs_is_an_error(
         compare(open_network(pt2), {"tuned": python}, timeout=1.0)
 
 
-def test_pytorchs_own_compiler_is_timed_and_its_failure_is_a_fact(pt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reference = ReferenceNetwork(str(pt2), [torch.ones(16, 24)])
+@pytest.fixture
+def reference(tmp_path: Path, pt2: Path) -> ReferenceNetwork:
+    torch.save((torch.ones(16, 24),), tmp_path / "inputs.pt")
+    return ReferenceNetwork({"reference": str(pt2), "inputs": str(tmp_path / "inputs.pt")})
+
+
+def test_pytorchs_own_compiler_is_timed_and_its_failure_is_a_fact(
+    reference: ReferenceNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = arrays(reference.run())
     monkeypatch.setattr(torch, "compile", lambda module, mode: module)
     runs, errors = rival_runs(["torch.compile"], reference, expected, 1)
@@ -47,8 +54,7 @@ def test_pytorchs_own_compiler_is_timed_and_its_failure_is_a_fact(pt2: Path, mon
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
-def test_other_runtimes_compute_the_same(pt2: Path, name: str) -> None:
-    reference = ReferenceNetwork(str(pt2), [torch.ones(16, 24)])
+def test_other_runtimes_compute_the_same(reference: ReferenceNetwork, name: str) -> None:
     with torch.inference_mode():
         runs, errors = rival_runs([name], reference, arrays(reference.run()), 1)
     assert not errors

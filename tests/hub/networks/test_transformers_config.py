@@ -31,13 +31,13 @@ def folder_of(tmp_path: Path, config: Any, name: str = "mine") -> Path:
 
 def test_the_network_takes_and_returns_tensors_by_name(tmp_path: Path) -> None:
     network = open_network(folder_of(tmp_path, BERT))
-    assert (network.name, network.origin) == ("mine", "transformers")
+    assert network.name == "mine"
     signature = network.signature()
     assert str(signature) == (
         "(input_ids=int64[1, 8]) -> {last_hidden_state: float32[1, 8, 16], pooler_output: float32[1, 16]}"
     )
     (tokens,) = network.inputs()
-    assert network.module()(input_ids=tokens).pooler_output.shape == (1, 16)
+    assert network.export().module()(input_ids=tokens).pooler_output.shape == (1, 16)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_weights_beside_the_configuration_are_loaded_from_safetensors_alone(tmp_
     model.save_pretrained(tmp_path / "saved")
     network = open_network(tmp_path / "saved")
     (tokens,) = network.inputs()
-    out = network.module()(input_ids=tokens)
+    out = network.export().module()(input_ids=tokens)
     assert torch.allclose(out.last_hidden_state, model(tokens).last_hidden_state, atol=1e-6)
 
     mark = folder_of(tmp_path, BERT, "pickled") / "pytorch_model.bin"

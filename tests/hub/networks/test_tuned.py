@@ -150,10 +150,8 @@ def test_eight_threads_may_call_it_at_once(tuned: TunedNetwork) -> None:
     ("change", "message"),
     [
         ({"x": torch.zeros(2, 4)}, r"x is float32\[2, 4\], expected a tensor float32\[3, 4\]"),
-        ({"x": torch.zeros(3, 4, dtype=torch.float64)}, r"x is float64\[3, 4\], expected a tensor float32"),
         ({"x": torch.zeros(3, 4, device="meta")}, "x is on meta.*expected a dense tensor on the CPU"),
         ({"x": torch.zeros(3, 4).to_sparse()}, "x is on cpu, in the layout torch.sparse_coo"),
-        ({"x": [1.0]}, "x is list, expected a tensor"),
         ({"flag": False}, "flag is False, expected True"),
     ],
 )
@@ -220,19 +218,11 @@ print(sorted(out), out["ids"][0].tolist(), threads, len(os.sched_getaffinity(0))
     assert done.stdout.strip() == f"['any', 'flag', 'ids', 'scale', 'y'] [1, 2, 3] 2 {cores}"
 
 
-def _changed(folder: Path, **facts: Any) -> None:
+def _changed(folder: Path, library: dict[str, Any] | None = None, **facts: Any) -> None:
     path = folder / "network.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
-
-
-def _library(folder: Path, **facts: Any) -> None:
-    libraries = json.loads((folder / "network.json").read_text())["libraries"]
-    _changed(folder, libraries=[libraries[0] | facts])
-
-
-def _append(path: Path) -> None:
-    with path.open("ab") as file:
-        file.write(b"x")
+    manifest = json.loads(path.read_text())
+    manifest["libraries"][0] |= library or {}
+    path.write_text(json.dumps(manifest | facts))
 
 
 @pytest.mark.parametrize(
@@ -243,11 +233,11 @@ def _append(path: Path) -> None:
         (lambda f: _changed(f, format=9), "it has the format 9"),
         (lambda f: _changed(f, threads="2"), r"Expected `int`, got `str` - at `\$\.threads`"),
         (lambda f: _changed(f, tvm="0.1"), r"compiled with TVM 0\.1"),
-        (lambda f: _library(f, signature={}), r"`inputs` - at `\$\.libraries\[0\]\.signature`"),
-        (lambda f: _library(f, constants=[99]), "not as many outputs"),
-        (lambda f: _library(f, file="../small.so"), "outside its folder"),
+        (lambda f: _changed(f, {"signature": {}}), r"`inputs` - at `\$\.libraries\[0\]\.signature`"),
+        (lambda f: _changed(f, {"constants": [99]}), "not as many outputs"),
+        (lambda f: _changed(f, {"file": "../small.so"}), "outside its folder"),
         (lambda f: (f / "small-0.so").unlink(), r"small-0\.so is missing"),
-        (lambda f: _append(f / "small-0.so"), "checksum differs"),
+        (lambda f: (f / "small-0.so").write_bytes(b"x"), "checksum differs"),
     ],
 )
 def test_a_damaged_or_foreign_folder_is_refused_before_its_code_runs(

@@ -143,14 +143,14 @@ def test_ctrl_c_during_the_first_build_is_an_interruption_and_no_failure(
 
 def _fake_comparison() -> Any:
     latencies = {name: Latency((1e-3, 2e-3)) for name in ("tuned", "pytorch")}
-    return Comparison({"tuned": OutputCheck(True, True, 0.0, 1.0, 0.0, 1e-3, 1e-5, 1)}, latencies)
+    return Comparison({"tuned": OutputCheck(True, True, 0.0, 1.0, 0.0)}, latencies)
 
 
 def test_a_wrong_output_is_an_error_and_the_report_is_there(
     tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = _fake_comparison()
-    found.checks["tuned"] = OutputCheck(False, True, 7.0, 1.0, 99.0, 1e-3, 1e-5, 1)
+    found.checks["tuned"] = OutputCheck(False, True, 7.0, 1.0, 99.0)
     monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: found)
     with pytest.raises(OutputMismatchError, match="differs from the original by 7"):
         hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)

@@ -12,6 +12,7 @@ import torch
 from paper_card import PaperCard
 from tchub import hub
 from tchub.hub.device.errors import DeviceError
+from tchub.hub.networks import latency
 from tchub.hub.search.errors import TuningError
 from tchub.hub.tuning import remote_latency
 from tiny_network import Tiny
@@ -20,7 +21,7 @@ from tiny_network import Tiny
 @pytest.fixture(autouse=True)
 def run_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks run in this process: one of their own takes four seconds to start."""
-    monkeypatch.setattr(remote_latency, "_ask", lambda request, *_: remote_latency.answer(request))
+    monkeypatch.setattr(latency, "_ask", lambda request, *_: remote_latency.answer(request))
     monkeypatch.setattr(remote_latency, "REPEATS", 2)
 
 
