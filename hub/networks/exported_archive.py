@@ -91,9 +91,9 @@ def _check_records(path: Path, reader: Any, names: list[str]) -> None:
         raise _refuse(path, "holds two records of one name")
     for name in names:
         if _CODE.fullmatch(name):
-            raise _refuse(path, f"would run code: it holds {name}", record=name)
+            raise _refuse(path, f"would run code: it holds {name}")
         if not _RECORDS.fullmatch(name):
-            raise _refuse(path, f"holds more than one exported program: {name}", record=name)
+            raise _refuse(path, f"holds more than one exported program: {name}")
     if "models/model.json" not in names:
         raise _refuse(path, "holds no exported program")
     _check_sizes(path, reader, path.stat().st_size)
@@ -118,7 +118,6 @@ def _check_version(path: Path, program: dict[str, Any]) -> None:
             path,
             f"was saved by {'a newer' if version > SCHEMA_VERSION else 'an older'} PyTorch ({saved_by})",
             remedy=f"export the network again with PyTorch {torch.__version__}, or install the version that saved it",
-            torch_version=saved_by,
         )
 
 
@@ -129,26 +128,25 @@ def _check_payload(path: Path, reader: Any, record: str, name: str, facts: dict[
             path,
             f"would run code: its weight {name!r} is pickled",
             remedy="save plain tensors: no tensor subclasses, quantised or sparse tensors",
-            weight=name,
         )
     if not _RECORDS.fullmatch(record) or not _NAME.fullmatch(name):
-        raise _refuse(path, f"would run code: {name!r} is no plain tensor", weight=name)
+        raise _refuse(path, f"would run code: {name!r} is no plain tensor")
     sizes = [int(size["as_int"]) for size in facts["tensor_meta"]["sizes"]]
     if reader.get_record_size(record) == 0 and prod(sizes):
-        raise _refuse(path, f"has a weight without data: {name}", weight=name)
+        raise _refuse(path, f"has a weight without data: {name}")
 
 
 def _check_graph(path: Path, program: dict[str, Any]) -> None:
     for key, value in _strings(program):
         if key == "target" and not _OPERATOR.fullmatch(value):
-            raise _refuse(path, f"calls {value[:80]!r}, which is no operator of PyTorch", operator=value[:80])
+            raise _refuse(path, f"calls {value[:80]!r}, which is no operator of PyTorch")
         if key in ("expr_str", "as_expr"):
             if not _SIZE.fullmatch(value):
-                raise _refuse(path, f"would run code: {value[:80]!r} is no size", expression=value[:80])
+                raise _refuse(path, f"would run code: {value[:80]!r} is no size")
         elif key in ("in_spec", "out_spec"):
             _check_tree(path, value)
         elif not _NAME.fullmatch(value):
-            raise _refuse(path, f"would run code: {value[:80]!r} is no name", name=value[:80])
+            raise _refuse(path, f"would run code: {value[:80]!r} is no name")
 
 
 def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -185,7 +183,6 @@ def _check_tree(path: Path, text: str) -> None:
                 path,
                 f"takes or gives an object of {str(kind)[:80]!r}",
                 remedy="export a module that takes and returns tensors, tuples, lists and dicts",
-                type=str(kind)[:80],
             )
         import_module(kind.rpartition(".")[0])  # PyTorch knows the class once its module is there
 

@@ -36,7 +36,7 @@ def build_library(
     could make functions that the database has never seen.
 
     Args:
-        mod: as `Network.relax_module` gives it, whose functions are the tuned tasks.
+        mod: as `prepare.lower` gives it, whose functions are the tuned tasks.
         target: a `tvm.target.Target`.
         database: MetaSchedule's, or None for untuned code.
         path: of the shared library, or for a card of its archive (`device.cuda_network`); written atomically.

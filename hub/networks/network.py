@@ -15,7 +15,6 @@ from ...zoo.errors import TchubError, last_line
 from .decompose import converters, decomposed
 from .errors import NetworkImportError
 from .fold import fold_constants
-from .prepare import LAYOUTS, prepare
 from .shapes import FreeSize, Shapes, choices
 from .signature import Signature, drop_constants
 
@@ -65,21 +64,6 @@ class Network:
             NetworkImportError: TVM has no translation of an operator, or the network changes its state or inputs.
         """
         return import_exported(self.export(), self.name)
-
-    def relax_module(self, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRModule:
-        """Return the network in TVM: ready for inference, legalised and fused, weights as constants.
-
-        Args:
-            layout: of its convolutions, one of `prepare.LAYOUTS`.
-            cpu: for a CPU, see `prepare`.
-
-        Raises:
-            NetworkImportError: TVM has no translation of an operator of the network.
-            NetworkLoadError: no such layout.
-        """
-        mod = self.imported()
-        with refused(self.name, "lower", self.where):
-            return prepare(mod, layout, cpu=cpu)
 
     def where(self, operator: str) -> str:
         """Say where an operator of TVM's error stands in the network, or nothing; see `where_in_network`."""

@@ -117,7 +117,7 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     notes = precision_notes(onnx_in_float32(model))
 
     def refuse() -> Any:
-        raise file_error(path, "has no PyTorch form", "use its relax_module()")
+        raise file_error(path, "has no PyTorch form", "import it into TVM")
 
     def make(name: str, sizes: dict[str, int]) -> Network:
         fixed = [tuple(size if isinstance(size, int) else sizes[size] for size in one.shape) for one in inputs]

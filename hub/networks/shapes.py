@@ -207,7 +207,8 @@ def _resized(leaf: Any, meta: Any, sizes: Mapping[str, int]) -> Any:
     """An example input at the wanted sizes: its values over and over, so that indices stay within their tables."""
     import torch
 
-    for axis, size in enumerate(getattr(meta, "shape", ())):
+    shape: Any = getattr(meta, "shape", ())
+    for axis, size in enumerate(shape):
         if not isinstance(size, int):
             expression = size.node.expr
             wanted = int(expression.subs({symbol: sizes[str(symbol)] for symbol in expression.free_symbols}))

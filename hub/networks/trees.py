@@ -77,14 +77,14 @@ class Tree:
             if not isinstance(value, Mapping) or set(value) != set(self.keys):
                 shown = "{" + ", ".join(map(repr, value)) + "}" if isinstance(value, Mapping) else type(value).__name__
                 raise _wrong(where, shown, "{" + ", ".join(map(repr, self.keys)) + "}")
-            keys = self.keys
+            parts = [(key, value[key]) for key in self.keys]
         else:
-            keys = tuple(range(len(self.keys)))
-            if not isinstance(value, list | tuple) or len(value) != len(keys):
+            if not isinstance(value, list | tuple) or len(value) != len(self.keys):
                 shown = f"{type(value).__name__} of {len(value)}" if isinstance(value, list | tuple) else repr(value)
-                raise _wrong(where, shown, f"{self.kind} of {len(keys)}")
-        for key, child in zip(keys, self.children, strict=True):
-            child.flatten(value[key], f"{where}[{key!r}]", tensors)
+                raise _wrong(where, shown, f"{self.kind} of {len(self.keys)}")
+            parts = list(enumerate(value))
+        for (key, part), child in zip(parts, self.children, strict=True):
+            child.flatten(part, f"{where}[{key!r}]", tensors)
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:
         """Build the value from tensors in the order of their numbers."""

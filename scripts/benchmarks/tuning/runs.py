@@ -88,6 +88,7 @@ def load_workload(network: str, layout: str) -> Workload:
     """Import a network and extract the tasks of its graph in a layout."""
     import tvm
     from tchub.hub.device.detect import detect_local
+    from tchub.hub.networks.prepare import prepare
     from tchub.hub.networks.tasks import from_extracted
     from tchub.hub.networks.workloads import load_network
     from tchub.zoo.tvm_import import import_tensor_intrinsics
@@ -96,7 +97,7 @@ def load_workload(network: str, layout: str) -> Workload:
     import_tensor_intrinsics()
     local = detect_local(THREADS)
     target = tvm.target.Target(local.target)
-    mod = load_network(network).relax_module(layout)
+    mod = prepare(load_network(network).imported(), layout)
     extracted = list(relax_integration.extract_tasks(mod, target))
     return Workload(mod, extracted, from_extracted(extracted, network), local, target)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.exported_file import from_exported, half_types
+from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.shapes import FreeSize, choices
 from tchub.hub.networks.sources import open_network
 
@@ -26,7 +27,7 @@ def test_inputs_by_name_nested_inputs_and_constants_are_taken(tmp_path: Path, ru
     torch.export.save(torch.export.export(Mixed(), args, kwargs), tmp_path / "net.pt2")
     network = open_network(tmp_path / "net.pt2")
     assert [float(tensor[0, 0]) for tensor in network.inputs()] == [1, 2, 3, 4]
-    total, kept = map(torch.from_numpy, run_compiled(network.relax_module(), *network.inputs()))
+    total, kept = map(torch.from_numpy, run_compiled(prepare(network.imported()), *network.inputs()))
     assert torch.equal(total, x * 3 + first + second)
     assert torch.equal(kept, mask)
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.library import build_library
+from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.sources import open_network
 from tchub.hub.search.candidates import random_candidates
 
@@ -33,7 +34,7 @@ def test_weights_are_permuted_at_compile_time_and_the_output_is_right(tmp_path: 
             schedule: Any = tvm.s_tir.Schedule(task.mod)
             tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(candidate.trace), schedule)
             database.commit_tuning_record(ms.database.TuningRecord(schedule.trace, workload, [1e-6], target))
-    library = build_library(network.relax_module(), target, database, tmp_path / "tuned.so")
+    library = build_library(prepare(network.imported()), target, database, tmp_path / "tuned.so")
     names = (tmp_path / "tuned.so").read_bytes()
     assert permuted
     assert b"prepacked" in names, "the kernels take permuted weights"

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.onnx_file import reference_module
+from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.sources import open_network
 
 Info = helper.make_tensor_value_info
@@ -49,7 +50,7 @@ def test_inputs_and_outputs_have_names_and_the_library_computes_what_the_origina
 ) -> None:
     network = open_network(saved(tmp_path, model(kind=kind)))
     expected = reference_module(tmp_path / "net.onnx")(*network.inputs())
-    found = run_compiled(network.relax_module(), *network.inputs())
+    found = run_compiled(prepare(network.imported()), *network.inputs())
     assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
     name = "float32" if kind == TensorProto.FLOAT else "float16"
     assert str(network.signature()) == (
@@ -106,7 +107,7 @@ def test_weights_beside_the_file_are_read(tmp_path: Path) -> None:
     path = external(tmp_path, "weights.bin")
     network = open_network(path)
     assert reference_module(path)(*network.inputs())[0].isfinite().all()
-    assert network.relax_module().functions
+    assert network.imported().functions
 
 
 @pytest.mark.parametrize(
