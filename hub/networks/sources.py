@@ -53,19 +53,17 @@ def open_network(
             "example inputs go with a torch.nn.Module alone: a network by name or from a file has its own",
             remedy="leave them out; a checkpoint is given by name: checkpoint='tcl-epyc'",
         )
-    if isinstance(source, Network):
-        choices(source.name, [], shapes)
-        return source
-    path = Path(source)
-    if (path / "config.json").is_file():
-        path = path / "config.json"
-    if path.is_file():
-        return _open_file(path, shapes)
-    if path.suffix in _SUFFIXES:
-        raise NetworkLoadError(f"there is no file {path}", remedy="check the path", path=str(path))
-    network = load_network(str(source))
-    choices(network.name, [], shapes)
-    return network
+    if not isinstance(source, Network):
+        path = Path(source)
+        if (path / "config.json").is_file():
+            path = path / "config.json"
+        if path.is_file():
+            return _open_file(path, shapes)
+        if path.suffix in _SUFFIXES:
+            raise NetworkLoadError(f"there is no file {path}", remedy="check the path", path=str(path))
+        source = load_network(str(source))
+    choices(source.name, [], shapes)  # its shapes are fixed
+    return source
 
 
 def _open_file(path: Path, shapes: Shapes | None) -> Network:
