@@ -22,7 +22,7 @@ from .sources import AdaptationSources, choose_start, corpus_name, first_start, 
 
 if TYPE_CHECKING:
     from ...zoo.adapt.method import SourceData
-    from ...zoo.models import CostModel
+    from ...zoo.models import CheckpointConfig, CostModel
     from ..api import CheckpointChoice
     from ..device.detect import LocalDevice
     from .config import SessionContext
@@ -90,6 +90,7 @@ class Learner:
             folder=self.context.folder / "training",
             known_devices=self._known_devices(indices),
             incumbent=start.base.checkpoint.model,
+            incumbent_trusted=self._trusted(start.base.checkpoint.config),
             unseen=self._fresh(self._valid(indices), (start.base, *start.parts)),
         )
         adapted = adapt_model(config.method, training_set, self._show_steps())
@@ -149,10 +150,12 @@ class Learner:
         )
 
     def judge(self, adapted: AdaptedModel, learn: Sequence[int], held: Sequence[int]) -> Judgement:
-        """Compare the adapted model with the base to beat."""
-        base = self.start.base.checkpoint.model
-        before = ModelFeatures(base, self._as_base_sees(held), self._as_base_sees(learn))
-        after = self._as_here(adapted.model, held, learn)
+        """Compare the adapted model with the base to beat, each with the trust of its checkpoint."""
+        base = self.start.base.checkpoint
+        then = replace(base.config, trust=self.trust(adapted, learn, held))
+        seen = self._as_base_sees(held), self._as_base_sees(learn)
+        before = ModelFeatures(base.model, *seen, self._trusted(base.config))
+        after = replace(self._as_here(adapted.model, held, learn), trusted=self._trusted(then))
         seed = self.context.config.seed
         return judge(before, after, self.dataset(held), self.dataset(learn), adapted.learnt_gain, seed)
 
@@ -172,6 +175,10 @@ class Learner:
         learnt = Counter(f"{framework}/{operators[task]}" for task in known.group)
         own = {key: replace(row, tasks=row.judged, programs=learnt[key]) for key, row in rows.items() if "*" not in key}
         return base | {key: row for key, row in own.items() if row.trusted}
+
+    def _trusted(self, config: CheckpointConfig) -> np.ndarray:
+        """Return (T,) bool: tasks of whose operator class a checkpoint's scores count."""
+        return np.array([config.trusts(self.pool.framework, task.op) for task in self.pool.tasks], dtype=bool)
 
     def _as_here(self, model: CostModel, held: Sequence[int], learn: Sequence[int]) -> ModelFeatures:
         return ModelFeatures(model, self._features[self._valid(held)], self._features[self._valid(learn)])

@@ -100,7 +100,8 @@ def cross_validate(learn: Learn, start: CostModel, training_set: TrainingSet, *,
     for part in range(fold.max() + 1):
         held, rest = np.flatnonzero(fold == part), np.flatnonzero(fold != part)
         known, group = data.take(rest), data.group[held]
-        scores[0, held] = informed_scores(incumbent, features[held], group, known, features[rest])
+        trusted = training_set.incumbent_trusted
+        scores[0, held] = informed_scores(incumbent, features[held], group, known, features[rest], trusted)
         result = learn(start, replace(training_set, data=known, config=config))
         for row, strength in enumerate(strengths, start=1):
             model = blend(start, result.model, strength)

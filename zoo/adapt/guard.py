@@ -214,15 +214,25 @@ def _decide(result: GuardResult, finite: bool) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ModelFeatures:
-    """A model, and features (N, rows, width) of the hold-out and of the programs learnt from, as it sees them."""
+    """A model, and features (N, rows, width) of the hold-out and of the programs learnt from, as it sees them.
+
+    `trusted`: (T,) bool, tasks of whose operator class the checkpoint's scores count (`CheckpointConfig.trust`); None:
+    all.
+    """
 
     model: CostModel
     held: np.ndarray
     known: np.ndarray
+    trusted: np.ndarray | None = None
 
     def scores(self, held: RankingDataset, known: RankingDataset) -> np.ndarray:
-        """Return (H,) scores of the hold-out, in context where the model takes any."""
-        return informed_scores(self.model, self.held, held.group, known, self.known)
+        """Return (H,) scores of the hold-out as tuning has them: in context where the model takes any."""
+        return informed_scores(self.model, self.held, held.group, known, self.known, self.trusted)
+
+    def alone(self, held: RankingDataset) -> np.ndarray:
+        """Return (H,) scores of the hold-out without context; equal where they do not count."""
+        scores = self.model.score(self.held)
+        return scores if self.trusted is None else np.where(self.trusted[held.group], scores, 0.0)
 
 
 @dataclass(frozen=True)
@@ -246,7 +256,7 @@ class AccuracyChange:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The comparison of base and adapted model on the hold-out, as tuning would use either of them.
+    """The comparison of base and adapted model on the hold-out, by the scores that tuning would get of either.
 
     Attributes:
         before, after: top1, top5 and pairwise of both, given the learnt programs where they take context.
@@ -277,11 +287,10 @@ def judge(
     if not np.isin(held.group, known.group).any():  # other tasks judge: no program of theirs is known
         return Judgement(guard, _metrics(scores["before"], held), _metrics(scores["after"], held))
     if any(isinstance(view.model, ContextModel) for view in views.values()):
-        zero_shot = {name: _metrics(view.model.score(view.held), held) for name, view in views.items()}
+        zero_shot = {name: _metrics(view.alone(held), held) for name, view in views.items()}
     name = "after" if guard.decision == "adapted" else "before"
     if isinstance(views[name].model, ContextModel):
-        plain = views[name].model.score(views[name].held)
-        worth = compare(plain, scores[name], held.latency, held.group, seed=seed)
+        worth = compare(views[name].alone(held), scores[name], held.latency, held.group, seed=seed)
         context = AccuracyChange(worth.base, worth.adapted, worth.interval)
     return Judgement(guard, _metrics(scores["before"], held), _metrics(scores["after"], held), zero_shot, context)
 

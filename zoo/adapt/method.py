@@ -66,7 +66,8 @@ class TrainingSet:
         folder: where training that takes long keeps its state; None keeps none.
         known_devices: (K, rows, width) features of any program, each with the hardware row of a device that the base
             has learnt; None where it reads no device, or those devices are unknown.
-        incumbent: the model that gains are over, as the guard counts them; None: the base.
+        incumbent: the model that gains are over, as the guard counts them; None: the base. incumbent_trusted: (T,)
+            bool, tasks that it may rank, see `informed_scores`; None: all.
         unseen: (N,) bool, programs that neither base nor incumbent has learnt before: only these judge. None: all.
     """
 
@@ -80,6 +81,7 @@ class TrainingSet:
     folder: Path | None = None
     known_devices: np.ndarray | None = None
     incumbent: CostModel | None = None
+    incumbent_trusted: np.ndarray | None = None
     unseen: np.ndarray | None = None
 
     @property

@@ -90,14 +90,11 @@ def scores_given(
     """Score the programs that are not `known` (N,), each task's known ones being the context: (N,), else NaN.
 
     Args:
-        trusted: (T,) bool, tasks that the model may rank; the others' known programs rank alone. None: all.
+        trusted: see `informed_scores`.
     """
     scores, rest = np.full(len(data), np.nan), np.flatnonzero(~known)
-    scores[rest] = informed_scores(model, data.features[rest], data.group[rest], data.take(np.flatnonzero(known)))
-    for task in () if trusted is None else np.flatnonzero(~trusted):
-        members = data.members[task]
-        have, rest = members[known[members]], members[~known[members]]
-        scores[rest] = measured_scores(data.features[rest], data.features[have], data.latency[have])
+    labels = data.take(np.flatnonzero(known))
+    scores[rest] = informed_scores(model, data.features[rest], data.group[rest], labels, trusted=trusted)
     return scores
 
 
@@ -107,6 +104,7 @@ def informed_scores(
     group: np.ndarray,
     known: RankingDataset,
     known_features: np.ndarray | None = None,
+    trusted: np.ndarray | None = None,
 ) -> np.ndarray:
     """Score programs as tuning does: given the measured ones of their task, where the model takes context.
 
@@ -114,14 +112,17 @@ def informed_scores(
         features: (N, rows, width) of the programs to be ranked; group: (N,) task of each, counted as in `known`.
         known: measured programs, none of them among those to be ranked.
         known_features: of the measured ones, where this model reads others than `known` has.
+        trusted: (T,) bool, tasks that the model may rank; the others' known programs rank alone. None: all.
     """
-    if not isinstance(model, ContextModel):
-        return model.score(features)
     context = known.features if known_features is None else known_features
-    scores = np.empty(len(features))
+    scores = np.empty(len(features)) if isinstance(model, ContextModel) else np.array(model.score(features))
     for task in np.unique(group):
         own, have = np.flatnonzero(group == task), known.members[task]
-        scores[own] = model.score_given(features[own], context[have], known.latency[have])
+        given = features[own], context[have], known.latency[have]
+        if trusted is not None and not trusted[task]:
+            scores[own] = measured_scores(*given)
+        elif isinstance(model, ContextModel):
+            scores[own] = model.score_given(*given)
     return scores
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,6 +50,16 @@ def test_own_labels_of_a_class_restore_the_trust_in_it(tmp_path: Path, base: Che
     assert stored.trust["metaschedule/conv2d"].programs > 0
     assert not stored.trusts("metaschedule", "pool"), "nothing of it was measured"
     assert stored.trust["ansor/conv2d"] == known
+
+
+def test_a_class_that_stays_untrusted_counts_for_neither_model(tmp_path: Path, base: CheckpointChoice):
+    """Latencies without rhyme or reason: learnt or not, tuning gives all programs of the class one score."""
+    checkpoint = replace(base.checkpoint, config=replace(base.checkpoint.config, trust={"ansor/pool": ClassTrust()}))
+    lab = Lab(latency=lambda candidate: 1e-3 * (1 + zlib.crc32(candidate.key.encode()) % 97))
+    result = run(replace(base, checkpoint=checkpoint), lab, tmp_path, budget=40)
+    guard = result.judgement.guard
+    assert (guard.base, guard.adapted, guard.gain, guard.decision) == (0.5, 0.5, 0.0, "kept")
+    assert result.judgement.after == result.judgement.before
 
 
 def test_a_model_of_context_is_judged_with_the_programs_learnt_from_and_both_figures_are_told(tmp_path: Path):

@@ -38,16 +38,16 @@ LEVELS, TRIPLE = {
 }[platform.machine()]
 
 
-def make_judged(context: tuple[int, int]) -> Judgement:
-    """Base and adapted model, which rank 30 held-out programs rightly without context."""
+def make_judged(context: tuple[int, int], trusted: tuple[Any, Any] = (None, None)) -> Judgement:
+    """Base and adapted model, which rank 30 held-out programs rightly without context; `trusted` as (T,) or None."""
     latency = np.random.default_rng(0).permutation(np.geomspace(1e-3, 1e-1, 30))
     held = RankingDataset(latency[:, None, None], latency, np.arange(30) % 3, ("a", "b", "c"), np.ones(3))
     models = []
-    for factor in context:
+    for factor, tasks in zip(context, trusted, strict=True):
         model = create("tilenet", width=1, hidden=4, embedding=2)
         model.score = lambda x: -x[:, 0, 0]
         model.score_given = lambda x, *_, factor=factor: -factor * x[:, 0, 0]
-        models.append(ModelFeatures(model, held.features, held.features))
+        models.append(ModelFeatures(model, held.features, held.features, tasks))
     return judge(*models, held, held, gain=None, seed=0)
 
 
@@ -61,6 +61,14 @@ def test_context_that_harms_the_chosen_model_beyond_doubt_is_told(context, decis
     assert judged.context is not None
     assert judged.context.fell is harms
     assert (judged.context.before, judged.context.after) == (1, 0 if harms else 1)
+
+
+def test_models_are_judged_by_the_scores_that_tuning_gets_of_them():
+    """The base is wrong in context, and trusted on one task; trees of the measured programs rank the others."""
+    judged = make_judged((-1, 1), (np.array([True, False, False]), np.array([True, True, False])))
+    assert (judged.guard.base, judged.guard.adapted) == pytest.approx((2 / 3, 1))
+    assert judged.zero_shot is not None
+    assert [judged.zero_shot[when]["pairwise"] for when in ("before", "after")] == pytest.approx([2 / 3, 5 / 6])
 
 
 def card_of(result, judgement: Judgement) -> str:
