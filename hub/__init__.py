@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from .api import list_checkpoints as list_checkpoints
     from .api import load as load
     from .api import pull as pull
-    from .api import refresh_index as refresh_index
     from .api import resolve as resolve
     from .device.detect import detect_local as detect_local
     from .networks.tuned import load_tuned as load_tuned
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from .publishing.publish import publish as publish
     from .records.database import database as database
     from .registry.pretrained import PretrainedModel as PretrainedModel
+    from .registry.trust import refresh_index as refresh_index
     from .search.cost_model import tvm_cost_model as tvm_cost_model
     from .search.scheduler import task_scheduler as task_scheduler
     from .search.strategy import search_strategy as search_strategy
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "adaptation.adapt": ["adapt"],
     "adaptation.config": ["AdaptConfig"],
-    "api": ["list_checkpoints", "load", "pull", "refresh_index", "resolve"],
+    "api": ["list_checkpoints", "load", "pull", "resolve"],
     "device.detect": ["detect_local"],
     "networks.tuned": ["load_tuned"],
     "publishing.check": ["check"],
@@ -44,6 +44,7 @@ _MODULES = {
     "publishing.publish": ["PublishConfig", "publish"],
     "records.database": ["database"],
     "registry.pretrained": ["PretrainedModel"],
+    "registry.trust": ["refresh_index"],
     "search.cost_model": ["tvm_cost_model"],
     "search.scheduler": ["task_scheduler"],
     "search.strategy": ["search_strategy"],

@@ -1,4 +1,7 @@
-"""The Python face of the hub: find, fetch and load checkpoints."""
+"""The Python face of the hub: find, fetch and load checkpoints.
+
+All raise a subclass of TchubError for each way in which they can fail (see `registry.errors`).
+"""
 
 from __future__ import annotations
 
@@ -14,29 +17,11 @@ from .registry.files import METRICS_FILE, read_card, read_json
 from .registry.lock_file import LOCK_FILE, LockFile, pin
 from .registry.network import network_ruled_out
 from .registry.sources import fetch
-from .registry.trust import describe_index, refresh_index
 
 if TYPE_CHECKING:
     from ..zoo.devices import Device
     from ..zoo.models import Checkpoint
     from .device.detect import LocalDevice
-
-__all__ = [
-    "CheckpointChoice",
-    "CheckpointInfo",
-    "choose_checkpoint",
-    "describe_checkpoint",
-    "describe_index",
-    "list_checkpoints",
-    "load",
-    "locate",
-    "pull",
-    "pull_and_pin",
-    "pull_pinned",
-    "refresh_index",
-    "resolve",
-    "verify",
-]
 
 
 def list_checkpoints(*, family: str | None = None, arch: str | None = None, local: bool = False) -> list[Entry]:
@@ -74,9 +59,6 @@ def pull(
 
     Returns:
         The folder, the index entry, where the files came from, and the reasons of the choice.
-
-    Raises:
-        TchubError: a subclass for each way this can fail (see `tchub.hub.registry.errors`).
     """
     registry = Registry.default()
     if lock is not None:
@@ -139,9 +121,6 @@ def resolve(name: str | None = None, *, device: Device | LocalDevice | None = No
 
     Returns:
         The index entry, and the reason for each one that was passed over.
-
-    Raises:
-        TchubError: no checkpoint is called that, or none fits.
     """
     return _resolve(Registry.default(), name, device)
 
@@ -153,9 +132,6 @@ def load(name: str | None = None, *, offline: bool = False, lock: str | Path | N
         name: `arch-family[+variant][@X.Y.Z]`; None for the one that fits this machine best.
         offline: never fetch.
         lock: a lock file, e.g. `tchub.lock`: load exactly the version that it pins.
-
-    Raises:
-        TchubError: a subclass for each way this can fail.
     """
     from ..zoo.models import Checkpoint
 
@@ -163,11 +139,7 @@ def load(name: str | None = None, *, offline: bool = False, lock: str | Path | N
 
 
 def locate(name: str | None = None, *, offline: bool = False, lock: str | Path | None = None) -> PulledCheckpoint:
-    """Return the verified files of a checkpoint, fetched only when they are neither in a store nor in the wheel.
-
-    Raises:
-        TchubError: a subclass for each way this can fail.
-    """
+    """Return the verified files of a checkpoint, fetched only when they are neither in a store nor in the wheel."""
     registry = Registry.default()
     resolution = registry.pinned(name, Path(lock)) if lock is not None else _resolve(registry, name)
     return registry.locate(resolution, offline=offline)
@@ -191,11 +163,7 @@ class CheckpointChoice:
 
 
 def choose_checkpoint(name: str | None = None) -> CheckpointChoice:
-    """Load a checkpoint by its name or folder, or the one that fits this machine best.
-
-    Raises:
-        TchubError: a subclass for each way this can fail.
-    """
+    """Load a checkpoint by its name or folder, or the one that fits this machine best."""
     from ..zoo.models import Checkpoint
 
     if name is not None and (Path(name) / "config.json").is_file():

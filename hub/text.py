@@ -1,9 +1,13 @@
-"""Texts of numbers and facts for people, the same in every command and on every page."""
+"""Texts of numbers and facts for people, the same in every command and on every page, and the parts of an output."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _STEP = 1024.0
 
@@ -32,3 +36,27 @@ def data_text(data: Mapping[str, Any], *, device: bool = True) -> str:
     parts = [f"{data[key]:,} {key}" for key in ("programs", "tasks") if isinstance(data.get(key), int)]
     where = f" on {data['device']}" if device and data.get("device") else ""
     return (" of ".join(parts) or str(data.get("name") or "-")) + where
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        cells: one text a row; a rich text has a style of its own.
+        number: set to the right, and never cut.
+        leaves: columns leave a table that is too wide in this order, smallest first; None stays.
+        least: cells that this column is cut to before any leaves; None is cut only when none is left to leave.
+        wraps: texts that are too wide are broken into lines instead of cut.
+    """
+
+    title: str
+    cells: Sequence[str | Text]
+    number: bool = False
+    leaves: int | None = None
+    least: int | None = None
+    wraps: bool = False
+
+
+# A line, facts by name, or a table.
+Part = str | Mapping[str, object] | Sequence[Column]

@@ -17,17 +17,17 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (3_225, 18),
+    "hub/cli": (2_920, 17),
     "hub/registry": (3_380, 17),
     "hub/device": (5_153, 29),
     "hub/networks": (5_355, 30),
     "hub/search": (2_795, 17),
     "hub/records": (559, 4),
     "hub/tuning": (2_328, 11),
-    "hub/adaptation": (2_119, 10),
+    "hub/adaptation": (2_030, 9),
     "hub/publishing": (1_830, 8),
     "hub/bundle": (832, 5),
-    "hub/site": (360, 3),
+    "hub/site": (319, 3),
     "zoo/primitives": (2_294, 11),
     "zoo/devices": (434, 3),
     "zoo/features": (1_202, 8),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_551, 19),
     "cards": (1_279, 6),
     "scripts": (8_500, 52),
-    "tests": (30_112, 227),
+    "tests": (30_066, 227),
 }
-PRODUCT = (46_081, 267)
+PRODUCT = (45_622, 265)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

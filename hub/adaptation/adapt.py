@@ -27,8 +27,7 @@ from ..search.interrupt import StopFlag
 from .config import AdaptConfig, AdaptProgress, SessionContext, variant_of
 from .learner import Learner
 from .pool import PoolMeasurer, make_pool
-from .record import AdaptationRecord
-from .result import AdaptResult
+from .result import AdaptationRecord, AdaptResult
 from .session import AdaptSession
 from .sources import AdaptationSources, corpus_name, open_sources
 
@@ -101,10 +100,10 @@ def adapt(
         device, target = config.device, None if config.target is None else dict(config.target)
         if not isinstance(device, ChosenDevice):
             device = choose_device(device, config.threads, target=target, linker=config.linker)
-        sources = _open_sources(checkpoint, config, device.facts, lambda: fitting_checkpoint(device))
-    local = device.facts
-    suffix = f"-rpc-{device.address.key}" if device.address else f"-{local.mcpu}" if device.asked else ""
-    context = _in_folder(context, sources, Path(name + suffix).name)
+        local = device.facts
+        suffix = f"-rpc-{device.address.key}" if device.address else f"-{local.mcpu}" if device.asked else ""
+        folder = Path(name + suffix).name
+        sources, context = _open_sources(checkpoint, context, local, folder, lambda: fitting_checkpoint(device))
     # The name tells a number of threads that the device does not have by itself.
     threads = None if device.address is None and config.threads == usable_cores() else config.threads
     variant = variant_of(device.asked, threads, device.address and device.address.key)
@@ -134,10 +133,9 @@ def _adapt_from_corpus(checkpoint: str | None, context: SessionContext, *, measu
     local, name = recorded_device(corpus), corpus_name(corpus)
     with context.timed("prepare"):
         best = lambda: Registry.default().resolve(None, local.device).entry.id  # noqa: E731
-        sources = _open_sources(checkpoint, config, local, best)
+        sources, context = _open_sources(checkpoint, context, local, name, best)
     if corpus.path.resolve() in [one.path.resolve() for one in sources.corpora]:
         raise AdaptError(f"{corpus.path} is learnt already", remedy="leave it out of --sources")
-    context = _in_folder(context, sources, name)
     with locked_folder(context.folder, "--out or TCHUB_HOME"), one_thread():
         with StopFlag() as stop:
             pool, budget = read_pool(corpus, sources, context)
@@ -146,12 +144,6 @@ def _adapt_from_corpus(checkpoint: str | None, context: SessionContext, *, measu
             session = AdaptSession(Learner(sources, local, pool, latencies, context), name, None)
             session.spend()
         return _finish(session, variant_of(key=pool.device), corpus.path)
-
-
-def _in_folder(context: SessionContext, sources: AdaptationSources, name: str) -> SessionContext:
-    """Return the context with its work folder."""
-    plain = f"{sources.bases[0].entry.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
-    return replace(context, folder=Path(context.config.out) if context.config.out else adapt_root() / plain)
 
 
 def _finish(session: AdaptSession, variant: str, corpus: Path) -> AdaptResult:
@@ -169,14 +161,21 @@ def _finish(session: AdaptSession, variant: str, corpus: Path) -> AdaptResult:
 
 
 def _open_sources(
-    checkpoint: str | None, config: AdaptConfig, local: LocalDevice, best: Callable[[], str | None]
-) -> AdaptationSources:
-    """Open what is adapted and learnt from; raise AdaptError where the method cannot, and DeviceKindError."""
+    checkpoint: str | None, context: SessionContext, local: LocalDevice, name: str, best: Callable[[], str | None]
+) -> tuple[AdaptationSources, SessionContext]:
+    """Open what is adapted and learnt from; return it and the context with its work folder.
+
+    Raises:
+        AdaptError: the method cannot learn from it.
+        DeviceKindError: it is for the other kind of device.
+    """
+    config = context.config
     sources = open_sources(checkpoint, config.source_names, lambda name: choose_checkpoint(name or best()))
     for base in sources.bases:
         applying(config.method, base.checkpoint.model, len(sources.corpora))
     require_kind(sources.bases[0].checkpoint, local.device)
-    return sources
+    plain = f"{sources.bases[0].entry.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
+    return sources, replace(context, folder=Path(config.out) if config.out else adapt_root() / plain)
 
 
 def adapt_root() -> Path:

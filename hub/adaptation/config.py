@@ -29,24 +29,25 @@ MIN_PROGRAMS = 12
 class AdaptConfig:
     """How an adaptation measures and learns.
 
+    The first sentence about a field is the help of its option.
+
     Attributes:
         device, target, linker, threads: where and for what programs are measured, see `tune`; or an open device.
-        budget: `10%` of the candidates, `200` programs (of fewer candidates all), `15m` of building and running, or
-            `auto`, which measures in rounds until the next one is not worth its time.
-        method: `few-shot`, `ensemble`, `continual`, `multi-task`, or `auto` for the one that ranks best by
-            cross-validation on the programs to learn from. The rounds' own updates are few-shot, which takes seconds.
-        sampler: a name of `zoo.adapt.sampling.SAMPLERS`, or a `Sampler`; the first batch is picked at random, or
-            with `rdu+` and `strata` by how the base orders the programs.
-        rounds: rounds of the sampler after the first batch, each with a model update; with the budget `auto` the
-            least.
-        sources: further checkpoints, of which the one that ranks the first batch best is adapted, and folders of
-            corpora of other devices, from which continual and multi-task learn; `A,B` or a list.
-        worth: with the budget `auto`, seconds of measuring that 1% of the network's latency is worth.
+        budget: 10% of the candidates, 200 programs, 15m of measuring, or auto: until a round is not worth its time. Of
+            fewer candidates 200 are all.
+        method: how the model learns: few-shot, ensemble, continual, multi-task, or auto: the one that ranks best. That
+            is by cross-validation on the programs to learn from; the rounds' own updates are few-shot.
+        sampler: picks programs: random, stratified, fasor, rdu, rdu+ or strata. Or a `Sampler`; the first
+            batch is picked at random, or with `rdu+` and `strata` by how the base orders the programs.
+        rounds: rounds of picking; of --budget auto the least. Each has a model update; the first batch is none of them.
+        sources: further checkpoints, and corpora of other devices to learn from: A,B,... Or a list; the checkpoint that
+            ranks the first batch best is adapted, and the corpora are for continual and multi-task.
+        worth: of --budget auto: seconds for 1% of latency.
         seed: seed of every random choice.
         per_task: candidates of each task in the pool.
-        corpus: folder of a corpus, whose programs are the candidates, and whose latencies are read instead of measured.
-        labels: with a corpus, how many latencies are learnt: `16` of each task, or `10%` of the candidates.
-        out: folder of the pool, the measurements and the corpus; None for one in the user's data.
+        corpus: read this corpus's latencies instead of measuring. Its programs are the candidates.
+        labels: with --corpus: 16 labels of each task, or 10%. A share is of all candidates.
+        out: work folder. It takes the pool, the measurements and the corpus; None for one in the user's data.
         fine_tune: how the model learns; None for what suits a few hundred programs.
 
     Raises:

@@ -18,7 +18,7 @@ from ...zoo.adapt.sampling import MeasuringCost, PoolPredictions
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from ...zoo.training.metrics import task_scores
 from ...zoo.trust import ClassTrust, class_trust
-from .sources import AdaptationSources, choose_start, corpus_name, first_start, learnt_by, read_sources, withheld
+from .sources import AdaptationSources, WarmStart, choose_start, corpus_name, learnt_by, read_sources, withheld
 
 if TYPE_CHECKING:
     from ...zoo.adapt.method import SourceData
@@ -43,7 +43,7 @@ class Learner:
         self.sources, self.local, self.pool, self.measurer, self.context = sources, local, pool, measurer, context
         with context.timed("features"):
             self._features = pool.features(replace(sources.bases[0].checkpoint, device=local.device), local.target)
-        self.start = first_start(sources)
+        self.start = WarmStart(sources.bases[0], sources.bases[0])
         self.model: CostModel = self.start.model
 
     def dataset(self, indices: Sequence[int] | np.ndarray) -> RankingDataset:
@@ -62,9 +62,9 @@ class Learner:
         bases = self.sources.bases
         if len(bases) > 1:
             fresh = np.array(indices, dtype=np.int64)[self._fresh(indices, bases)]
-            self.start = choose_start(self.sources, self.dataset(fresh), self.context.config.seed)
+            self.start = choose_start(self.sources, self.dataset(fresh))
             self.model = self.start.model
-            self.context.progress.note(f"start: {self.start.name}")  # the result says why
+            self.context.progress.note(f"start: {self.start.chosen.entry.id}")  # the result says why
 
     def update(self, indices: Sequence[int]) -> None:
         """Learn from everything measured so far: f.update() of algorithm 1 (TCL). LabelError: there is no order."""
@@ -91,7 +91,7 @@ class Learner:
             known_devices=self._known_devices(indices),
             incumbent=start.base.checkpoint.model,
             incumbent_trusted=self._trusted(start.base.checkpoint.config),
-            unseen=self._fresh(self._valid(indices), (start.base, *start.parts)),
+            unseen=self._fresh(self._valid(indices), (start.base, start.chosen)),
         )
         adapted = adapt_model(config.method, training_set, self._show_steps())
         self.context.progress.advance()
@@ -189,11 +189,9 @@ class Learner:
         return base.features(self.pool.sequences(valid)) if base.model.config.hardware else self._features[valid]
 
     def _known_devices(self, indices: Sequence[int]) -> np.ndarray | None:
-        """Return a program as each checkpoint of the start sees it, its own device in the hardware row, if any."""
-        one, parts = self._valid(indices)[:1], self.start.parts
-        if not len(one) or not self.start.model.config.hardware:
-            return None
-        return np.concatenate([base.checkpoint.features(self.pool.sequences(one)) for base in parts])
+        """Return a program as the start sees it, its own device in the hardware row, if any."""
+        one, start = self._valid(indices)[:1], self.start.chosen.checkpoint
+        return start.features(self.pool.sequences(one)) if len(one) and start.model.config.hardware else None
 
     def _valid(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         return np.array(indices, dtype=np.int64)[np.isfinite(self.measurer.latency(indices))]

@@ -9,8 +9,8 @@ import math
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,9 +22,9 @@ from ...zoo.adapt import AdaptError, parse_budget
 from ...zoo.corpus.tir import computation_of_module
 from ...zoo.corpus.workloads import SUITES
 from ...zoo.features import get_schema
-from ...zoo.files import storing, write_atomically
+from ...zoo.files import write_files
 from ...zoo.tvm_import import import_tensor_intrinsics
-from ..device.candidate import Candidate
+from ..device.candidate import Candidate, args_of
 from ..device.errors import MeasurementFailureRateError
 from ..search.candidates import random_candidates
 from ..search.errors import InterruptedRunError, NoCandidateError
@@ -67,8 +67,7 @@ def replay(task: TuningTask, entry: PoolEntry) -> Candidate:
     Trace.apply_json_to_schedule(json.loads(entry.trace), schedule)
     # Of the scheduled module, not of the task's: a schedule may lay out an argument anew.
     infos: Any = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-    args = tuple((tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos)
-    return Candidate(task.task_id, entry.key, entry.trace, entry.strategy, schedule.mod, args)
+    return Candidate(task.task_id, entry.key, entry.trace, entry.strategy, schedule.mod, args_of(infos))
 
 
 @dataclass(frozen=True)
@@ -156,15 +155,16 @@ def make_pool(
     import tvm
 
     config, progress, budget = context.config, context.progress, parse_budget(context.config.budget)
+    count = config.per_task
     target = tvm.target.Target(local.target)
     progress.start("tasks", 1)
     with context.timed("tasks"):
         tasks = extract_tasks(workload, target)
     progress.advance()
-    most = len(tasks) * config.per_task
+    most = len(tasks) * count
     if tasks and (programs := budget.programs(most)) is not None:
         check_count(budget, programs, f"{most} candidates at most")
-    recipe = {"format": POOL_FORMAT, **scope, "seed": config.seed, "count": config.per_task}
+    recipe = {"format": POOL_FORMAT, **scope, "seed": config.seed, "count": count}
     kept: list[TuningTask] = []
     entries: list[PoolEntry] = []
     skipped: list[tuple[str, str]] = []
@@ -173,9 +173,7 @@ def make_pool(
         for task in tasks:
             file = context.folder / "pool" / f"{task.task_id}.json.gz"
             try:
-                rows = _read(file, recipe)
-                if rows is None:
-                    rows = _write(file, recipe, random_candidates(task, target, config.per_task, config.seed))
+                rows = _rows(file, recipe, lambda task=task: random_candidates(task, target, count, config.seed))
                 if len(rows) > 1:
                     entries += [PoolEntry(len(kept), *row) for row in rows]
                     kept.append(task)
@@ -199,20 +197,15 @@ def make_pool(
     return CandidatePool(tuple(kept), tuple(entries), local.device.name, tuple(skipped), workload not in SUITES)
 
 
-def _read(file: Path, recipe: dict[str, Any]) -> list[list[str]] | None:
-    """Return the rows of a pool file; None when there is none, or it is of another recipe or torn."""
-    try:
+def _rows(file: Path, recipe: dict[str, Any], make: Callable[[], list[Candidate]]) -> list[list[str]]:
+    """Return the rows of a pool file; made anew where there is none, or it is of another recipe or torn."""
+    with suppress(OSError, EOFError, ValueError, zlib.error):
         document = json.loads(gzip.decompress(file.read_bytes()))
-    except (OSError, EOFError, ValueError, zlib.error):
-        return None
-    return document["rows"] if document.get("recipe") == recipe else None
-
-
-def _write(file: Path, recipe: dict[str, Any], candidates: list[Candidate]) -> list[list[str]]:
-    rows = [[c.key, c.trace, c.strategy] for c in candidates]
-    with storing(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, gzip.compress(json.dumps({"recipe": recipe, "rows": rows}).encode(), compresslevel=6))
+        if document.get("recipe") == recipe:
+            return document["rows"]
+    rows = [[candidate.key, candidate.trace, candidate.strategy] for candidate in make()]
+    text = json.dumps({"recipe": recipe, "rows": rows})
+    write_files(file.parent, {file.name: gzip.compress(text.encode(), compresslevel=6)})
     return rows
 
 
@@ -221,15 +214,17 @@ class PoolLatencies(ABC):
 
     Attributes:
         results: by index; reused: how many of them were measured before.
-        seconds: of building and running these programs, whenever they were paid.
     """
 
     def __init__(self, pool: CandidatePool, stop: StopFlag, progress: AdaptProgress) -> None:
         self._pool, self._stop, self._progress = pool, stop, progress
         self.results: dict[int, Measurement] = {}
         self.reused = 0
-        # Sums over `results`, read after every program.
-        self.seconds, self._failed = 0.0, 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of building and running these programs, whenever they were paid."""
+        return sum(result.cost_seconds for result in self.results.values())
 
     @abstractmethod
     def answer(self, indices: list[int], limit: float) -> Iterator[tuple[int, Measurement]]:
@@ -248,15 +243,15 @@ class PoolLatencies(ABC):
         """
         done: list[int] = []
         for index, measurement in self.answer([int(i) for i in indices], self.seconds + seconds):
-            self._count(index, measurement)
+            self.results[index] = measurement
             done.append(index)
             self._progress.advance(failed=measurement.error is not None)
             # The journal's failures count too; the measurer knows its own only.
-            if len(self.results) >= FAILURE_MINIMUM and self._hopeless():
-                raise self._too_many_failures()
+            if len(self.results) >= FAILURE_MINIMUM:
+                self.check(FAILURE_RATE)
         if self._stop.requested:
-            if self._hopeless():
-                self._forget_failures()
+            if len(self._failed()) > FAILURE_RATE * len(self.results):
+                self._forget(self._failed())
             raise InterruptedRunError(
                 f"interrupted after {len(self.results)} measured programs",
                 remedy="run the same command again: it goes on from there",
@@ -264,34 +259,28 @@ class PoolLatencies(ABC):
             )
         return sorted(done)
 
-    def check_any(self) -> None:
-        """Raise MeasurementFailureRateError when no program is valid."""
-        if self.results and self._failed == len(self.results):
-            raise self._too_many_failures()
-
-    def _count(self, index: int, measurement: Measurement) -> None:
-        before = self.results.get(index)
-        self.results[index] = measurement
-        self.seconds += measurement.cost_seconds - (before.cost_seconds if before else 0.0)
-        self._failed += (measurement.error is not None) - (before is not None and before.error is not None)
-
-    def _hopeless(self) -> bool:
-        return self._failed > FAILURE_RATE * len(self.results)
-
-    def _forget_failures(self) -> None:  # noqa: B027
-        """Where nearly everything fails, the machine does, not the programs: they are tried again."""
-
-    def _too_many_failures(self) -> MeasurementFailureRateError:
-        self._forget_failures()
-        failed = [result for result in self.results.values() if result.error is not None]
-        commonest, count = Counter(f"{result.error}: {result.message}" for result in failed).most_common(1)[0]
-        return MeasurementFailureRateError(
+    def check(self, share: float = 1.0) -> None:
+        """Raise MeasurementFailureRateError when at least this share of the programs failed."""
+        failed = self._failed()
+        if not failed or len(failed) < share * len(self.results):
+            return
+        # Where nearly everything fails, the machine does, not the programs: they are tried again.
+        self._forget(failed)
+        reasons = Counter(f"{self.results[index].error}: {self.results[index].message}" for index in failed)
+        ((commonest, count),) = reasons.most_common(1)
+        raise MeasurementFailureRateError(
             f"{len(failed)} of {len(self.results)} programs failed, {count} of them with: {commonest}",
             remedy="run `tchub doctor`; once the machine is mended, the same command tries these programs again",
             failed=len(failed),
             total=len(self.results),
             commonest=commonest,
         )
+
+    def _failed(self) -> list[int]:
+        return [index for index, result in self.results.items() if result.error is not None]
+
+    def _forget(self, failed: Iterable[int]) -> None:  # noqa: B027
+        """Take failures out of the journal."""
 
 
 class PoolMeasurer(PoolLatencies):
@@ -354,10 +343,9 @@ class PoolMeasurer(PoolLatencies):
                     self._measurer.refer(task.task_id, task.mod)
         return self._measurer
 
-    def _forget_failures(self) -> None:
-        for index, result in self.results.items():
-            if result.error is not None:
-                self._journal.forget_failure(*self._pool.name(index))
+    def _forget(self, failed: Iterable[int]) -> None:
+        for index in failed:
+            self._journal.forget_failure(*self._pool.name(index))
 
 
 def _timed(measurement: Measurement) -> Measurement:

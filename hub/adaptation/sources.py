@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...zoo.adapt.continual import fisher_average, fisher_diagonal
 from ...zoo.adapt.errors import AdaptError
-from ...zoo.corpus import computations
+from ...zoo.adapt.method import SourceData
+from ...zoo.corpus import Corpus, CorpusError, computations, usable_programs
 from ...zoo.corpus.computation import normal
+from ...zoo.corpus.schema import META_FILE
+from ...zoo.features import get_schema
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from ...zoo.training.metrics import count_pairs
+from ...zoo.training.programs import Share, StatementStore, corpus_device, read_programs
 from ..registry.errors import CheckpointNameError, UnknownCheckpointError
 from ..search.candidate_features import require_kind
 
 if TYPE_CHECKING:
-    from ...zoo.adapt.method import SourceData
-    from ...zoo.corpus import Corpus
-    from ...zoo.features import FeatureSchema
     from ...zoo.models import CheckpointConfig, CostModel
     from ..api import CheckpointChoice
     from .pool import CandidatePool
@@ -69,9 +69,6 @@ def open_sources(
         AdaptError: a source is neither a checkpoint nor a corpus, they do not fit, or two corpora have one name.
         CorpusError: a corpus has no task with programs to compare.
     """
-    from ...zoo.corpus import Corpus
-    from ...zoo.corpus.schema import META_FILE
-
     folders = [name for name in sources if (Path(name) / META_FILE).is_file()]
     names = [name for name in sources if name not in folders]
     first = (replace(choose(checkpoint), asked=checkpoint),) if checkpoint is not None or not names else ()
@@ -87,7 +84,9 @@ def open_sources(
                 source=base.entry.id,
             )
     for corpus in corpora:
-        _check_corpus(bases[0], corpus)
+        require_kind(bases[0].checkpoint, corpus_device(corpus))
+        if not any(usable_programs(corpus, [task]) for task in corpus.tasks):
+            raise CorpusError(f"{corpus.path} has no task with programs to compare", remedy="leave it out of --sources")
     called = [corpus_name(corpus) for corpus in corpora]
     if twice := next((name for name in called if called.count(name) > 1), None):
         raise AdaptError(
@@ -113,21 +112,6 @@ def _open_checkpoint(name: str, choose: Callable[[str | None], CheckpointChoice]
         ) from error
 
 
-def _check_corpus(first: CheckpointChoice, corpus: Corpus) -> None:
-    from ...zoo.corpus import CorpusError, usable_programs
-    from ...zoo.training.programs import corpus_device
-
-    require_kind(first.checkpoint, corpus_device(corpus))
-    if not any(usable_programs(corpus, [task]) for task in corpus.tasks):
-        raise CorpusError(f"{corpus.path} has no task with programs to compare", remedy="leave it out of --sources")
-
-
-def _schema(base: CheckpointChoice) -> FeatureSchema:
-    from ...zoo.features import get_schema
-
-    return get_schema(base.checkpoint.config.feature_schema)
-
-
 def read_sources(
     base: CheckpointChoice,
     corpora: Sequence[Corpus],
@@ -136,10 +120,7 @@ def read_sources(
     without: Callable[[Corpus], frozenset[tuple[str, str]]],
 ) -> tuple[SourceData, ...]:
     """Read programs of the corpora, but for (task, key) `without`; a corpus without any task to compare is left out."""
-    from ...zoo.adapt.method import SourceData
-    from ...zoo.training.programs import Share, StatementStore, corpus_device, read_programs
-
-    sources, schema = [], _schema(base)
+    sources, schema = [], get_schema(base.checkpoint.config.feature_schema)
     for corpus in corpora:
         share = Share(per_task=PROGRAMS_PER_TASK, seed=seed, without=without(corpus))
         data, _ = read_programs(corpus, sorted(corpus.tasks), schema, StatementStore(store), share)
@@ -219,66 +200,31 @@ def withheld(
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The model that an adaptation starts from, of one checkpoint or the average of `parts`; `base` is to be beaten.
+    """The checkpoint that an adaptation starts from, chosen among all in `compared` if any; `base` is to be beaten."""
 
-    `compared` names all checkpoints that it was chosen among, none where there was no choice.
-    """
-
-    model: CostModel
+    chosen: CheckpointChoice
     base: CheckpointChoice
-    name: str
-    parts: tuple[CheckpointChoice, ...]
     reason: str = "it was asked for"
     compared: tuple[str, ...] = ()
 
-
-def first_start(sources: AdaptationSources, reason: str = WarmStart.reason) -> WarmStart:
-    """Return the first checkpoint as the start."""
-    first = sources.bases[0]
-    return WarmStart(first.checkpoint.model, first, first.entry.id, (first,), reason)
+    @property
+    def model(self) -> CostModel:
+        return self.chosen.checkpoint.model
 
 
-def choose_start(sources: AdaptationSources, data: RankingDataset, seed: int) -> WarmStart:
-    """Score every checkpoint, and their average, on programs that none has learnt; too few labels keep the first."""
+def choose_start(sources: AdaptationSources, data: RankingDataset) -> WarmStart:
+    """Choose the checkpoint that best ranks programs that none has learnt; too few labels keep the first."""
     bases, first = sources.bases, sources.bases[0]
     # Pairs of a task whose latencies are apart by more than the noise of measuring.
     pairs = sum(count_pairs(data.latency[members]) for members in data.members)
     if pairs < MIN_PAIRS:
         why = "was named" if sources.named else "is the first"
         reason = f"{first.entry.id}, which {why}: too few labels that no source has learnt ({pairs} ordered pairs)"
-        return first_start(sources, reason)
-    models = [base.checkpoint.model for base in bases]
-    accuracies = [pairwise_accuracy(model.score(data.features), data.latency, data.group) for model in models]
-    scored: list[tuple[float, CostModel, tuple[CheckpointChoice, ...]]]
-    scored = [(accuracy, model, (base,)) for accuracy, model, base in zip(accuracies, models, bases, strict=True)]
-    best = max(scored, key=lambda one: one[0])[2][0]
-    if average := _averaged(models, data, seed):
-        scored.append((*average, bases))
-    _, model, parts = max(scored, key=lambda one: one[0])
-    name = _name(parts)
-    shown = ", ".join(f"{_name(those)} {accuracy:.3f}" for accuracy, _, those in scored)
-    reason = f"{name} ranks the first {len(data)} programs that no source has learnt best (pairwise {shown})"
-    return WarmStart(model, first if sources.named else best, name, parts, reason, tuple(one.entry.id for one in bases))
-
-
-def _name(parts: Sequence[CheckpointChoice]) -> str:
-    return " + ".join(part.entry.id for part in parts)
-
-
-def _averaged(models: list[CostModel], data: RankingDataset, seed: int) -> tuple[float, CostModel] | None:
-    """Return the Fisher-weighted average of some models and its accuracy on tasks whose labels had no part in it."""
-    tasks = np.random.default_rng([seed, 5]).permutation(np.unique(data.group))
-    if len(tasks) < 2:
-        return None
-    first = np.isin(data.group, tasks[: len(tasks) // 2])
-    scores = np.empty(len(data))
-    try:
-        for part in (first, ~first):
-            scores[part] = _average(models, data.take(np.flatnonzero(~part)), seed).score(data.features[part])
-        return pairwise_accuracy(scores, data.latency, data.group), _average(models, data, seed)
-    except AdaptError:
-        return None
-
-
-def _average(models: list[CostModel], data: RankingDataset, seed: int) -> CostModel:
-    return fisher_average(models, [fisher_diagonal(model, data, seed=seed) for model in models])
+        return WarmStart(first, first, reason)
+    scores = [base.checkpoint.model.score(data.features) for base in bases]
+    accuracies = [pairwise_accuracy(own, data.latency, data.group) for own in scores]
+    best = bases[int(np.argmax(accuracies))]
+    names = tuple(base.entry.id for base in bases)
+    shown = ", ".join(f"{name} {accuracy:.3f}" for name, accuracy in zip(names, accuracies, strict=True))
+    reason = f"{best.entry.id} ranks the first {len(data)} programs that no source has learnt best (pairwise {shown})"
+    return WarmStart(best, first if sources.named else best, reason, names)

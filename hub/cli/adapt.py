@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..adaptation.config import AdaptConfig
+from ..text import Column, Part
 from .options import command, device_options, given_again, options_of, shape_option, threads_option
 from .output import Output
-from .parts import Column, Part
 
 if TYPE_CHECKING:
     from ..adaptation.result import AdaptResult
@@ -25,16 +25,7 @@ if TYPE_CHECKING:
 @shape_option
 @options_of(
     AdaptConfig, "budget", "corpus", "labels", "method", "sources", "sampler", "rounds", "worth", "seed", "per_task",
-    "out",
-    budget="10% of the candidates, 200 programs, 15m of measuring, or auto: until a round is not worth its time.",
-    corpus="Read this corpus's latencies instead of measuring.",
-    labels="With --corpus: 16 labels of each task, or 10%.",
-    method="How the model learns: few-shot, ensemble, continual, multi-task, or auto: the one that ranks best.",
-    sources="Further checkpoints, and corpora of other devices to learn from: A,B,...",
-    sampler="Picks programs: random, stratified, fasor, rdu, rdu+ or strata.",
-    rounds="Rounds of picking; of --budget auto the least.",
-    worth="Of --budget auto: seconds for 1% of latency.",
-    out="Work folder. [default: in the user's data]",
+    "out", out="Work folder. [default: in the user's data]",
 )  # fmt: skip
 @threads_option
 def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, output: Output, **options: Any) -> None:
@@ -54,11 +45,10 @@ def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, out
       tchub adapt --device rpc://tracker.lan:9190/graviton --target graviton2
     """
     from ..adaptation.adapt import adapt, adapt_root
-    from .native_log import native_output_logged
     from .progress import shown_progress
 
     config = AdaptConfig(**{name: value for name, value in options.items() if value is not None})
-    with native_output_logged(output, config.out or adapt_root()) as log, shown_progress(output, log) as progress:
+    with shown_progress(output, config.out or adapt_root()) as progress:
         result = adapt(checkpoint, workload, shapes=shapes, config=config, progress=progress)
     output.data(result.as_dict(), _verdict(result))
     measured = result.measurements

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ..text import Part
 from . import options as opt
 from .output import Output
-from .parts import Part
 
 # As in `tchub.zoo.corpus.schema`, whose import takes half a second.
 _FRAMEWORKS = ("metaschedule", "ansor", "autotvm")
@@ -43,12 +44,11 @@ def collect_command(out: Path, programs: int, shard: str | None, output: Output,
       tchub corpus import epyc/shard-*-of-8 --out epyc
     """
     from ..tuning.collect import Shard, collect
-    from .native_log import native_output_logged
     from .progress import shown_progress
 
     part = Shard.parse(shard) if shard else None
     workload = options.pop("workload")
-    with native_output_logged(output, part.folder(out) if part else out), shown_progress(output) as progress:
+    with shown_progress(output, part.folder(out) if part else out) as progress:
         result = collect(workload, programs, out, shard=part, progress=progress.programs, say=output.note, **options)
     counts = f"{result.programs} programs of {result.tasks} tasks ({result.failed} failed)"
     output.data(asdict(result), f"{counts} in {result.path}")
@@ -104,7 +104,6 @@ def corpus_import_command(
     \b
     Examples:
       tchub corpus import v100.json.xz --device v100 --out corpora/v100 --licence MIT
-      tchub corpus import k80.json --device k80 --tasks tasks.json --split splits.json:common --out corpora/k80
       tchub corpus import out/database --device a100 --out corpora/a100 --min-programs 8
       tchub corpus import results.jsonl --bundle h200.zip --device h200 --out corpora/h200
       tchub corpus import epyc/shard-*-of-8 --out epyc
@@ -112,30 +111,36 @@ def corpus_import_command(
     """
     log, *more = logs
     if all((path / "corpus.json").is_file() for path in logs):
-        _merge(logs, out, output)
+        from ...zoo.corpus import merge_corpora
+
+        merged = merge_corpora(out, logs)
+        counts = {name: merged.corpus.meta[name] for name in ("tasks", "programs")}
+        text = f"{counts['programs']} programs of {counts['tasks']} tasks in {out}, from {merged.given}"
+        result = {"path": out, "given": merged.given, "changed": merged.changed} | counts
+        output.data(result, text + ("" if merged.changed else "; it held all of them before"))
     elif more:
         raise click.UsageError("several LOGs have to be corpora: import each log by itself, then join the corpora")
     elif replay:
-        _replay(log, out, options["target"], options["per_task"], output)
+        from ...zoo.corpus.replay.database import replay_log
+
+        target = options["target"]
+        parsed = json.loads(target) if target and target.lstrip().startswith("{") else target
+        with output.console.status("replaying"):
+            result = replay_log(log, out, parsed, options["per_task"])
+        output.data(result, _replayed(result))
     elif device is None:
         raise click.UsageError("Missing option '--device'.")
     elif bundle is not None:
-        _ingest(log, bundle, device, out, output)
+        from ..bundle.archive import Bundle
+        from ..bundle.ingest import ingest
+
+        result = ingest(log, Bundle(bundle), device, out)
+        counts = f"{result.failed} failed, {result.wrong} wrong, {result.unmeasured} not measured"
+        text = f"{result.programs} programs of {result.tasks} tasks in {result.path}"
+        output.data(result, f"{result.results} results ({counts}); {text}")
     else:
         _import(log, out, device, output, options)
     output.hint(f"tchub corpus import {out} --device NAME --out DIR" if replay else f"tchub corpus check {out}")
-
-
-def _merge(folders: Sequence[Path], out: Path, output: Output) -> None:
-    from ...zoo.corpus import merge_corpora
-
-    merged = merge_corpora(out, folders)
-    meta = merged.corpus.meta
-    result = {"path": str(out), "given": merged.given, "changed": merged.changed}
-    result |= {name: meta[name] for name in ("tasks", "programs")}
-    unchanged = "" if merged.changed else "; it held all of them before"
-    counts = f"{meta['programs']} programs of {meta['tasks']} tasks in {out}, from {merged.given}"
-    output.data(result, counts + unchanged)
 
 
 def _import(log: Path, out: Path, device: str, output: Output, options: dict[str, Any]) -> None:
@@ -184,29 +189,6 @@ def _import_facts(result: dict[str, Any]) -> Iterator[tuple[str, object]]:
         yield "split", f"{len(missing)} of its tasks are not in the log: {missing[0]}, ..."
 
 
-def _ingest(results: Path, bundle: Path, device: str, out: Path, output: Output) -> None:
-    from ..bundle.archive import Bundle
-    from ..bundle.ingest import ingest
-
-    result = ingest(results, Bundle(bundle), device, out)
-    counts = f"{result.failed} failed, {result.wrong} wrong, {result.unmeasured} not measured"
-    output.data(
-        asdict(result),
-        f"{result.results} results ({counts}); {result.programs} programs of {result.tasks} tasks in {result.path}",
-    )
-
-
-def _replay(log: Path, out: Path, target: str | None, per_task: int | None, output: Output) -> None:
-    import json
-
-    from ...zoo.corpus.replay.database import replay_log
-
-    parsed = json.loads(target) if target and target.lstrip().startswith("{") else target
-    with output.console.status("replaying"):
-        result = replay_log(log, out, parsed, per_task)
-    output.data(result, _replayed(result))
-
-
 def _replayed(result: dict[str, Any]) -> Iterator[Part]:
     for op, counts in result["operators"].items():
         yield f"{op:<14}{counts['replayed']:>8} of {counts['of']:<8}{counts['replayed'] / counts['of']:>8.1%}"
@@ -231,7 +213,6 @@ def corpus_check_command(folders: tuple[Path, ...], allowed: tuple[Path, ...], o
     \b
     Examples:
       tchub corpus check corpora/epyc
-      tchub corpus check corpora/v100 corpora/v100-autotvm corpora/k80
       tchub corpus check corpora/v100 corpora/k80 --protocol-allows corpora/v100
     """
     from ...zoo.corpus import Corpus, CorpusError, check_corpus, check_leaks
@@ -278,10 +259,8 @@ def _check(result: dict[str, Any]) -> Iterator[Part]:
 
 
 def _stat_text(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {one}" for key, one in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
+    if isinstance(value, dict | list):
+        return ", ".join(f"{key} {value[key]}" if isinstance(value, dict) else str(key) for key in value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -299,8 +278,9 @@ def _stat_text(value: object) -> str:
 @click.option("--build-timeout", default=60.0, metavar="S", help="Time for a program to compile.")
 @click.option("--runtime", type=opt.FOLDER, metavar="DIR", help="Copy TVM's runtime there, for a CPU without TVM.")
 def bundle_command(
-    workload: str | None, target: str | None, out: Path | None, runtime: Path | None, output: Output, **options: Any
-) -> None:
+    workload: str | None, target: str | None, out: Path | None, runtime: Path | None, threads: int | None,
+    code: str | None, corpus: Path | None, max_size: float | None, output: Output, **options: Any,
+) -> None:  # fmt: skip
     """Compile programs for a machine that has no compiler, and pack them with what measures them there.
 
     The machine needs Python, numpy and for a GPU its driver; `python3 ZIP --out results.jsonl` measures there, and
@@ -311,48 +291,35 @@ def bundle_command(
     \b
     Examples:
       tchub bundle --workload bert-tiny --target h200 --programs 200 --out h200.zip
-      tchub bundle --workload papers --target h200 --programs 4400 --max-size 60 --out h200.zip
       tchub bundle --workload bert-tiny --target h200 --corpus corpora/h200 --out next.zip
       tchub bundle --runtime runtime            # then: python3 ZIP --runtime runtime --out results.jsonl
     """
-    from ..bundle.target import copy_runtime
+    from ..bundle.target import copy_runtime, resolve_target
 
     needed = {"--workload": workload, "--target": target, "--out": out}
     missing = [name for name, value in needed.items() if value is None]
     if missing and (runtime is None or len(missing) < len(needed)):
         raise click.UsageError(f"Missing option '{missing[0]}'.")
     copied: dict[str, Any] = {}
-    text = ""
     if runtime is not None:
         copies = copy_runtime(runtime)
-        copied = {"paths": list(map(str, copies)), "bytes": sum(path.stat().st_size for path in copies)}
+        copied = {"paths": copies, "bytes": sum(path.stat().st_size for path in copies)}
         text = f"{len(copies)} libraries, {copied['bytes'] / 2**20:.1f} MiB, in {runtime}"
-    if missing:
-        output.data(copied, text)
-        return
-    result = _build(str(workload), str(target), out, options, output)
+        if missing:
+            output.data(copied, text)
+            return
+        output.note(text)
+    from ...zoo.corpus import Corpus
+    from ..bundle.build import BuildSettings, build_bundle
+    from .progress import shown_progress
+
+    settings = BuildSettings(max_bytes=int(max_size * 2**20) if max_size else None, **options)
+    opened, resolved = Corpus.open(corpus) if corpus else None, resolve_target(str(target), threads, code)
+    with shown_progress(output) as progress:
+        how: dict[str, Any] = {"corpus": opened, "say": output.note}
+        how["tell"] = lambda done, total, task: progress.count(f"compile {task}", done, total)
+        result = build_bundle(str(workload), resolved, Path(str(out)), settings, **how)
     sizes = ", ".join(f"{path} ({size / 2**20:.1f} MiB)" for path, size in zip(result.paths, result.bytes, strict=True))
     counts = f"{result.programs} programs of {result.tasks} tasks ({result.failed} did not compile)"
     output.data(asdict(result) | ({"runtime": copied} if copied else {}), f"{counts}: {sizes}")
-    if text:
-        output.note(text)
     output.hint(f"python3 {result.paths[0]} --out results.jsonl   (on the device)")
-
-
-def _build(workload: str, target: str, out: Any, options: dict[str, Any], output: Output) -> Any:
-    from ...zoo.corpus import Corpus
-    from ..bundle.build import BuildSettings, build_bundle
-    from ..bundle.target import resolve_target
-    from .progress import shown_progress
-
-    limit = int(options["max_size"] * 2**20) if options["max_size"] else None
-    facts = {name: options[name] for name in ("programs", "seed", "checkpoint", "build_timeout")}
-    settings = BuildSettings(max_bytes=limit, **facts)
-    corpus = Corpus.open(options["corpus"]) if options["corpus"] else None
-    resolved = resolve_target(target, options["threads"], options["code"])
-    with shown_progress(output) as progress:
-
-        def tell(done: int, total: int, task: str) -> None:
-            progress.count(f"compile {task}", done, total)
-
-        return build_bundle(workload, resolved, out, settings, corpus=corpus, tell=tell, say=output.note)

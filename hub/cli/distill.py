@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ..text import score_text
+from ...zoo.files import write_files
+from ...zoo.plain_json import json_file
+from ..text import Column, Part, score_text
 from . import options as opt
 from .output import Output
-from .parts import Column, Part
 from .train import check_folder, licence_option, resume_option, warn_without_licence
-
-if TYPE_CHECKING:
-    from ...zoo.adapt.continual import KnowledgeBase
-    from ...zoo.models import Checkpoint
 
 _NEW = "new:"
 _REPRODUCED = ("corpora", "keep_order", "epochs", "per_task", "ewc", "recipe", "schedule")
@@ -72,24 +68,30 @@ def distill_command(
       tchub distill new:tilenet --corpus corpora/v100 --corpus corpora/k80 --out kb --weights-licence Apache-2.0
       tchub distill tilenet-kb-gpu --corpus corpora/rtx4090 --out kb-with-mine
       tchub distill kb --corpus corpora/mi50 --judge corpora/v100 --judge corpora/k80 --out kb-2
-      tchub distill tilenet-kb-cpu --corpus corpora/mine --out kb-with-mine --resume --json
     """
-    import torch
-
+    from ...cards import render_card
     from ...zoo.adapt.continual import DistillConfig, grow_base
     from ...zoo.corpus import Corpus
     from ...zoo.models import Checkpoint
     from ...zoo.training.fit import CheckpointFacts
-    from ...zoo.training.programs import StatementStore
-    from ..registry import cache_root, find_checkpoint
+    from ...zoo.training.programs import StatementStore, corpus_device
+    from ..registry import CheckpointName, Version, cache_root, find_checkpoint
 
-    torch.set_num_threads(threads)
     new = kb.startswith(_NEW)
     start = kb.removeprefix(_NEW) if new else Checkpoint.load(find_checkpoint(kb))
     opened, known = ([Corpus.open(path) for path in paths] for paths in (corpora, judged))
     check_folder(out, resume)
-    lineage = {key: value for key, value in (("weights_licence", weights_licence), ("authors", authors)) if value}
-    name, version, command = _title(start, kb, opened, name, version, options["seed"])
+    lineage = {"weights_licence": weights_licence, "authors": authors}
+    lineage = {key: value for key, value in lineage.items() if value}
+    if isinstance(start, str):
+        name = name or f"{start}-kb-{corpus_device(opened[0]).kind}"
+    else:
+        name, kb = name or start.config.name, f"{start.config.name}@{start.config.version}"
+        version = version or str(Version.parse(start.config.version).next_minor())
+    chosen = CheckpointName.parse(f"{name}@{version or '1.0.0'}")
+    name, version = chosen.name, str(chosen.version)
+    again = opt.given_again(only=_REPRODUCED, folders_by_name=True)
+    command = f"tchub distill {kb} {again} --out DIR --name {name} --version {version} --seed {options['seed']}"
     grown = grow_base(
         start,
         opened,
@@ -100,52 +102,15 @@ def distill_command(
         store=StatementStore(cache_root().parent / "statements", workers=threads),
         on_event=lambda corpus, phase, facts: output.note(f"{corpus}: {_event(phase, facts)}"),
     )
-    _save_base(grown, out)
-    config = grown.checkpoint.config
-    result = {
-        "path": str(out),
-        "name": config.name,
-        "version": config.version,
-        "base": config.lineage.get("base"),
-        "parameters": grown.checkpoint.model.parameter_count(),
-        "added": [asdict(device) for device in grown.added],
-        **grown.metrics,
-    }
+    config, metrics = grown.checkpoint.config, json_file(grown.metrics)
+    card = render_card(json.loads(config.to_json()), json.loads(metrics))
+    write_files(out, {"metrics.json": metrics, "README.md": card.encode()})
+    grown.checkpoint.save(out)  # last: the config makes the folder a checkpoint
+    result = {"path": out, "name": config.name, "version": config.version, "base": config.lineage.get("base")}
+    result |= {"parameters": grown.checkpoint.model.parameter_count(), "added": grown.added, **grown.metrics}
     output.data(result, _base(result))
     warn_without_licence(config.lineage, output)
     output.hint(f"tchub adapt {shlex.quote(str(out))} --device local --budget 10%")
-
-
-def _title(
-    start: Checkpoint | str, kb: str, corpora: Sequence[Any], name: str | None, version: str | None, seed: int
-) -> tuple[str, str, str]:
-    """Return name, version, and the command that makes the same again."""
-    from ...zoo.training.programs import corpus_device
-    from ..registry.entry import CheckpointName, Version
-
-    if isinstance(start, str):
-        name = name or f"{start}-kb-{corpus_device(corpora[0]).kind}"
-    else:
-        config = start.config
-        name = name or config.name
-        version = version or str(Version.parse(config.version).next_minor())
-        kb = f"{config.name}@{config.version}"
-    chosen = CheckpointName.parse(f"{name}@{version or '1.0.0'}")
-    options = opt.given_again(only=_REPRODUCED, folders_by_name=True)
-    command = f"tchub distill {kb} {options} --out DIR --name {chosen.name} --version {chosen.version} --seed {seed}"
-    return chosen.name, str(chosen.version), command
-
-
-def _save_base(grown: KnowledgeBase, folder: Path) -> None:
-    """Write checkpoint, scores and card; the config last, since it makes the folder a checkpoint."""
-    from ...cards import render_card
-    from ...zoo.files import write_files
-    from ...zoo.plain_json import json_file
-
-    metrics = json_file(grown.metrics)
-    card = render_card(json.loads(grown.checkpoint.config.to_json()), json.loads(metrics))
-    write_files(folder, {"metrics.json": metrics, "README.md": card.encode()})
-    grown.checkpoint.save(folder)
 
 
 def _event(phase: str, facts: Mapping[str, Any]) -> str:
@@ -165,8 +130,8 @@ def _base(result: Mapping[str, Any]) -> Iterator[Part]:
     yield f"{result['name']}@{result['version']}: {result['parameters']:,} parameters"
     yield from devices_table(result["devices"])
     for device in result["added"]:
-        if device["warning"]:
-            yield f"warning: {device['corpus']}: {device['warning']}"
+        if device.warning:
+            yield f"warning: {device.corpus}: {device.warning}"
     yield f"written to {result['path']}"
 
 

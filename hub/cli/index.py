@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..text import Part
 from .options import PATH, command, out_option
 from .output import Output
-from .parts import Part
 
 if TYPE_CHECKING:
     from ..registry.trust import IndexUpdate
@@ -43,9 +43,8 @@ def index_refresh_command(source: str | None, output: Output) -> None:
     Examples:
       tchub index refresh
       tchub index refresh --source https://mirror.example.org/tchub
-      tchub index refresh --source file:///mnt/zoo --json
     """
-    from ..api import refresh_index
+    from ..registry.trust import refresh_index
 
     update = refresh_index(source)
     output.data(update, _update(update))
@@ -73,9 +72,8 @@ def index_show_command(output: Output) -> None:
     \b
     Examples:
       tchub index show
-      tchub index show --json
     """
-    from ..api import describe_index
+    from ..registry.trust import describe_index
 
     result = describe_index()
     output.data(result, _index(result))
@@ -116,7 +114,6 @@ def index_sign_command(
       (umask 077; openssl genpkey -algorithm ed25519 -out release.pem)
       tchub index sign mirror --key release.pem
       tchub index sign mirror --key release.pem --trust second.pub.pem
-      tchub index sign mirror --key second.pem --revoke 0f3a9c51d2e47b68 --json
     """
     from ..registry.signing import is_locked, load_public, load_signer, sign_index
 
@@ -149,13 +146,12 @@ def site_command(out: Path, source: str | None, title: str | None, output: Outpu
     Examples:
       tchub site --out site
       tchub site --out public --title "Cost models of our cluster" --source file:///mnt/zoo
-      TCHUB_INDEX=index.json tchub site --out site --json
     """
     from ..registry import Registry
     from ..registry.listing import registry_of
     from ..site.build import TITLE, build
 
     built = build(registry_of(source) if source else Registry.default(), out, title or TITLE)
-    output.data(built.as_dict(), str(built.path / "index.html"))
+    output.data(built, str(built.path / "index.html"))
     number = len(built.checkpoints)
     output.note(f"{number} checkpoints; {built.written} of {built.files} files written, {built.removed} removed")

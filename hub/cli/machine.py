@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..text import size_text
+from ..text import Column, Part, size_text
 from .options import command
 from .output import Output
-from .parts import Column, Part
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device
     from ..device.detect import LocalDevice
-    from ..device.doctor import Check
-    from ..registry.cache import CacheItem
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -30,28 +27,24 @@ def doctor_command(output: Output) -> None:
     \b
     Examples:
       tchub doctor
-      tchub doctor --json
     """
+    from rich.text import Text
+
     from ..device.doctor import failed, run_checks
 
     output.note("checking this machine; it takes some seconds")
     checks = list(run_checks())
     bad = failed(checks)
-    output.data({"ok": not bad, "checks": checks}, _checks(checks))
-    if bad:
-        raise click.exceptions.Exit(1)
-    output.hint("tchub devices local")
-
-
-def _checks(checks: Sequence[Check]) -> Iterator[Part]:
-    from rich.text import Text
-
     results = [check.value + (f"\n-> {check.remedy}" if check.remedy else "") for check in checks]
-    yield [
+    table = [
         Column("check", [check.name for check in checks]),
         Column("status", [Text(check.status, _STYLES[check.status]) for check in checks]),
         Column("result", results, wraps=True),
     ]
+    output.data({"ok": not bad, "checks": checks}, [table])
+    if bad:
+        raise click.exceptions.Exit(1)
+    output.hint("tchub devices local")
 
 
 @command("devices")
@@ -66,7 +59,6 @@ def devices_command(names: tuple[str, ...], kind: str | None, source: str | None
     \b
     Examples:
       tchub devices
-      tchub devices --kind gpu
       tchub devices epyc-turin
       tchub devices local --json
       tchub devices add rtx4090 --from rtx3090
@@ -93,23 +85,20 @@ def devices_command(names: tuple[str, ...], kind: str | None, source: str | None
         output.hint(f"tchub list --family {local.family}")
     elif name is None:
         devices = list_devices(kind)
-        output.data([device.to_dict() for device in devices], _list(devices))
+        table = [
+            Column("family", [device.family for device in devices]),
+            Column("name", [device.name for device in devices]),
+            Column("kind", [device.kind for device in devices]),
+            Column("device", [device.title for device in devices], leaves=2),
+            Column("target", [target_text(device.target) for device in devices], leaves=1, wraps=True),
+        ]
+        output.data([device.to_dict() for device in devices], [table])
         output.hint("tchub devices local")
     else:
         device = get_device(name)
         output.data(device.to_dict(), _sheet(device))
         if others := [d.name for d in list_devices() if d.family == device.family and d.name != device.name]:
             output.note(f"also of the family {device.family}: {', '.join(others)}")
-
-
-def _list(devices: Sequence[Device]) -> Iterator[Part]:
-    yield [
-        Column("family", [device.family for device in devices]),
-        Column("name", [device.name for device in devices]),
-        Column("kind", [device.kind for device in devices]),
-        Column("device", [device.title for device in devices], leaves=2),
-        Column("target", [target_text(device.target) for device in devices], leaves=1, wraps=True),
-    ]
 
 
 def _sheet(device: Device) -> Iterator[Part]:
@@ -186,17 +175,13 @@ def cache_command(prune: bool, keep: int, dry_run: bool, output: Output) -> None
     items = cache.contents(store)
     parts = {kind: sum(item.size for item in items if item.what == kind) for kind in ("checkpoints", *cache.OTHERS)}
     total, path = sum(parts.values()), store.root.parent
-    result = {"path": str(path), "bytes": total, "by": parts, "items": items}
-    output.data(result, _table(items) if items else [])
-    output.note(f"{size_text(total)} in {path}" if items else f"nothing is in {path}")
-    if items:
-        output.hint("tchub cache --prune --dry-run")
-
-
-def _table(items: Sequence[CacheItem]) -> Iterator[Part]:
-    yield [
+    table = [
         Column("kind", [item.what for item in items], leaves=1),
         Column("name", [item.name for item in items]),
         Column("size", [size_text(item.size) for item in items], True),
         Column("state", [item.state for item in items]),
     ]
+    output.data({"path": path, "bytes": total, "by": parts, "items": items}, [table] if items else [])
+    output.note(f"{size_text(total)} in {path}" if items else f"nothing is in {path}")
+    if items:
+        output.hint("tchub cache --prune --dry-run")

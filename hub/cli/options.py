@@ -151,9 +151,18 @@ threads_option = click.option(
 )  # fmt: skip
 """Adds `--threads`; None for the default of `choose_device`."""
 
+
+def _set_torch_threads(_context: click.Context, _parameter: click.Parameter, threads: int) -> int:
+    import torch
+
+    torch.set_num_threads(threads)
+    return threads
+
+
 torch_threads_option = click.option(
-    "--threads", default=1, type=click.IntRange(1), metavar="N", help="Threads for PyTorch."
-)
+    "--threads", default=1, type=click.IntRange(1), metavar="N", help="Threads for PyTorch.",
+    callback=_set_torch_threads,
+)  # fmt: skip
 
 
 def shape_option(func: Callable[..., Any]) -> Callable[..., Any]:

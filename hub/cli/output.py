@@ -13,10 +13,11 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ...zoo.plain_json import plain
-from .parts import Part
+from ..text import Part
 
 if TYPE_CHECKING:
     from .terminal import Terminal
+
 
 # Consoles that stand for stderr while a log file has it (native_log.py), innermost last.
 _in_place_of_stderr: list[Terminal] = []

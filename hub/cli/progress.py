@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from math import isfinite
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -25,10 +26,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..adaptation.config import AdaptProgress
+from ..text import Column
 from ..tuning.progress import TuneProgress
-from .native_log import NativeLog
+from .native_log import native_output_logged
 from .output import Output
-from .parts import Column
 from .terminal import table
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from ..tuning.progress import SessionView
 
 ROWS = 16
-# Lines of the display besides the tasks: head, caption, bar, state, warnings, and a line for the shell.
-_OTHER_LINES = 6
+# Lines of the display besides the tasks: head, caption, bar, state, and a line for the shell.
+_OTHER_LINES = 5
 # Without a terminal (a log file, CI): one line after so many seconds.
 LINE_EVERY = 15.0
 # From this width on, bars and notes stand beside the counts.
@@ -132,9 +133,9 @@ class Lines(Display):
 class Screen(Display):
     """Draws on a terminal, at every refresh anew: the clock runs on while TVM is busy, and the window may change."""
 
-    def __init__(self, console: Console, log: NativeLog | None) -> None:
+    def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._log, self._spinner = log, Spinner("dots")
+        self._spinner = Spinner("dots")
 
     def note(self, text: str) -> None:
         self.console.print(text)  # above the display, where it stays
@@ -153,29 +154,27 @@ class Screen(Display):
             yield self._spinner
         if view is not None:
             yield _line(", ".join([*_best(view), view.phase]))
-        if self._log is not None and (warnings := self._log.summary()):
-            yield _line(warnings, style="dim")
 
 
 @contextmanager
-def shown_progress(output: Output, log: NativeLog | None = None) -> Iterator[Display]:
+def shown_progress(output: Output, folder: str | Path | None = None) -> Iterator[Display]:
     """Show progress on stderr while inside: a live display on a terminal, else lines; nothing in quiet mode.
 
     Args:
-        log: whose warnings are counted on the screen.
+        folder: takes the log of what native code writes, see `native_output_logged`; None: none is kept.
     """
-    if output.mode == "quiet":
-        yield Display(output.console)
-    elif not output.console.is_interactive:
-        yield Lines(output.console)
-    else:
-        screen = Screen(output.console, log)
-        # Texts that Python prints meanwhile are for the log file, where its descriptors lead, and not for rich.
-        with Live(
-            screen, console=output.console, refresh_per_second=4, transient=True, redirect_stdout=False,
-            redirect_stderr=False,
-        ):  # fmt: skip
-            yield screen
+    with nullcontext() if folder is None else native_output_logged(output, folder):
+        if output.mode == "quiet":
+            yield Display(output.console)
+        elif not output.console.is_interactive:
+            yield Lines(output.console)
+        else:
+            console = output.console
+            screen = Screen(console)
+            # Texts that Python prints meanwhile are for the log file, where its descriptors lead, and not for rich.
+            elsewhere: Any = {"redirect_stdout": False, "redirect_stderr": False}
+            with Live(screen, console=console, refresh_per_second=4, transient=True, **elsewhere):
+                yield screen
 
 
 def bar_columns(width: int) -> list[ProgressColumn]:
@@ -195,19 +194,15 @@ def task_table(view: SessionView, width: int, rows: int = ROWS) -> Table:
         width: cells of the terminal; columns that do not fit are left out.
         rows: tasks at most.
     """
-    total = view.latency()
-    lines = []
+    total, lines = view.latency(), []
     for index, (task, progress) in enumerate(zip(view.tasks, view.progress, strict=True)):
         untuned = view.untuned.get(task.task_id)
-        now = progress.best if isfinite(progress.best) else untuned
-        part = task.weight * (now or 0.0)
+        part = task.weight * ((progress.best if isfinite(progress.best) else untuned) or 0.0)
         share = f"{part / total:.0%}" if isfinite(total) and total else ""
-        trials = f"{progress.trials}{'*' if not progress.open() else ''}"
-        cells = (task.name[:44], str(task.weight), trials, _ms(untuned), _ms(progress.best), share)
-        lines.append((-part, index, cells))
-    lines.sort()
-    shown = lines[:rows]
-    names, calls, trials, untuned, best, share = zip(*(cells for *_, cells in shown), strict=True)
+        trials = f"{progress.trials}{'' if progress.open() else '*'}"
+        lines.append((-part, index, task.name[:44], str(task.weight), trials, _ms(untuned), _ms(progress.best), share))
+    shown = sorted(lines)[:rows]
+    _, indices, names, calls, trials, untuned, best, share = zip(*shown, strict=True)
     columns = [
         Column("task", names, least=12),
         Column("calls", calls, True, leaves=1),
@@ -216,16 +211,16 @@ def task_table(view: SessionView, width: int, rows: int = ROWS) -> Table:
         Column("best, ms", best, True),
         Column("share", share, True, leaves=3),
     ]
-    drawn = table(columns, width, ["bold" if index == view.current else None for _, index, _ in shown])
+    drawn = table(columns, width, ["bold" if index == view.current else None for index in indices])
     if len(lines) > rows:
         drawn.caption = f"and {len(lines) - rows} smaller tasks"
         drawn.caption_justify = "left"
     return drawn
 
 
-def _line(text: str, style: str = "") -> Text:
+def _line(text: str) -> Text:
     """Return a text that is cut at the window's edge: a second line would make the display jump."""
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _best(view: SessionView) -> list[str]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..text import Part
 from . import options as opt
 from .output import Output, Prompt
-from .parts import Part
 
 if TYPE_CHECKING:
     from ..publishing.check import CheckReport
@@ -43,14 +43,10 @@ def check_command(name_or_path: str, output: Output, **options: Any) -> None:
     Examples:
       tchub check runs/tilenet-epyc --corpus corpora/epyc-turin
       tchub check tilenet-epyc --no-evaluate
-      tchub check tilenet-k80 --corpus k80 --corpus v100 --corpus mi50 --corpus rtx2080ti --corpus a100 --json
     """
-    import torch
-
     from ..publishing.check import check
     from ..registry import find_checkpoint
 
-    torch.set_num_threads(options["threads"])
     report = check(find_checkpoint(name_or_path), note=output.note, **options)
     output.data(report.as_dict(), _findings(report))
     if not report.ok:
@@ -90,7 +86,6 @@ def publish_command(name_or_path: str, repo: str, output: Output, **options: Any
     Examples:
       tchub publish runs/tilenet-epyc --repo me/tilenet-epyc --corpus corpora/epyc-turin --dry-run
       tchub publish runs/tilenet-epyc --repo me/tilenet-epyc --corpus corpora/epyc-turin
-      tchub publish runs/tilenet-epyc --repo lab/tilenet-epyc --corpus corpora/epyc-turin --create-pr
     """
     from ..publishing.publish import PublishConfig, publish
     from ..registry import find_checkpoint
@@ -103,10 +98,7 @@ def publish_command(name_or_path: str, repo: str, output: Output, **options: Any
 
 def _published(result: PublishResult) -> Iterator[Part]:
     yield f"{result.outcome}: {result.name}@{result.version} at {result.url}"
-    if result.commit:
-        yield f"  commit: {result.commit}"
-    if result.tag:
-        yield f"  tag: {result.tag}"
+    yield from (f"  {key}: {value}" for key in ("commit", "tag") if (value := getattr(result, key)))
     if result.index:
         yield f"  index: {result.index.url or f'{result.index.repo} lists it already'}"
     yield from (f"  {name}  sha256 {sha256}" for name, sha256 in sorted(result.files.items()))

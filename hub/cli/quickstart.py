@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ...zoo.files import write_atomically
+from ...zoo.files import write_files
 from .options import command, given_again, out_option, threads_option
 from .output import Output
 from .tune import suggest_use
@@ -20,91 +20,13 @@ POOL_PER_TASK = 48
 BUDGET = "96"
 TRIALS = 64
 POPULATION, GENERATIONS = 64, 2
-
-
-def quickstart(
-    out: str | Path = "quickstart", *, trials: int = TRIALS, threads: int | None = None, progress: Any = None
-) -> dict[str, Any]:
-    """Pull, adapt, tune and compare on BERT-tiny; called again after a stop, it goes on.
-
-    Args:
-        out: folder for everything but the adapted checkpoint, which goes into the user's store.
-        trials: programs to measure in the tuning.
-        threads: threads of a program; None for one a physical core that may be used.
-        progress: receives every step, as that of `adapt` and that of `tune`.
-
-    Returns:
-        What was pulled and tuned with; the accuracies before and after adapting; median end-to-end latencies in seconds
-        of the untuned and the tuned network and of PyTorch; the output check; the seconds of this call; the folder.
-
-    Raises:
-        TchubError: any error of `pull`, `adapt` and `tune`.
-    """
-    from ..search.engines import SearchSettings
-    from ..tuning.progress import TuneProgress
-    from ..tuning.tune import tune
-
-    started, folder, progress = time.monotonic(), Path(out), progress or TuneProgress()
-    state = _adapted(folder, threads, progress)
-    progress.note(f"tune {NETWORK} with {state['name']}: {trials} programs")
-    result = tune(
-        NETWORK,
-        checkpoint=state["name"],
-        trials=trials,
-        out=folder / "tune",
-        threads=threads,
-        search=SearchSettings(population_size=POPULATION, genetic_num_iters=GENERATIONS),
-        progress=progress,
-    )
-    check = result.report["output_check"]["tuned"]
-    latencies = {name: result.latency[name] for name in ("untuned", "tuned", "pytorch")}
-    tuned_with = {"tuned_with" if key == "name" else key: value for key, value in state.items()}
-    return {
-        "network": NETWORK,
-        **tuned_with,
-        **latencies,
-        "output_equal": check["ok"],
-        "max_abs_diff": check["max_abs_diff"],
-        "seconds": time.monotonic() - started,
-        "folder": str(result.folder),
-    }
-
-
-def _adapted(folder: Path, threads: int | None, progress: Any) -> dict[str, Any]:
-    """Pull and adapt, or return what an earlier call noted about it."""
-    from ..adaptation.adapt import adapt
-    from ..adaptation.config import AdaptConfig
-    from ..api import locate, pull
-
-    path = folder / "quickstart.json"
-    if path.is_file():
-        state = json.loads(path.read_text(encoding="utf-8"))
-        locate(state["name"])
-        progress.note(f"{state['name']} was adapted by an earlier call")
-        return state
-    pulled = pull()
-    progress.note(f"pulled {pulled.entry.id} from {pulled.source}: it fits this machine best")
-    progress.note(f"adapt it to this machine: {BUDGET} programs of {NETWORK}")
-    config = AdaptConfig(budget=BUDGET, per_task=POOL_PER_TASK, out=folder / "adapt", threads=threads)
-    result = adapt(pulled.entry.id, NETWORK, config=config, progress=progress)
-    guard = result.judgement.guard
-    verdict = f"stored {result.name}@{result.version}" if result.adapted else f"{result.settings.base} kept"
-    progress.note(f"{verdict}: {guard.reason}")
-    state = {
-        "pulled": pulled.entry.id,
-        "name": f"{result.name}@{result.version}" if result.adapted else result.settings.base,
-        "adapted": result.adapted,
-        "pairwise_before": guard.base,
-        "pairwise_after": guard.adapted,
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(state, indent=2).encode())
-    return state
+# What was adapted, for a call that goes on.
+STATE_FILE = "quickstart.json"
 
 
 @command("quickstart")
 @out_option("Output folder.", "quickstart")
-@click.option("--trials", default=64, type=click.IntRange(1), help="Programs that tuning measures.")
+@click.option("--trials", default=TRIALS, type=click.IntRange(1), help="Programs that tuning measures.")
 @threads_option
 def quickstart_command(out: Path, trials: int, threads: int | None, output: Output) -> None:
     """The whole way in under ten minutes on two cores: pull, adapt, tune, compare, on BERT-tiny.
@@ -116,20 +38,52 @@ def quickstart_command(out: Path, trials: int, threads: int | None, output: Outp
     \b
     Examples:
       tchub quickstart
-      tchub quickstart --out qs --trials 96 --json
     """
-    from .native_log import native_output_logged
+    from ..search.engines import SearchSettings
+    from ..tuning.tune import tune
     from .progress import shown_progress
 
-    with native_output_logged(output, out) as log, shown_progress(output, log) as progress:
-        result = quickstart(out, trials=trials, threads=threads, progress=progress)
+    started, search = time.monotonic(), SearchSettings(population_size=POPULATION, genetic_num_iters=GENERATIONS)
+    with shown_progress(output, out) as progress:
+        result = _adapt(out, threads, progress)
+        name = result["tuned_with"]
+        progress.note(f"tune {NETWORK} with {name}: {trials} programs")
+        how: dict[str, Any] = {"out": out / "tune", "threads": threads, "search": search, "progress": progress}
+        tuned = tune(NETWORK, checkpoint=name, trials=trials, **how)
+    check = tuned.report["output_check"]["tuned"]
+    result |= {"network": NETWORK} | {key: tuned.latency[key] for key in ("untuned", "tuned", "pytorch")}
+    result |= {"output_equal": check["ok"], "max_abs_diff": check["max_abs_diff"]}
+    result |= {"seconds": time.monotonic() - started, "folder": str(tuned.folder)}
     output.data(result, [_summary(result)])
-    output.note(f"report: {result['folder']}/report.html")
-    if result["output_equal"]:
-        suggest_use(result["folder"], output)
-    same = given_again(only=["threads"])
-    parts = ["tchub tune resnet-18 --checkpoint", result["tuned_with"], same, "--trials 128 --out resnet-18"]
+    output.note(f"report: {tuned.folder}/report.html")
+    if check["ok"]:
+        suggest_use(tuned.folder, output)
+    parts = ["tchub tune resnet-18 --checkpoint", name, given_again(only=["threads"]), "--trials 128 --out resnet-18"]
     output.hint(" ".join(filter(None, parts)))
+
+
+def _adapt(folder: Path, threads: int | None, progress: Any) -> dict[str, Any]:
+    """Pull and adapt; return what was made and its accuracies, or what an earlier call noted of it."""
+    from ..adaptation.adapt import adapt
+    from ..adaptation.config import AdaptConfig
+    from ..api import locate, pull
+
+    if (folder / STATE_FILE).is_file():
+        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        locate(state["tuned_with"])
+        progress.note(f"{state['tuned_with']} was adapted by an earlier call")
+        return state
+    pulled = pull()
+    progress.note(f"pulled {pulled.entry.id} from {pulled.source}: it fits this machine best")
+    progress.note(f"adapt it to this machine: {BUDGET} programs of {NETWORK}")
+    config = AdaptConfig(budget=BUDGET, per_task=POOL_PER_TASK, out=folder / "adapt", threads=threads)
+    result = adapt(pulled.entry.id, NETWORK, config=config, progress=progress)
+    guard, name = result.judgement.guard, f"{result.name}@{result.version}" if result.adapted else result.settings.base
+    progress.note(f"{name} {'stored' if result.adapted else 'kept'}: {guard.reason}")
+    accuracies = {"pairwise_before": guard.base, "pairwise_after": guard.adapted}
+    state = {"pulled": pulled.entry.id, "tuned_with": name, "adapted": result.adapted} | accuracies
+    write_files(folder, {STATE_FILE: json.dumps(state, indent=2).encode()})
+    return state
 
 
 def _summary(result: dict[str, Any]) -> dict[str, str]:

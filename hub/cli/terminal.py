@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
 
-from .parts import Column, Part
+from ..text import Column, Part
 
 if TYPE_CHECKING:
     from rich.style import StyleType

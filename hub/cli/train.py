@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..registry.listing import TITLES
+from ..text import Column, Part, score_text
 from . import options as opt
 from .output import Output
-from .parts import Column, Part
 
 if TYPE_CHECKING:
     from ...zoo.training.fit import FitResult
@@ -55,7 +55,6 @@ def train_command(
       tchub train tcl --corpus corpora/epyc --out runs/tcl-epyc
       tchub train tcl --corpus corpora/epyc --out runs/tcl-epyc --resume
       tchub train tilenet --corpus corpora/v100-ansor --corpus corpora/a100-metaschedule --out runs/tilenet-v100
-      tchub train tlp --corpus corpora/k80 --corpus corpora/v100 --programs-fraction 0.1 --out runs/tlp-k80
       torchrun --nproc-per-node 2 -m tchub.hub.cli train tcl --corpus corpora/epyc --out runs/two
     """
     import torch
@@ -68,7 +67,6 @@ def train_command(
     from ...zoo.training.programs import Share, StatementStore
     from ..registry import cache_root, find_checkpoint
 
-    torch.set_num_threads(threads)
     recipe = TrainConfig.find(config)
     opened = [Corpus.open(path) for path in dict.fromkeys(corpora)]
     check_folder(out, resume)
@@ -106,27 +104,19 @@ def check_folder(folder: Path, resume: bool) -> None:
 def _show_fit(fitted: FitResult, folder: Path, output: Output) -> None:
     config, epochs, best = fitted.checkpoint.config, len(fitted.result.history), fitted.result.best_epoch
     parameters, scores = fitted.checkpoint.model.parameter_count(), fitted.metrics["results"]["model"]
-    result = {
-        "path": str(folder),
-        "name": config.name,
-        "version": config.version,
-        "parameters": parameters,
-        "epochs": epochs,
-        "resumed_from": fitted.result.resumed_from,
-        "best_epoch": best,
-        "untrusted": sorted(key for key, row in config.trust.items() if not row.trusted and "*" not in key),
-        **fitted.metrics,
-    }
+    untrusted = sorted(key for key, row in config.trust.items() if not row.trusted and "*" not in key)
+    result = {"path": folder, "name": config.name, "version": config.version, "parameters": parameters}
+    result |= {"epochs": epochs, "resumed_from": fitted.result.resumed_from, "best_epoch": best, "untrusted": untrusted}
     kept = f"epoch {best + 1} of {epochs}" if best >= 0 else "the start, which no epoch outranks on validation tasks,"
     shown = ", ".join(f"{TITLES[key]} {scores[key]:.4f}" for key in ("top1", "top5", "pairwise"))
     output.data(
-        result,
+        result | fitted.metrics,
         f"{config.name}@{config.version}: {parameters:,} parameters, {kept} kept; "
         f"on {fitted.metrics['split']}: {shown}\nwritten to {folder}",
     )
-    if result["untrusted"]:
+    if untrusted:
         output.note(
-            f"warning: validation does not show that it ranks {', '.join(result['untrusted'])} better than chance: its "
+            f"warning: validation does not show that it ranks {', '.join(untrusted)} better than chance: its "
             "scores count for nothing there; to change that, measure more tasks of the class"
         )
     warn_without_licence(config.lineage, output)
@@ -135,10 +125,8 @@ def _show_fit(fitted: FitResult, folder: Path, output: Output) -> None:
 def warn_without_licence(lineage: Mapping[str, Any], output: Output) -> None:
     """Warn that a checkpoint without a licence of its weights cannot be published."""
     if not lineage.get("weights_licence"):
-        output.note(
-            "warning: the card names no licence of the weights; to name one, run the same command with --resume "
-            "--weights-licence SPDX"
-        )
+        again = "run the same command with --resume --weights-licence SPDX"
+        output.note(f"warning: the card names no licence of the weights; to name one, {again}")
 
 
 @opt.command("evaluate")
@@ -174,8 +162,6 @@ def evaluate_command(names: str, corpus: Path, baselines: str | None, output: Ou
       tchub evaluate tcl-epyc --corpus corpora/epyc --split tasks.json --baselines random,statements --json
       tchub evaluate tilenet-v100 --corpus corpora/v100-ansor --labels 16
     """
-    import torch
-
     from ...zoo.corpus import Corpus
     from ...zoo.models import Checkpoint
     from ..publishing.evaluate import BASELINES, EvaluationConfig, evaluate_each
@@ -186,7 +172,6 @@ def evaluate_command(names: str, corpus: Path, baselines: str | None, output: Ou
     chosen = () if baselines == "none" else tuple(dict.fromkeys((baselines or usual).split(",")))
     if unknown := [name for name in chosen if name not in BASELINES]:
         raise click.BadParameter(f"unknown baseline {unknown[0]!r}: choose of {', '.join(BASELINES)}, or none")
-    torch.set_num_threads(options["threads"])
     opened = Corpus.open(corpus)
     checkpoints = [Checkpoint.load(find_checkpoint(name)) for name in dict.fromkeys(names.split(","))]
     config = EvaluationConfig(baselines=chosen, cache=cache_root().parent / "statements", **options)
@@ -222,11 +207,7 @@ def _scores(results: list[dict[str, Any]]) -> Iterator[Part]:
         Column("tasks", [str(row["tasks"]) for row in sizes], True),
         Column("programs", [str(row["programs"]) for row in sizes], True, 1),
         *(
-            Column(result["checkpoint"], [_accuracy(rows.get(name, {})) for name in names], True)
+            Column(result["checkpoint"], [score_text(rows.get(name, {}).get("pairwise")) for name in names], True)
             for result, rows in zip(results, by_class, strict=True)
         ),
     ]
-
-
-def _accuracy(row: Mapping[str, Any]) -> str:
-    return f"{row['pairwise']:.4f}" if "pairwise" in row else "-"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..text import Column, Part
 from ..tuning.config import TuneConfig
 from .options import FILE, PATH, command, device_options, options_of, out_option, shape_option, threads_option
 from .output import Output
-from .parts import Column, Part
 
 if TYPE_CHECKING:
     from ..networks.tuned import TunedNetwork
@@ -24,28 +24,17 @@ if TYPE_CHECKING:
 @out_option("Output folder.", "out")
 @shape_option
 @options_of(
-    TuneConfig, "checkpoint", "trials", "trials_per_iter", "early_stop", "latency_target", "layout",
-    "winograd", "seed", "update", "reuse",
-    checkpoint="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
-    trials_per_iter="Programs of a task in one round at most.",
-    early_stop="End when a round promises to gain less than this share of the latency.",
-    latency_target="End when the network's tasks take no more milliseconds than this.",
-    layout="Layout of the convolutions: channels-last or as-imported.",
-    winograd="Compute convolutions by Winograd's algorithm where it is faster.",
-    update="How the checkpoint learns meanwhile: auto, none, context or few-shot.",
-    seed="Seed of the searches.",
-    reuse="Begin with what earlier runs measured on this device.",
+    TuneConfig, "checkpoint", "trials", "trials_per_iter", "early_stop", "latency_target", "layout", "winograd", "seed",
+    "update", "reuse", checkpoint="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
 )  # fmt: skip
 @click.option(
     "--engine", default="auto", type=click.Choice(["auto", "decisions", "metaschedule"]), metavar="E",
     help="The search: auto, metaschedule, or tchub's over decisions.",
 )  # fmt: skip
 @click.option(
-    "--compare",
-    default="",
-    metavar="NAMES",
+    "--compare", default="", metavar="NAMES",
     help="Also time: torch.compile, onnxruntime, openvino; stock tunes again with MetaSchedule's own model.",
-)
+)  # fmt: skip
 @threads_option
 def tune_command(network: str, out: Path, engine: str, compare: str, output: Output, **options: Any) -> None:
     """Tune a network with TVM's MetaSchedule, on this machine, its NVIDIA card, or others through TVM's RPC.
@@ -64,12 +53,12 @@ def tune_command(network: str, out: Path, engine: str, compare: str, output: Out
     """
     from ..search.engines import SearchSettings
     from ..tuning.charts import TITLES
+    from ..tuning.report_page import runs_here
     from ..tuning.tune import tune
-    from .native_log import native_output_logged
     from .progress import shown_progress
 
     rivals = tuple(filter(None, compare.split(",")))
-    with native_output_logged(output, out) as log, shown_progress(output, log) as progress:
+    with shown_progress(output, out) as progress:
         options |= {"search": SearchSettings(engine=engine), "compare": rivals}
         result = tune(network, out=out, progress=progress, **options)
     report = result.report
@@ -83,7 +72,12 @@ def tune_command(network: str, out: Path, engine: str, compare: str, output: Out
     for variant in report.get("variants", [])[1:]:
         medians = ", ".join(f"{TITLES[name]} {1e3 * v['median']:.3f} ms" for name, v in variant["latency"].items())
         output.note(f"{variant['network']}: {medians}; library: {variant['libraries']['tuned']['path']}")
-    _suggest(result, output)
+    if runs_here(report):
+        suggest_use(result.folder, output)
+    pytorch, tuned = (result.latency.get(name) for name in ("pytorch", "tuned"))
+    if pytorch is not None and tuned is not None and pytorch < tuned:
+        more = 4 * report["runs"]["tuned"]["trials_asked"]
+        output.hint(f"the same command with --trials {more} goes on from here", "PyTorch is faster")
 
 
 def _report(result: TuneResult) -> Iterator[Part]:
@@ -122,12 +116,10 @@ def _latency_columns(result: TuneResult) -> Iterator[Column]:
     for leaves, name, title in ((3, "pytorch", "/ PyTorch"), (2, "untuned", "/ untuned")):
         whole = medians.get(name)
         yield Column(title, ["" if whole is None else f"{m / whole:.3g}" for m in medians.values()], True, leaves)
-    yield Column("output", [_verdict(checks.get(name)) for name in latency], True)
+    yield Column("output", [_verdict(checks[name]) if name in checks else "" for name in latency], True)
 
 
-def _verdict(check: dict[str, Any] | None) -> str:
-    if check is None:
-        return ""
+def _verdict(check: dict[str, Any]) -> str:
     return "WRONG" if not check["ok"] else "equal" if check.get("checked", True) else "not checked"
 
 
@@ -137,18 +129,6 @@ def _quartiles(facts: dict[str, Any]) -> str:
 
 def _ms(seconds: float | None) -> str:
     return "unknown" if seconds is None else f"{1e3 * seconds:.3f} ms"
-
-
-def _suggest(result: TuneResult, output: Output) -> None:
-    """Show how to run the network, and how to gain more where PyTorch is faster."""
-    from ..tuning.report_page import runs_here
-
-    if runs_here(result.report):
-        suggest_use(result.folder, output)
-    pytorch, tuned = (result.latency.get(name) for name in ("pytorch", "tuned"))
-    if pytorch is not None and tuned is not None and pytorch < tuned:
-        more = 4 * result.report["runs"]["tuned"]["trials_asked"]
-        output.hint(f"the same command with --trials {more} goes on from here", "PyTorch is faster")
 
 
 def suggest_use(folder: str | Path, output: Output) -> None:
@@ -183,7 +163,6 @@ def run_command(
       tchub run out/
       tchub run out/ --input x.npz --out y.npz
       tchub run out/ --bench --input x.npz --seconds 20
-      tchub run out/ --bench --json
     """
     from ..networks.tuned import load_tuned, random_arrays, read_arrays, write_arrays
 
@@ -198,8 +177,7 @@ def run_command(
     if out is not None:
         write_arrays(out, outputs)
     rows = [{"name": name, **_array_facts(array)} for name, array in outputs.items()]
-    result = {"network": tuned.name, "input": source and str(source), "outputs": rows, "out": out and str(out)}
-    output.data(result, [list(_array_columns(rows))])
+    output.data({"network": tuned.name, "input": source, "outputs": rows, "out": out}, [list(_array_columns(rows))])
     if source is None:
         output.note("the inputs were made up; give your own with --input")
     if out is not None:
@@ -234,9 +212,7 @@ def _time(tuned: TunedNetwork, source: Path | None, arrays: Any, seconds: float,
 
     forms = [str(signature) for signature in tuned.signatures] if source is None else [str(source)]
     latencies = bench(tuned, arrays, seconds)
-    now: list[dict[str, Any]] = [
-        {"inputs": form} | latency.as_dict() for form, latency in zip(forms, latencies, strict=True)
-    ]
+    now: Any = [{"inputs": form} | latency.as_dict() for form, latency in zip(forms, latencies, strict=True)]
     report = tuned.latency
     titles = [f"now: {one['inputs']}" for one in now] if len(now) > 1 else ["now"]
     columns = [

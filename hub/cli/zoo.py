@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..text import data_text, number_text, score_text, size_text
+from .. import api
+from ..registry import listing
+from ..registry.entry import METRICS
+from ..registry.files import read_json
+from ..registry.lock_file import LOCK_FILE
+from ..text import Column, Part, data_text, number_text, score_text, size_text
 from .options import FILE, command
 from .output import Output
-from .parts import Column, Part
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device
     from ..api import CheckpointInfo
     from ..registry import Entry, PulledCheckpoint, Resolution
 
-_SCORES = {"top1": "top-1", "top5": "top-5", "pairwise": "pairwise"}
+_SCORES = {key: listing.TITLES[key] for key in METRICS}
 _IN_SUMMARY = ("base", "weights_licence", "data", "measured_on", "devices")
 
 
@@ -30,7 +34,7 @@ _IN_SUMMARY = ("base", "weights_licence", "data", "measured_on", "devices")
 @click.option("--local", is_flag=True, help="Only checkpoints adapted on this machine.")
 @click.option(
     "--sort", default="family", help="Order of the lines; scores of one family compare.",
-    type=click.Choice(["family", "name", *_SCORES, "parameters", "size"]),
+    type=click.Choice(listing.SORT_KEYS),
 )  # fmt: skip
 def list_command(
     search: str | None, kind: str | None, sort: str, local: bool, output: Output, **filters: str | None
@@ -42,13 +46,10 @@ def list_command(
       tchub list
       tchub list --family epyc
       tchub list --kind gpu --search "turing measured" --sort size
-      tchub list --local --json
     """
-    from ..api import list_checkpoints
-    from ..registry.listing import in_list_order, listing, matching
-
-    entries = in_list_order(matching(list_checkpoints(local=local, **filters), search or "", kind), sort)
-    output.data([listing(entry) for entry in entries], _list(entries))
+    matching = listing.matching(api.list_checkpoints(local=local, **filters), search or "", kind)
+    entries = listing.in_list_order(matching, sort)
+    output.data([listing.listing(entry) for entry in entries], _list(entries))
     if not entries:
         filtered = search or kind or local or any(filters.values())
         output.note("no checkpoint matches" if filtered else "the index is empty")
@@ -92,37 +93,23 @@ def info_command(names: tuple[str, ...], card: bool, output: Output) -> None:
     \b
     Examples:
       tchub info tcl-epyc
-      tchub info tcl-epyc@1.0.0 --json
       tchub info tcl-epyc --card
       tchub info tcl-epyc tilenet-epyc tenset-mlp-epyc
     """
-    from ..api import describe_checkpoint
-
     if len(names) > 4 or (card and len(names) > 1):
         raise click.UsageError("one checkpoint has its card shown, and up to four are compared")
-    infos = [describe_checkpoint(name) for name in names]
-    if len(infos) > 1:
-        _compare(infos, output)
-    elif card:
-        output.data(_info_json(infos[0]) | {"card": infos[0].card}, infos[0].card)
-    else:
-        output.data(_info_json(infos[0]), _info(infos[0]))
+    infos = [api.describe_checkpoint(name) for name in names]
     for info in infos:
         if info.path is None:
             output.note(f"{info.entry.id} is not on this machine; this is what the index says")
-    for info, name in zip(infos, names if len(names) == 1 else (), strict=False):
-        output.hint(next_step(info.entry, name) if info.path else f"tchub pull {name}")
-
-
-def _info_json(info: CheckpointInfo) -> dict[str, Any]:
-    entry = info.entry
-    return entry.as_dict() | {
-        "path": str(info.path) if info.path else None,
-        "size": entry.size,
-        "origin": entry.origin or None,
-        "measured_on": list(entry.measured_on),
-        "results": info.metrics.get("results", {}),
-    }
+    if len(infos) > 1:
+        _compare(infos, output)
+        return
+    info, name, entry = infos[0], next(iter(names)), infos[0].entry
+    result = entry.as_dict() | {key: getattr(entry, key) for key in ("size", "origin", "measured_on")}
+    result |= {"path": info.path, "results": info.metrics.get("results", {})} | ({"card": info.card} if card else {})
+    output.data(result, info.card if card else _info(info))
+    output.hint(next_step(entry, name) if info.path else f"tchub pull {name}")
 
 
 def _info(info: CheckpointInfo) -> Iterator[Part]:
@@ -149,21 +136,17 @@ def _texts(value: Any) -> list[str]:
 
 def _compare(infos: Sequence[CheckpointInfo], output: Output) -> None:
     """Print checkpoints as columns; as JSON, a list of what the catalogue holds of each."""
-    from ..registry.listing import comparable, record
-
-    records = [record(info.entry, info.metrics) for info in infos]
+    records = [listing.record(info.entry, info.metrics) for info in infos]
     titles, *columns = zip(*_comparison(records), strict=True)
     names = [f"{one['name']} {one['version']}" for one in records]
     cells = (Column(name, texts, wraps=True, least=12) for name, texts in zip(names, columns, strict=True))
     output.data(records, [[Column("", titles), *cells]])
-    if not comparable(records):
+    if not listing.comparable(records):
         output.note("these were judged on different test programs: their scores cannot be held against each other")
 
 
 def _comparison(records: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-    from ..registry.listing import TITLES
-
-    for key, title in TITLES.items():
+    for key, title in listing.TITLES.items():
         if any(one["scores"][key] is not None for one in records):
             yield title, *(_score(one, key) for one in records)
     yield "judged on", *(one["judged_on"] or "-" for one in records)
@@ -179,12 +162,10 @@ def _score(one: dict[str, Any], key: str) -> str:
 
 def _summary(entry: Entry, metrics: Mapping[str, Any]) -> Iterator[Part]:
     """Show the name, the facts and the scores, beside the baselines where metrics.json is there."""
-    from ..registry.listing import facts, metrics_of, results_of
-
     yield f"{entry.name} {entry.version}"
-    yield {f"  {name}": fact for name, fact in facts(entry).items()}
-    run = metrics_of(metrics)
-    lines = results_of(entry, run)
+    yield {f"  {name}": fact for name, fact in listing.facts(entry).items()}
+    run = listing.metrics_of(metrics)
+    lines = listing.results_of(entry, run)
     yield [
         Column(f"  {run.split or 'held-out'} split", [f"  {line['label']}" for line in lines], least=16),
         *(Column(title, [score_text(line[key]) for line in lines], True) for key, title in _SCORES.items()),
@@ -198,10 +179,8 @@ def next_step(entry: Entry, name: str) -> str:
         entry: the checkpoint; a CPU's programs are measured here, those of a GPU in a bundle on its machine.
         name: as it was given; a family leads somewhere else tomorrow.
     """
-    from ..registry.listing import kind_of
-
     called = entry.id if "@" in name else entry.name
-    if kind_of(entry) == "gpu":
+    if listing.kind_of(entry) == "gpu":
         return f"tchub bundle --workload bert-tiny --target DEVICE --checkpoint {called} --out bundle.zip"
     return f"tchub adapt {called} --device local --budget 10%"
 
@@ -234,13 +213,10 @@ def pull_command(
     Examples:
       tchub pull tcl-epyc
       tchub pull --device graviton2 --dry-run   # which one fits, and why not the others
-      tchub pull tcl-epyc@1.0.0 --source file:///mnt/zoo --json
       tchub pull tcl-epyc tilenet-t4 --lock     # writes tchub.lock
       tchub pull --frozen                       # the same files, anywhere and at any time
       tchub pull --verify
     """
-    from ..registry.lock_file import LOCK_FILE
-
     if sum((lock, frozen, dry_run)) > 1 or (verify and (lock or dry_run)):
         raise click.UsageError("give one of --lock, --frozen, --dry-run; --verify goes with --frozen alone")
     if lock_file and not (lock or frozen):
@@ -253,8 +229,6 @@ def pull_command(
     elif verify:
         _verify(names, lock_file if frozen else None, output)
     else:
-        from .. import api
-
         if lock or frozen:
             pulled = (api.pull_and_pin if lock else api.pull_pinned)(names, lock=lock_file, **how)
         else:
@@ -266,8 +240,6 @@ def pull_command(
 
 
 def _show_pulled(pulled: list[PulledCheckpoint], name: str, single: bool, output: Output) -> None:
-    from ..registry.files import read_json
-
     results = [_pull_json(one) for one in pulled]
     parts = (part for one in pulled for part in _summary(one.entry, read_json(one.path / "metrics.json")))
     output.data(results[0] if single else results, parts)
@@ -283,21 +255,20 @@ def _show_pulled(pulled: list[PulledCheckpoint], name: str, single: bool, output
         output.hint(next_step(pulled[0].entry, name))
 
 
-def _pull_json(pulled: PulledCheckpoint) -> dict[str, Any]:
-    from ..registry.listing import facts
+def _choice_json(resolution: Resolution) -> dict[str, Any]:
+    choice = {"name": resolution.entry.name, "version": resolution.entry.version}
+    return choice | {"warnings": resolution.warnings, "verdicts": resolution.verdicts}
 
+
+def _pull_json(pulled: PulledCheckpoint) -> dict[str, Any]:
     entry = pulled.entry
-    return {
-        "name": entry.name,
-        "version": entry.version,
-        "path": str(pulled.path),
+    return _choice_json(pulled.resolution) | {
+        "path": pulled.path,
         "source": pulled.source,
         "verified": "ok",
         "files": {file: record.sha256 for file, record in entry.files.items()},
-        "summary": facts(entry),
+        "summary": listing.facts(entry),
         "metrics": dict(entry.metrics),
-        "verdicts": pulled.resolution.verdicts,
-        "warnings": list(pulled.resolution.warnings),
     }
 
 
@@ -310,20 +281,12 @@ def _device(text: str | None) -> Device | None:
 
 def _explain_choice(names: tuple[str, ...], device: str | None, output: Output) -> None:
     """Show which checkpoint `pull`, `load` and `adapt` would take, and why every other one is passed over."""
-    from ..api import resolve
-
     if len(names) > 1:
         raise click.UsageError("--dry-run explains one choice: give one NAME, or none")
-    resolution = resolve(*names, device=_device(device))
-    entry = resolution.entry
-    result = {
-        "name": entry.name,
-        "version": entry.version,
-        "warnings": list(resolution.warnings),
-        "verdicts": resolution.verdicts,
-    }
-    output.data(result, entry.id if output.mode == "quiet" else _choice(resolution))
-    output.hint(f"tchub pull {entry.id}")
+    resolution = api.resolve(*names, device=_device(device))
+    name = resolution.entry.id
+    output.data(_choice_json(resolution), name if output.mode == "quiet" else _choice(resolution))
+    output.hint(f"tchub pull {name}")
 
 
 def _choice(resolution: Resolution) -> Iterator[Part]:
@@ -344,20 +307,9 @@ def _choice(resolution: Resolution) -> Iterator[Part]:
 
 def _verify(names: tuple[str, ...], lock: Path | None, output: Output) -> None:
     """Check size and sha256 of files on this machine; exit code 1 unless every outcome is ok."""
-    from ..api import verify
-
-    checked = verify(names, lock=lock)
+    checked = api.verify(names, lock=lock)
     results = [
-        {
-            "name": entry.name,
-            "version": entry.version,
-            "outcome": check.outcome.value,
-            "copy": where,
-            "path": str(check.path),
-            "expected": check.expected,
-            "actual": check.actual,
-        }
-        for entry, check, where in checked
+        {"name": entry.name, "version": entry.version, "copy": where} | vars(check) for entry, check, where in checked
     ]
     lines = (f"{check.outcome.value} {entry.id}" for entry, check, _ in checked)
     output.data(results[0] if len(names) == 1 else results, lines)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from ...cards import CardError, Plot, plots_of
 from ...zoo.errors import TchubError
@@ -45,12 +43,6 @@ class SiteResult:
     removed: int
     files: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        paths = {"path": str(self.path), "index": str(self.path / "index.html")}
-        counts = {"written": self.written, "removed": self.removed, "files": self.files}
-        return paths | {"checkpoints": list(self.checkpoints)} | counts
-
 
 def build(registry: Registry, out: Path, title: str = TITLE) -> SiteResult:
     """Write the catalogue of the registry's published checkpoints.
@@ -67,14 +59,16 @@ def build(registry: Registry, out: Path, title: str = TITLE) -> SiteResult:
         _require_own(out)
         files = render(listed, title, out)
         written = sum(_write(out / name, data) for name, data in files.items())
-        removed = _remove_others(out, files)
+        others = [path for pattern in _OWN for path in out.glob(pattern) if str(path.relative_to(out)) not in files]
+        for path in others:
+            path.unlink()
     except OSError as error:
         raise SiteError(
             f"{error.filename or out} cannot be written: {error.strerror or error}",
             remedy="give --out a folder that can be written, on a disk with room; then run it again",
             path=str(out),
         ) from error
-    return SiteResult(out, tuple(one.entry.name for one in listed), written, removed, len(files))
+    return SiteResult(out, tuple(one.entry.name for one in listed), written, len(others), len(files))
 
 
 def render(listed: list[CatalogueItem], title: str = TITLE, earlier: Path | None = None) -> dict[str, bytes]:
@@ -88,17 +82,13 @@ def render(listed: list[CatalogueItem], title: str = TITLE, earlier: Path | None
     files = assets() | {CATALOGUE: json_file(catalogue)}
     for one in listed:
         family = in_list_order(other.entry for other in listed if other.entry.family == one.entry.family)
-        plots = {f"plots/{one.entry.name}/{plot.file}": plot for plot in _plots(one)}
+        try:
+            plots = {f"plots/{one.entry.name}/{plot.file}": plot for plot in plots_of(one.metrics)}
+        except CardError as error:
+            raise CardError(f"{one.entry.id}: {error.message}", remedy=error.remedy, **error.fields) from error
         files |= {path: _drawn(plot, path, earlier) for path, plot in plots.items()}
         files[one.page] = checkpoint_page(title, one, records[one.entry.name], family, plots).encode()
     return files | {"index.html": index_page(title, records, listed).encode()}
-
-
-def _plots(one: CatalogueItem) -> tuple[Plot, ...]:
-    try:
-        return plots_of(one.metrics)
-    except CardError as error:
-        raise CardError(f"{one.entry.id}: {error.message}", remedy=error.remedy, **error.fields) from error
 
 
 def _drawn(plot: Plot, path: str, earlier: Path | None) -> bytes:
@@ -132,11 +122,3 @@ def _write(path: Path, data: bytes) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, data)
     return True
-
-
-def _remove_others(out: Path, files: Mapping[str, bytes]) -> int:
-    """Remove pages and plots that this catalogue does not hold; return how many."""
-    others = [path for pattern in _OWN for path in out.glob(pattern) if str(path.relative_to(out)) not in files]
-    for path in others:
-        path.unlink()
-    return len(others)

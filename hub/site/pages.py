@@ -24,11 +24,12 @@ from ..registry.listing import TITLES, CatalogueItem, by_family, comparable, kin
 from ..text import data_text, number_text, score_text, size_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_ASSETS = ("catalogue.css", "catalogue.js")
 _KINDS = {"cpu": "CPU", "gpu": "GPU", "": "other device"}
 # A reader can still read so many columns of a comparison.
 MOST_COMPARED = 4
+# Facts of a checkpoint that the script of the index page needs.
 _BROWSED = ("name", "page", "family", "arch", "kind", "origin", "parameters", "size", "scores", "seeds", "judged_on")
+_BROWSED += ("facts",)
 _HEAD = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 # The page has a title, and a heading for the card.
 _DEEPER = {"h1": "h3", "h2": "h3", "h3": "h4", "h4": "h5", "h5": "h6", "h6": "h6"}
@@ -36,23 +37,20 @@ _DEEPER = {"h1": "h3", "h2": "h3", "h3": "h4", "h4": "h5", "h5": "h6", "h6": "h6
 
 def assets() -> dict[str, bytes]:
     """Return the style sheet and the script: file name -> content."""
-    return {name: (_TEMPLATES / name).read_bytes() for name in _ASSETS}
+    return {name: (_TEMPLATES / name).read_bytes() for name in ("catalogue.css", "catalogue.js")}
 
 
 def index_page(title: str, records: Mapping[str, Mapping[str, Any]], listed: Sequence[CatalogueItem]) -> str:
-    """Return the page with search, filters, the table and the comparison.
-
-    Args:
-        records: `CatalogueItem.as_dict()` by name.
-    """
+    """Return the page with search, filters, the table and the comparison; `records`: `as_dict()` of each, by name."""
     groups = by_family(one.entry for one in listed)
     ordered = [entry for _, entries in groups for entry in entries]
+    data = [{key: records[e.name][key] for key in _BROWSED} | {"search": searchable(e)} for e in ordered]
     return _render(
         "index.html.j2",
         title=title,
         records=records,
         groups=[(family, entries, _judged([records[e.name] for e in entries])) for family, entries in groups],
-        data=[_browsed(entry, records[entry.name]) for entry in ordered],
+        data=data,
         families=[(family, _family_title(entries[0])) for family, entries in groups],
         architectures=[(arch, arch) for arch in sorted({entry.arch for entry in ordered})],
     )
@@ -61,13 +59,7 @@ def index_page(title: str, records: Mapping[str, Mapping[str, Any]], listed: Seq
 def checkpoint_page(
     title: str, one: CatalogueItem, record: Mapping[str, Any], family: Sequence[Entry], plots: Mapping[str, Plot]
 ) -> str:
-    """Return one checkpoint's page.
-
-    Args:
-        record: its `as_dict()`.
-        family: its family's checkpoints, itself included.
-        plots: by path from the catalogue's folder.
-    """
+    """Return one checkpoint's page, of its `as_dict()`, its family (itself included), and plots by path."""
     others = [entry.name for entry in family if entry.name != one.entry.name]
     columns = [key for key in TITLES if any(line[key] is not None for line in record["results"])]
     return _render(
@@ -121,11 +113,6 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _browsed(entry: Entry, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a checkpoint that the script of the index page needs."""
-    return {key: record[key] for key in (*_BROWSED, "facts")} | {"search": searchable(entry)}
-
-
 def _judged(records: Sequence[Mapping[str, Any]]) -> str:
     """Return in words which programs judged the checkpoints of a family."""
     if not records[0]["judged_on"]:
@@ -145,15 +132,11 @@ def _lede(entry: Entry) -> str:
     return f"Ranks tensor programs for {kinds} of the family {entry.family}."
 
 
-# Cards
-
-
 def card_html(text: str, figures: Mapping[str, str] | None = None) -> str:
     """Return the card's Markdown as HTML, without its YAML head and its title; HTML in it is shown as text.
 
-    Args:
-        figures: figures of the page: picture's address in the card, which is the figure's id too -> title. Such a
-            picture becomes a link to the figure, any other its description.
+    A picture becomes a link to its figure on the page (`figures`: address in the card, which is its id too -> title),
+    any other its description.
     """
     parser = _parser()
     tokens = parser.parse(_HEAD.sub("", text))

@@ -34,35 +34,33 @@ def _check_rivals(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """The settings of a tuning run; `tune` takes each as an argument by its name.
+    """The settings of a tuning run; `tune` takes each as an argument by its name, and options have the first sentences.
 
     Attributes:
         checkpoint: a checkpoint's name or folder; None for the one that fits this machine best; `stock` for
             MetaSchedule's own XGBoost model; `none` for no model (random choice).
         trials: programs to measure.
-        seed: of the searches.
+        seed: seed of the searches.
         name: of a module or an exported program in the report and of its library; None for the module's class.
         device: where programs are measured: `local`, `cuda` or `cuda:1` for a card of this machine, or
             `rpc://host:port/key` for the servers of TVM's RPC tracker.
         linker: what links programs for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`.
         target: TVM target as a dictionary; None for this machine's, or for that of the RPC servers.
         threads: threads of a program, and of PyTorch in the comparison; None for one a physical core that may be used.
-        layout: of the network's convolutions: `channels-last`, or `as-imported`, which leaves the graph as it is.
-        winograd: compute convolutions by Winograd's algorithm where that is measured to be faster, at a slightly larger
-            error.
-        trials_per_iter: programs of a task in one round at most; None: so many that half of the trials give every task
+        layout: layout of the convolutions: channels-last or as-imported. The latter leaves the graph as it is.
+        winograd: compute convolutions by Winograd's algorithm where it is faster. The error is slightly larger.
+        trials_per_iter: programs of a task in one round at most. None: so many that half of the trials give every task
             a floor.
-        early_stop: end when one more round of any task is expected to gain less than this share of the network's
-            latency; 0: spend all trials.
-        latency_target: end when the network's tasks take no more than so many milliseconds; None: spend all trials.
-        update: how the checkpoint learns from the measurements: `few-shot` moves its weights, `context` hands them
-            to a TileNet as they are, `none` does neither, `auto` is what suits the model.
+        early_stop: end when a round promises to gain less than this share of the latency. 0: spend all trials.
+        latency_target: end when the network's tasks take no more milliseconds than this. None: spend all trials.
+        update: how the checkpoint learns meanwhile: auto, none, context or few-shot. `few-shot` moves its weights,
+            `context` hands the measurements to a TileNet as they are, `auto` is what suits the model.
         online: settings of that learning.
         search: the search engine and its size; None for the default.
         compare: what the tuned network is timed beside, besides PyTorch: `torch.compile`, `onnxruntime`, `openvino`;
             and `stock`: tune again with MetaSchedule's own model and as many trials, into `out/stock`, where neither
             run begins with programs of earlier ones.
-        reuse: begin with the programs that earlier runs measured on this device for this target.
+        reuse: begin with what earlier runs measured on this device. That is for the same target.
         resume: take up what the folder holds; False refuses a folder that holds a run.
         untuned: also measure each task as extracted, once, outside the budget and its clock.
         failure_floor: programs before the failure rate counts.

@@ -19,9 +19,8 @@ The rule, in the order in which it is applied (`compare`):
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -66,10 +65,6 @@ class GuardResult:
     first_interval: tuple[float, float]
     learnt_gain: float | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self) | {"interval": list(self.interval), "first_interval": list(self.first_interval)}
-
 
 def compare(
     base: np.ndarray,
@@ -97,7 +92,7 @@ def compare(
         raise LabelError(
             "a held-out latency is not a positive number", remedy="leave failed programs out of the hold-out"
         )
-    before, after = _finite(base), _finite(adapted)
+    before, after = (np.where(np.isnan(s), -np.inf, s).astype(np.float64) for s in (base, adapted))  # NaN ranks last
     pair_counts, shares, pair_gains, first_gains = [], [], list[_Gain](), list[_Gain]()
     for own in (np.flatnonzero(group == task) for task in np.unique(group)):
         seconds = latency[own].astype(np.float64)
@@ -131,11 +126,6 @@ def compare(
     )
     decision, reason = _decide(result, bool(np.isfinite(adapted).all()))
     return replace(result, decision=decision, reason=reason)
-
-
-def _finite(scores: np.ndarray) -> np.ndarray:
-    """Scores in which one that is not a number ranks last."""
-    return np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
 
 
 def _ahead(scores: np.ndarray) -> np.ndarray:
@@ -214,11 +204,7 @@ def _decide(result: GuardResult, finite: bool) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ModelFeatures:
-    """A model, and features (N, rows, width) of the hold-out and of the programs learnt from, as it sees them.
-
-    `trusted`: (T,) bool, tasks of whose operator class the checkpoint's scores count (`CheckpointConfig.trust`); None:
-    all.
-    """
+    """A model, features (N, rows, width) of hold-out and learnt programs as it sees them, and (T,) trusted tasks."""
 
     model: CostModel
     held: np.ndarray
@@ -283,16 +269,17 @@ def judge(
     views = {"before": base, "after": adapted}
     scores = {name: view.scores(held, known) for name, view in views.items()}
     guard = compare(scores["before"], scores["after"], held.latency, held.group, seed=seed, learnt_gain=gain)
+    before, after = (_metrics(own, held) for own in scores.values())
     zero_shot = context = None
     if not np.isin(held.group, known.group).any():  # other tasks judge: no program of theirs is known
-        return Judgement(guard, _metrics(scores["before"], held), _metrics(scores["after"], held))
+        return Judgement(guard, before, after)
     if any(isinstance(view.model, ContextModel) for view in views.values()):
         zero_shot = {name: _metrics(view.alone(held), held) for name, view in views.items()}
     name = "after" if guard.decision == "adapted" else "before"
     if isinstance(views[name].model, ContextModel):
         worth = compare(views[name].alone(held), scores[name], held.latency, held.group, seed=seed)
         context = AccuracyChange(worth.base, worth.adapted, worth.interval)
-    return Judgement(guard, _metrics(scores["before"], held), _metrics(scores["after"], held), zero_shot, context)
+    return Judgement(guard, before, after, zero_shot, context)
 
 
 def _metrics(scores: np.ndarray, held: RankingDataset) -> dict[str, float]:

@@ -66,8 +66,7 @@ class TrainingSet:
         folder: where training that takes long keeps its state; None keeps none.
         known_devices: (K, rows, width) features of any program, each with the hardware row of a device that the base
             has learnt; None where it reads no device, or those devices are unknown.
-        incumbent: the model that gains are over, as the guard counts them; None: the base. incumbent_trusted: (T,)
-            bool, tasks that it may rank, see `informed_scores`; None: all.
+        incumbent: the model that gains are over; None: the base. incumbent_trusted: `trusted` of `informed_scores`.
         unseen: (N,) bool, programs that neither base nor incumbent has learnt before: only these judge. None: all.
     """
 

@@ -87,14 +87,10 @@ def draw_labels(data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:
 def scores_given(
     model: CostModel, data: RankingDataset, known: np.ndarray, trusted: np.ndarray | None = None
 ) -> np.ndarray:
-    """Score the programs that are not `known` (N,), each task's known ones being the context: (N,), else NaN.
-
-    Args:
-        trusted: see `informed_scores`.
-    """
+    """Score the programs that are not `known` (N,), each task's known ones being the context: (N,), else NaN."""
     scores, rest = np.full(len(data), np.nan), np.flatnonzero(~known)
-    labels = data.take(np.flatnonzero(known))
-    scores[rest] = informed_scores(model, data.features[rest], data.group[rest], labels, trusted=trusted)
+    given = data.features[rest], data.group[rest], data.take(np.flatnonzero(known))
+    scores[rest] = informed_scores(model, *given, trusted=trusted)
     return scores
 
 

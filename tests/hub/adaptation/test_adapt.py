@@ -116,16 +116,6 @@ def test_what_was_measured_is_known_to_tuning_runs_of_the_device(adapted, monkey
     assert keys == {(pick.task_id, pick.key) for pick in result.picks}
 
 
-def test_a_second_run_measures_nothing_again(adapted, base: CheckpointChoice):
-    first, _, work, _ = adapted
-    lab = Lab()
-    second = run(base, lab, work, rounds=3)
-    assert (lab.measured, lab.opened) == ([], 0), "no worker is started"
-    assert second.measurements.reused == 90
-    assert [p.key for p in second.picks] == [p.key for p in first.picks]
-    assert second.judgement.guard == first.judgement.guard
-
-
 def test_a_model_that_ranks_worse_is_not_stored(base: CheckpointChoice, tmp_path: Path, home: Path):
     """Labels to learn from that contradict the hold-out: the guard must catch it."""
 

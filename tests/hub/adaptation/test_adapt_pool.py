@@ -7,19 +7,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from adapt_kit import LITTLE, Lab, LabDevice, latency_of, make_candidates, make_task, run
-from tchub.hub.adaptation.config import AdaptProgress
-from tchub.hub.adaptation.pool import CandidatePool, PoolEntry, PoolMeasurer, extract_tasks, replay
+from adapt_kit import LITTLE, Lab, latency_of, make_candidates, run
+from tchub.hub.adaptation.pool import PoolEntry, extract_tasks, replay
 from tchub.hub.api import CheckpointChoice
 from tchub.hub.device.candidate import Candidate
 from tchub.hub.device.errors import MeasurementFailureRateError
-from tchub.hub.device.measure import Measurement
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.search.candidates import random_candidates
 from tchub.hub.search.errors import InterruptedRunError, NoCandidateError
-from tchub.hub.search.interrupt import StopFlag
 from tchub.zoo.adapt.errors import AdaptError, LabelError
 from tchub.zoo.files import StorageError
 
@@ -116,20 +112,3 @@ def test_labels_that_are_not_numbers_are_failures_and_none_at_all_an_error(base:
     with pytest.raises(MeasurementFailureRateError, match="nan"):
         run(base, Lab(latency=lambda candidate: float("nan")), tmp_path / "all")
     assert run(base, Lab(), tmp_path / "all", **LITTLE).measurements.failed == 0, "nor is such a clock believed again"
-
-
-def test_a_program_that_is_measured_again_is_paid_once(monkeypatch: pytest.MonkeyPatch):
-    """Every third program fails, and each costs something else; the journal has all of them."""
-
-    class Journal:
-        def get(self, task_id: str, key: str) -> Measurement:
-            failed = int(key) % 3 == 0
-            return Measurement(() if failed else (1e-3,), "build" if failed else None, None, 0.25 * int(key), 0.5)
-
-    journal: Any = Journal()
-    pool = CandidatePool((make_task(0),), tuple(PoolEntry(0, str(i), "", "random") for i in range(30)))
-    measurer = PoolMeasurer(pool, LabDevice(), journal, StopFlag(), AdaptProgress())
-    measurer.measure(range(30))
-    measurer.measure(np.arange(10))
-    assert measurer.seconds == sum(one.cost_seconds for one in measurer.results.values())
-    measurer.check_any()

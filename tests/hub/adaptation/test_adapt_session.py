@@ -211,8 +211,10 @@ def test_a_larger_budget_pays_for_the_difference_only(
     parts = [{(p.task_id, p.key): p.part for p in one.picks} for one in (small, large)]
     assert parts[0].items() <= parts[1].items(), "what judged judges still, and what was learnt from is"
     for budget, expected in ((larger, large), (smaller, small)):
-        assert run(base, again, tmp_path, **options | {"budget": budget}).judgement.guard == expected.judgement.guard
-    assert not again.measured
+        repeated = run(base, again, tmp_path, **options | {"budget": budget})
+        assert repeated.judgement.guard == expected.judgement.guard
+        assert [p.key for p in repeated.picks] == [p.key for p in expected.picks]
+    assert (again.measured, again.opened) == ([], 0), "no worker is started"
 
 
 def test_another_sampler_begins_anew(base: CheckpointChoice, tmp_path: Path):

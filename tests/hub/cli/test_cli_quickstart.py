@@ -10,7 +10,6 @@ import pytest
 from cli_kit import Shell
 from tchub.hub import api
 from tchub.hub.adaptation import adapt as adapt_module
-from tchub.hub.cli.quickstart import quickstart
 from tchub.hub.search.errors import InterruptedRunError
 from tchub.hub.tuning import tune as tune_module
 
@@ -44,27 +43,26 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_steps_are_pull_adapt_and_tune_and_a_second_call_does_not_adapt_again(
-    steps: list[str], tmp_path: Path
+    steps: list[str], tmp_path: Path, run: Shell
 ) -> None:
-    result = quickstart(tmp_path / "qs", trials=9)
+    _, result = run.json("quickstart", "--out", tmp_path / "qs", "--trials", 9)
     tuning = "tune bert-tiny with tcl-epyc+local@1.0.0, 9 trials"
     assert steps == ["pull", "adapt tcl-epyc@1.0.0 on bert-tiny", tuning]
     assert (result["untuned"], result["tuned"], result["output_equal"]) == (70e-3, 2e-3, True)
     assert (result["pairwise_before"], result["pairwise_after"]) == (0.7, 0.8)
     steps.clear()
-    assert quickstart(tmp_path / "qs")["adapted"]
+    assert run.json("quickstart", "--out", tmp_path / "qs")[1]["adapted"]
     assert [call.split()[0] for call in steps] == ["locate", "tune"]
 
 
 def test_an_interrupted_adaptation_leaves_nothing_to_take_up(
-    steps: list[str], tmp_path: Path, monkeypatch: Any
+    steps: list[str], tmp_path: Path, run: Shell, monkeypatch: Any
 ) -> None:
     def stop(*args: Any, **options: Any) -> Any:
         raise InterruptedRunError("interrupted", remedy="run the same command again")
 
     monkeypatch.setattr(adapt_module, "adapt", stop)
-    with pytest.raises(InterruptedRunError):
-        quickstart(tmp_path / "qs")
+    assert run("quickstart", "--out", tmp_path / "qs")[0] == 130
     assert not (tmp_path / "qs" / "quickstart.json").exists()
 
 
@@ -74,4 +72,3 @@ def test_the_command_ends_with_before_after_and_the_check(steps: list[str], tmp_
     assert "35.0x faster" in out
     assert "equals PyTorch's" in out
     assert "tchub tune resnet-18 --checkpoint tcl-epyc+local@1.0.0" in err
-    assert run.json("quickstart", "--out", tmp_path / "qs")[1]["tuned"] == 2e-3

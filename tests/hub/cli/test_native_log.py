@@ -61,9 +61,9 @@ def test_a_crash_of_native_code_leaves_its_stack_on_the_screen(tmp_path: Path) -
 
 
 def test_an_empty_log_is_not_kept_and_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
-    with native_output_logged(Output("quiet"), tmp_path / "out") as log:
-        assert log is not None
+    with native_output_logged(Output("quiet"), tmp_path / "out"):
+        pass
     assert list((tmp_path / "out").iterdir()) == []
     (tmp_path / "file").touch()
-    with native_output_logged(Output("quiet"), tmp_path / "file" / "out") as log:
-        assert log is None
+    with native_output_logged(Output("quiet"), tmp_path / "file" / "out"):
+        pass

@@ -15,7 +15,7 @@ _IN_SIGHT = "const inSight = (e) => e.getClientRects().length > 0;"
 
 
 class Catalogue:
-    """The index page; other pages of the catalogue by `visit`.
+    """The index page, and what it leads to.
 
     Args:
         browser: a selenium driver. index: the file index.html.
@@ -33,10 +33,6 @@ class Catalogue:
         self.browser.get(self.index.as_uri() + (f"#{fragment}" if fragment else ""))
         self._wait_for("index.html")
 
-    def visit(self, path: Path) -> None:
-        self.browser.get(path.as_uri())
-        self._wait_for(path.name)
-
     def follow(self, selector: str, name: str) -> None:
         """Click a link, which leads to the page of this file name."""
         self.click(selector)
@@ -45,17 +41,10 @@ class Catalogue:
     def _wait_for(self, name: str) -> None:
         self.until(f"return location.pathname.endsWith('/{name}') && document.readyState === 'complete'")
 
-    def address(self) -> str:
-        return self.run("return location.href")
-
     # Running and asking
 
     def run(self, script: str) -> Any:
         return self.browser.execute_script(script)
-
-    def run_later(self, script: str) -> Any:
-        """What a script passes to `done`."""
-        return self.browser.execute_async_script(f"const done = arguments[0]; {script}")
 
     def until(self, script: str) -> bool:
         """Whether a condition comes true within some seconds."""
@@ -94,9 +83,6 @@ class Catalogue:
 
     def shown(self, id: str) -> bool:
         return self.element(id).is_displayed()
-
-    def field(self, name: str) -> str:
-        return self.browser.find_element(By.NAME, name).get_attribute("value")
 
     def picked(self) -> list[str]:
         """The checkpoints with a tick."""
@@ -163,12 +149,6 @@ class Catalogue:
 
     def scripts(self, on: bool) -> None:
         self.command("Emulation.setScriptExecutionDisabled", value=not on)
-
-    def allow_clipboard(self) -> None:
-        self.command("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
-
-    def reset(self) -> None:
-        self.scripts(True)
 
     # What it did
 

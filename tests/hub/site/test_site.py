@@ -147,10 +147,10 @@ def test_the_command_writes_the_catalogue_and_says_where(
     assert main(["site", *arguments, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["checkpoints"] == ["tcl-a100", "tcl-epyc", "tilenet-epyc"]
-    assert page(Path(result["index"])).one("h1").text == "Ours"
+    assert page(Path(result["path"], "index.html")).one("h1").text == "Ours"
     assert main(["site", *arguments]) == 0
     printed = capsys.readouterr()
-    assert printed.out.strip() == result["index"]
+    assert printed.out.strip() == str(Path(result["path"], "index.html"))
     assert "0 of 7 files written" in printed.err
 
 

@@ -21,6 +21,7 @@ from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.guard import compare
 from tchub.zoo.adapt.sampling import SAMPLERS, PoolPredictions
 from tchub.zoo.adapt.sampling.pool import op_budgets, task_budgets
+from tchub.zoo.plain_json import plain
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_adaptation.json").read_text())
 TASK = np.repeat(np.arange(8), [60, 40, 50, 10, 80, 30, 60, 20])
@@ -95,4 +96,5 @@ def test_decisions_of_the_guard_and_of_the_automatic_budget():
     rng = np.random.default_rng(0)
     latency, group = rng.uniform(1, 10, 48), np.repeat(np.arange(8), 6)
     base, adapted = rng.normal(size=48), -latency + rng.normal(size=48)
-    assert close(compare(base, adapted, latency, group, learnt_gain=0.1).as_dict(), GOLDEN["guard"])
+    verdict = plain(compare(base, adapted, latency, group, learnt_gain=0.1))
+    assert close(verdict, GOLDEN["guard"])
