@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,12 +116,13 @@ def index_sign_command(
       tchub index sign mirror --key release.pem
       tchub index sign mirror --key release.pem --trust second.pub.pem
     """
-    from ..registry.signing import is_locked, load_public, load_signer, sign_index
+    from ..registry.signing import load_public, load_signer, sign_index
 
-    passphrase = os.environ.get("TCHUB_KEY_PASSPHRASE")
-    if not passphrase and any(map(is_locked, keys)):
-        passphrase = click.prompt("Passphrase", hide_input=True, err=True)
-    signers = [load_signer(path, passphrase if is_locked(path) else None) for path in keys]
+    @cache
+    def passphrase() -> str:
+        return os.environ.get("TCHUB_KEY_PASSPHRASE") or click.prompt("Passphrase", hide_input=True, err=True)
+
+    signers = [load_signer(path, passphrase) for path in keys]
     signed = sign_index(folder, signers, trust=[load_public(path) for path in trust], revoke=revoke, days=days)
     output.data(signed, str(folder / "metadata"))
     output.note(f"serial {signed.serial}, signed state {signed.version}, good until {signed.expires}")

@@ -30,7 +30,7 @@ from ..registry.errors import CheckpointNameError
 from ..registry.files import CARD_FILE, METRICS_FILE, WEIGHTS_FILE
 from .check import CheckFinding, check
 from .check_files import PLOTS, is_spdx
-from .errors import ContributionError
+from .errors import PublishError
 from .publish import PublishConfig, PublishResult, publish
 from .repository import Repository
 
@@ -174,14 +174,17 @@ def contribute(
         ask: asks a person; None where nobody is there to ask.
 
     Raises:
-        ContributionError: a fact or the yes to publishing is not given, the machine cannot measure, or the device is
+        PublishError: a fact or the yes to publishing is not given, the machine cannot measure, or the device is
             unknown.
         LockError: another process works in the folder.
         TchubError: a subclass for each way a step can fail.
     """
+    from ...zoo.models import Checkpoint
+    from ...zoo.training import TrainConfig
+
     if config.destination and ask is None and not config.yes:
         message = f"nobody is there to agree to publishing in {config.repo}"
-        raise ContributionError(message, reason="facts", remedy="add --yes, or --no-publish", missing=["yes"])
+        raise PublishError(message, reason="facts", remedy="add --yes, or --no-publish", missing=["yes"])
 
     def begin(name: str) -> None:
         note(f"[{list(STEPS).index(name) + 1}/{len(STEPS)}] {name}: {STEPS[name]}")
@@ -192,8 +195,8 @@ def contribute(
         begin("device")
         device, chosen = find_device(config, note)
         begin("facts")
-        base = _load_base(config.checkpoint) if config.checkpoint else None
-        recipe = find_recipe(config.recipe, base)
+        base = Checkpoint.load(find_checkpoint(config.checkpoint)) if config.checkpoint else None
+        recipe = TrainConfig.find(config.recipe or (base.config.arch if base else "tilenet"))
         facts = gather_facts(config, recipe.arch, device.family, ask)
         begin("collect")
         folders = (_measure(config, chosen, facts, note, progress),) if chosen else config.corpora
@@ -233,14 +236,14 @@ def check_ready(config: ContributionConfig, note: Note) -> None:
         note(f"{one.status}: {one.name}: {one.value}{f' -> {one.remedy}' if one.remedy else ''}")
     if bad := [one for one in checks if one.status == "fail"]:
         message = "this machine is not ready: " + "; ".join(f"{one.name}: {one.value}" for one in bad)
-        raise ContributionError(message, reason="machine", remedy=bad[0].remedy, checks=[asdict(one) for one in bad])
+        raise PublishError(message, reason="machine", remedy=bad[0].remedy, checks=[asdict(one) for one in bad])
 
 
 def find_device(config: ContributionConfig, note: Note) -> tuple[Device, ChosenDevice | None]:
     """Return the device of the programs, which must be one of the zoo's, and how it is measured on, if it is.
 
     Raises:
-        ContributionError: it has no spec sheet.
+        PublishError: it has no spec sheet.
     """
     if not config.measures:
         from ...zoo.training.programs import corpus_device
@@ -255,7 +258,7 @@ def find_device(config: ContributionConfig, note: Note) -> tuple[Device, ChosenD
     try:
         get_device(facts.family)
     except UnknownDeviceError as error:
-        raise ContributionError(
+        raise PublishError(
             f"{facts.cpu_model} has no spec sheet",
             reason="device",
             remedy="run there: tchub devices add NAME --from local; correct the sheet that it writes, propose it as "
@@ -267,35 +270,11 @@ def find_device(config: ContributionConfig, note: Note) -> tuple[Device, ChosenD
     return facts.device, chosen
 
 
-def _load_base(name: str) -> Checkpoint:
-    from ...zoo.models import Checkpoint
-
-    return Checkpoint.load(find_checkpoint(name))
-
-
-def find_recipe(name: str | None, base: Checkpoint | None) -> TrainConfig:
-    """Return the recipe that was named, else that of the start's architecture.
-
-    Raises:
-        TrainingError: the start is made of several networks.
-    """
-    from ...zoo.models import get_architecture
-    from ...zoo.training import TrainConfig, TrainingError
-
-    if name or base is None:
-        return TrainConfig.find(name or "tilenet")
-    if (known := get_architecture(base.config.arch)).base:
-        remedy = f"start from a plain {known.base}, or adapt this one: tchub adapt {base.config.name}"
-        message = f"{base.config.name} is a {known.kind}, which no recipe trains"
-        raise TrainingError(message, remedy=remedy, checkpoint=base.config.name)
-    return TrainConfig.find(base.config.arch)
-
-
 def gather_facts(config: ContributionConfig, arch: str, family: str, ask: Asker | None) -> CardFacts:
     """Return the facts of the options, of an earlier run, or of the person at the terminal; keep them in `out`.
 
     Raises:
-        ContributionError: one is missing, and there is nobody to ask; a licence is no SPDX identifier; a name or a
+        PublishError: one is missing, and there is nobody to ask; a licence is no SPDX identifier; a name or a
             version is none; or the file of an earlier run is damaged.
     """
     given = {key: value for key, value in msgspec.structs.asdict(config.facts).items() if value is not None}
@@ -305,11 +284,11 @@ def gather_facts(config: ContributionConfig, arch: str, family: str, ask: Asker 
     missing = [key for key in wanted if not getattr(facts, key)]
     for key in set(wanted) - set(missing):
         if wrong := _wrong(key, getattr(facts, key)):
-            raise ContributionError(f"{key}: {wrong}", reason="fact", remedy=f"give {_LICENCE}", key=key)
+            raise PublishError(f"{key}: {wrong}", reason="fact", remedy=f"give {_LICENCE}", key=key)
     if ask is None and missing:
         options = " ".join(f"--{key.replace('_', '-')} ..." for key in missing)
         message = f"facts are missing: {', '.join(missing)}"
-        raise ContributionError(message, reason="facts", remedy=f"give {options}", missing=missing)
+        raise PublishError(message, reason="facts", remedy=f"give {options}", missing=missing)
     answers: dict[str, Any] = {key: ask.text(QUESTIONS[key], partial(_wrong, key)) for key in missing} if ask else {}
     if facts.limits is None:
         limit = ask.text(_LIMITS, lambda _: None).strip() if ask else ""
@@ -324,7 +303,7 @@ def gather_facts(config: ContributionConfig, arch: str, family: str, ask: Asker 
     try:
         CheckpointName.parse(f"{name}@{version}")
     except CheckpointNameError as error:
-        raise ContributionError(error.message, reason="fact", remedy=error.remedy, key="name") from error
+        raise PublishError(error.message, reason="fact", remedy=error.remedy, key="name") from error
     facts = msgspec.structs.replace(facts, **answers, name=name, version=version)
     write_files(config.out, {FACTS_FILE: json_file(msgspec.to_builtins(facts))})
     return facts
@@ -337,7 +316,7 @@ def _read_facts(path: Path) -> CardFacts:
         return CardFacts()
     except (msgspec.DecodeError, OSError) as error:
         message, remedy = f"{path} cannot be used: {error}", "correct it, or remove it: the facts are asked for again"
-        raise ContributionError(message, reason="state", remedy=remedy, path=str(path)) from error
+        raise PublishError(message, reason="state", remedy=remedy, path=str(path)) from error
 
 
 def _wrong(key: str, text: str) -> str | None:
@@ -480,7 +459,7 @@ def _publish(config: ContributionConfig, folder: Path, ask: Asker | None, note: 
     if not (config.yes or (ask is not None and ask.yes(question))):
         message = f"nobody agreed to publish in {repo}; the checkpoint is ready in {folder}"
         remedy = "run this again and say yes, add --yes, or leave it at that with --no-publish"
-        raise ContributionError(message, reason="consent", remedy=remedy, path=str(folder))
+        raise PublishError(message, reason="consent", remedy=remedy, path=str(folder))
     # These very files were evaluated right before.
     settings = PublishConfig(index_repo=index, index_named=config.index_named, evaluate=False)
     result = publish(folder, repo, config=settings, note=note)

@@ -10,17 +10,8 @@ class PublishError(TchubError):
 
     Fields: `repo`, and `reason`: `check` (see `findings`), `form` (no repository is written like this), `login`,
     `denied`, `public` (and was to be private), `occupied` (by another model), `taken` (the version is out with other
-    `files`), `changed` (somebody else pushed meanwhile), or `refused` (by the Hub, in its words).
-    """
-
-    reason: str
-
-
-class ContributionError(TchubError):
-    """A contribution cannot go on; finished steps are kept.
-
-    Fields: `reason`: `facts` (see `missing`), `fact` (`key`), `machine` (see `checks`), `device`,
-    `state` (see `path`), or `consent`.
+    `files`), `changed` (somebody else pushed meanwhile), or `refused` (by the Hub, in its words); of a contribution
+    `facts` (see `missing`), `fact` (`key`), `machine` (see `checks`), `device`, `state` (see `path`), or `consent`.
     """
 
     reason: str

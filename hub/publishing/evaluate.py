@@ -237,26 +237,28 @@ class _Evaluation:
         """Rank by MetaSchedule's own model; `tasks` and `programs` count those that could be replayed and ranked."""
         from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig, XGBModel
 
-        judged, train = self._replayed(self._part), self._replayed("train")
-        if not len(judged.latency) or not len(train.latency):
+        features, latency, group, _ = self._replayed("train")
+        judged, measured, tasks, weights = self._replayed(self._part)
+        if not judged or not features:
             raise CorpusError(
                 f"no training task of {self._corpus.path}, or no task that judges, has programs that can be replayed",
                 remedy="leave the baseline `statements` out: `xgboost` reads what the checkpoint reads",
                 corpus=str(self._corpus.path),
             )
-        best = np.full(len(train.weights), np.inf)
-        np.minimum.at(best, train.group, train.latency)
-        labels = best[train.group] / train.latency
-        self._note(f"training XGBoost on {len(labels)} programs, {sum(map(len, train.features))} statements")
+        best = np.full(int(group.max()) + 1, np.inf)
+        np.minimum.at(best, group, latency)
+        self._note(f"training XGBoost on {len(features)} programs, {sum(map(len, features))} statements")
         model = XGBModel(config=XGBConfig(seed=XGBConfig().seed + self._config.seed, nthread=self._config.threads))
-        model._train(train.features, labels.astype(np.float32))
-        predicted = np.asarray(model._predict(judged.features), dtype=np.float64)
-        scores = evaluate_scores(predicted, judged.latency, judged.group, judged.weights)
-        counts = {"tasks": len(np.unique(judged.group)), "programs": len(judged.latency)}
+        model._train(features, (best[group] / latency).astype(np.float32))
+        scores = evaluate_scores(np.asarray(model._predict(judged), dtype=np.float64), measured, tasks, weights)
+        counts = {"tasks": len(np.unique(tasks)), "programs": len(measured)}
         return {**scores, **counts, "label": "XGBoost on PerStoreFeature"}
 
-    def _replayed(self, part: str) -> StatementPrograms:
-        """Return programs in the order in which training reads them, without tasks of which one program is left."""
+    def _replayed(self, part: str) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+        """Return statement features, latencies and tasks of programs in the order of training, and the tasks' weights.
+
+        Left out are programs that cannot be replayed, and tasks of which one program is left.
+        """
         usable = usable_programs(self._corpus, split_tasks(self._corpus).part(part))
         programs = [program for same in usable.values() for program in same]
         group = np.repeat(np.arange(len(usable)), [len(same) for same in usable.values()])
@@ -264,22 +266,8 @@ class _Evaluation:
         good = np.ones(len(programs), dtype=bool)
         good[list(failures)] = False
         kept = np.flatnonzero(good & (np.bincount(group[good], minlength=len(usable))[group] > 1))
-        return StatementPrograms(
-            features=[features[i] for i in kept],
-            latency=np.array([programs[i].latency for i in kept]),
-            group=group[kept],
-            weights=np.array([metric_weight(self._corpus.tasks[task_id]) for task_id in usable], dtype=np.float64),
-        )
-
-
-@dataclass(frozen=True)
-class StatementPrograms:
-    """Programs of a part of the split that have statement features."""
-
-    features: list[np.ndarray]
-    latency: np.ndarray
-    group: np.ndarray
-    weights: np.ndarray
+        weights = np.array([metric_weight(self._corpus.tasks[task_id]) for task_id in usable], dtype=np.float64)
+        return [features[i] for i in kept], np.array([programs[i].latency for i in kept]), group[kept], weights
 
 
 def _learnt(checkpoint: Checkpoint) -> set[str]:
@@ -294,20 +282,13 @@ def _evaluate_ten_percent(
     recipe = checkpoint.config.training.get("recipe")
     known = {field.name for field in fields(TrainConfig)}  # settings of other releases had no part in this one's
     own = TrainConfig.from_dict({k: v for k, v in recipe.items() if k in known}) if recipe else None
-    config = own or _default_recipe(checkpoint)
+    # Else the shipped one of the architecture; of what is made of several networks, that of these networks.
+    arch = get_architecture(checkpoint.config.arch).base or checkpoint.config.arch
+    sized = {f.name for f in fields(get_architecture(arch).config)}
+    settings = {name: value for name, value in checkpoint.config.model.items() if name in sized}
+    config = own or replace(TrainConfig.find(arch), model=settings)
     shares = [Share(programs=FEW_DATA, seed=seed + i) for i in range(FEW_RUNS)]
     samples = [load_training_data(corpus, (), config.feature_schema, share, store) for share in shares]
     runs = [fit(sample, config, sample.share.seed) for sample in samples]
     scores = [evaluate_model(run.checkpoint.model, data) for run in runs]
     return {name: float(np.mean([score[name] for score in scores])) for name in scores[0]}
-
-
-def _default_recipe(checkpoint: Checkpoint) -> TrainConfig:
-    """Return the shipped recipe of the architecture, for a checkpoint without a recipe of its own.
-
-    For a knowledge base or an ensemble it is that of their networks: no recipe trains the rest.
-    """
-    arch = get_architecture(checkpoint.config.arch).base or checkpoint.config.arch
-    own = {f.name for f in fields(get_architecture(arch).config)}
-    settings = {name: value for name, value in checkpoint.config.model.items() if name in own}
-    return replace(TrainConfig.find(arch), model=settings)

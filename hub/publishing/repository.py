@@ -157,15 +157,14 @@ class Repository:
 
 def differing(files: Mapping[str, Path], there: Mapping[str, RepoSibling]) -> list[str]:
     """Return the local files that are not in a repository's state with the very same bytes."""
-    return [name for name, path in files.items() if name not in there or not _is_same(there[name], path)]
-
-
-def _is_same(there: RepoSibling, path: Path) -> bool:
     from huggingface_hub.utils.sha import git_hash
 
-    if there.lfs is not None:
-        return there.lfs.sha256 == file_sha256(path)
-    return there.size == path.stat().st_size and there.blob_id == git_hash(path.read_bytes())
+    def is_same(path: Path, known: RepoSibling) -> bool:
+        if known.lfs is not None:
+            return known.lfs.sha256 == file_sha256(path)
+        return known.size == path.stat().st_size and known.blob_id == git_hash(path.read_bytes())
+
+    return [name for name, path in files.items() if name not in there or not is_same(path, there[name])]
 
 
 @contextmanager

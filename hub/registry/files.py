@@ -36,33 +36,25 @@ _STAGED = ".partial-"
 # Documents
 
 
-def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """Return the bytes of a plain file; raises IndexFileError, also for more than `limit` bytes."""
-    data = _read(path, limit, _REMEDY)
-    if data is None:
-        raise unusable(str(path), "there is no such file", "check the path")
-    return data
+def read_bytes(path: Path, limit: int = MAX_BYTES, remedy: str = _REMEDY, absent: bytes | None = None) -> bytes:
+    """Return the bytes of a plain file, of at most `limit`, or `absent` without one; raises IndexFileError."""
+    try:
+        return read_plain(path, limit)
+    except (OSError, ValueError) as error:
+        if absent is not None and isinstance(error, FileNotFoundError):
+            return absent
+        raise unusable(str(path), getattr(error, "strerror", None) or str(error), remedy) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return a JSON object of a checkpoint's folder; {} without the file. Raises IndexFileError."""
-    data = _read(path, MAX_BYTES, _FOLDER_REMEDY)
-    return {} if data is None else parse_document(data, str(path), _FOLDER_REMEDY)
+    return parse_document(read_bytes(path, remedy=_FOLDER_REMEDY, absent=b"{}"), str(path), _FOLDER_REMEDY)
 
 
 def read_card(folder: Path) -> str:
     """Return the card of a checkpoint's folder without control characters; empty without one. Raises IndexFileError."""
-    text = (_read(folder / CARD_FILE, MAX_BYTES, _FOLDER_REMEDY) or b"").decode(errors="replace")
+    text = read_bytes(folder / CARD_FILE, remedy=_FOLDER_REMEDY, absent=b"").decode(errors="replace")
     return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
-
-
-def _read(path: Path, limit: int, remedy: str) -> bytes | None:
-    try:
-        return read_plain(path, limit)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise unusable(str(path), getattr(error, "strerror", None) or str(error), remedy) from error
 
 
 def parse_document(data: bytes, path: str, remedy: str = _REMEDY) -> dict[str, Any]:

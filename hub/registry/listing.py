@@ -41,21 +41,14 @@ def kind_of(entry: Entry) -> str:
     return kind if kind in KINDS else ""
 
 
-def family_text(entry: Entry, *, devices: bool = False) -> str:
-    """Return `t4`, or `t4 (transferred)`, or with the devices `t4 (transferred from v100, k80)`."""
-    if not entry.origin:
-        return entry.family
-    preposition = {"measured": "on", "transferred": "from"}[entry.origin]
-    names = f" {preposition} {', '.join(entry.measured_on)}" if devices and entry.measured_on else ""
-    return f"{entry.family} ({entry.origin}{names})"
-
-
 def facts(entry: Entry) -> dict[str, str]:
-    """Return what the checkpoint is, one line each."""
+    """Return what the checkpoint is, one line each; its family as `t4 (transferred from v100, k80)`."""
+    preposition = {"measured": " on ", "transferred": " from "}.get(entry.origin, "")
+    learnt = f"{entry.origin}{preposition if entry.measured_on else ''}{', '.join(entry.measured_on)}"
     lines = {
         "architecture": entry.arch,
         "parameters": number_text(entry.parameters),
-        "device family": family_text(entry, devices=True),
+        "device family": f"{entry.family} ({learnt})" if entry.origin else entry.family,
         "size": size_text(entry.size),
         "trained on": data_text(entry.data),
         "weights licence": entry.weights_licence,
@@ -109,11 +102,15 @@ def record(entry: Entry, raw: Mapping[str, Any]) -> dict[str, Any]:
         raw: its metrics.json; {} when it is not at hand, and the scores are those of the index.
     """
     metrics = metrics_of(raw)
+    model, corpus = metrics.model, [metrics.corpus] if metrics.corpus else []
+    # The deviation belongs to this mean, not to the score of the checkpoint, which is the best one of the trainings.
+    seeds = {score: {"mean": pair.mean, "stdev": pair.stdev} for score, pair in metrics.seeds.spread.items()}
+    counts = [f"{value:,} {key}" for key in ("tasks", "programs") if (value := getattr(metrics, key)) is not None]
     return listing(entry) | {
         "devices": device_titles(entry),
-        "scores": own_scores(entry, metrics),
-        "seeds": seeds_of(metrics),
-        "judged_on": judged_on(metrics),
+        "scores": {score: entry.metrics.get(score, model and model.value(score)) for score in TITLES},
+        "seeds": {"count": metrics.seeds.count} | seeds if seeds else {},
+        "judged_on": ", ".join([*corpus, *counts] if corpus else []),  # scores compare where this is the same
         "results": results_of(entry, metrics),
         "facts": facts(entry),
         "tvm": entry.tvm,
@@ -149,31 +146,6 @@ def results_of(entry: Entry, metrics: CardMetrics) -> list[dict[str, Any]]:
         {"key": line.key, "label": line.label.strip("*")} | {score: line.value(score) for score in TITLES}
         for line in lines
     ]
-
-
-def own_scores(entry: Entry, metrics: CardMetrics) -> dict[str, float | None]:
-    """Return the checkpoint's own numbers: those of the index, and what metrics.json holds besides."""
-    model = metrics.model
-    return {score: entry.metrics.get(score, model and model.value(score)) for score in TITLES}
-
-
-def seeds_of(metrics: CardMetrics) -> dict[str, Any]:
-    """Return `count` and, by score, `mean` and `stdev` over trainings with several seeds; empty for a single training.
-
-    The deviation belongs to this mean, not to the score of the checkpoint, which is the best one of the trainings.
-    """
-    spread = metrics.seeds.spread
-    pairs = {score: {"mean": pair.mean, "stdev": pair.stdev} for score, pair in spread.items()}
-    return {"count": metrics.seeds.count} | pairs if pairs else {}
-
-
-def judged_on(metrics: CardMetrics) -> str:
-    """Return what the scores are of, e.g. `epyc-turin, 90 tasks, 4,139 programs`; empty where it is unknown.
-
-    Scores compare where this is the same.
-    """
-    counts = [f"{value:,} {key}" for key in ("tasks", "programs") if (value := getattr(metrics, key)) is not None]
-    return ", ".join([metrics.corpus, *counts]) if metrics.corpus else ""
 
 
 def comparable(records: Sequence[Mapping[str, Any]]) -> bool:

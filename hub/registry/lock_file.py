@@ -47,7 +47,11 @@ class LockFile:
             pins = raw.get("checkpoints")
             if not isinstance(pins, dict) or len(pins) > _MAX_PINS:
                 raise unusable(str(path), f"no object of up to {_MAX_PINS} checkpoints in it")
-            return cls(path, {name: _pin(name, body, str(path)) for name, body in pins.items()})
+            bodies = {name: body | {"name": name} if isinstance(body, dict) else body for name, body in pins.items()}
+            entries = {name: Entry.from_dict(body, str(path)) for name, body in bodies.items()}
+            if local := [name for name, entry in entries.items() if entry.is_local]:
+                raise unusable(str(path), f"{', '.join(local)} is of one machine alone")
+            return cls(path, entries)
         except IndexFileError as error:
             if "format" not in error.fields:  # else it is of a newer tchub
                 error.remedy = "restore it, or make it again: tchub pull NAME --lock"
@@ -127,10 +131,3 @@ def pin(path: Path, entries: Iterable[Entry]) -> LockFile:
     except OSError as error:
         raise store_error(error, path, "--lock-file") from error
     return lock
-
-
-def _pin(name: str, body: object, path: str) -> Entry:
-    entry = Entry.from_dict(body | {"name": name} if isinstance(body, dict) else body, path)
-    if entry.is_local:
-        raise unusable(path, f"{name} is of one machine alone")
-    return entry

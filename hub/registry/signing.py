@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,13 +46,11 @@ class SignedIndex:
     expires: str
 
 
-def is_locked(path: Path) -> bool:
-    """Return True for a private key that needs a passphrase; raises IndexFileError."""
-    return b"BEGIN ENCRYPTED PRIVATE KEY" in read_bytes(path, _MAX_KEY)
-
-
-def load_signer(path: Path, passphrase: str | None = None) -> CryptoSigner:
+def load_signer(path: Path, passphrase: Callable[[], str]) -> CryptoSigner:
     """Return the signer of a private key in PEM (PKCS #8), e.g. of `openssl genpkey -algorithm ed25519`.
+
+    Args:
+        passphrase: is asked where the key needs one.
 
     Raises:
         IndexFileError: it is missing, others may read it, it is no private key, or the passphrase is wrong.
@@ -64,8 +62,9 @@ def load_signer(path: Path, passphrase: str | None = None) -> CryptoSigner:
     text = read_bytes(path, _MAX_KEY)
     if path.stat().st_mode & 0o077:
         raise IndexFileError(f"others may read {path}", remedy=f"chmod 600 {path}", path=str(path))
+    locked = b"BEGIN ENCRYPTED PRIVATE KEY" in text
     try:
-        private: Any = load_pem_private_key(text, passphrase.encode() if passphrase else None)
+        private: Any = load_pem_private_key(text, passphrase().encode() if locked else None)
         return CryptoSigner(private)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         remedy = "make one: (umask 077; openssl genpkey -algorithm ed25519 -out release.pem)"

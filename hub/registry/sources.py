@@ -98,6 +98,9 @@ class HfSource:
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
         """Download the files straight into `dest`; offline copy them from the Hub's cache."""
+        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import OfflineModeIsEnabled
+
         about = {"source": self.uri, "checkpoint": entry.id}
         if entry.revision is None:
             message = f"the index pins no commit of {self.repo} for {entry.id}"
@@ -105,8 +108,12 @@ class HfSource:
             raise NotInSourceError(message, reason="revision", remedy=remedy, **about)
         for name, record in entry.files.items():
             if offline or network_ruled_out():
+                # Without the client's downloads: those ask the Hub even offline.
+                cached = try_to_load_from_cache(self.repo, name, revision=entry.revision)
                 with hub_errors(self.repo, file=name, offline=True, fields=about):
-                    shutil.copyfile(self._cached(name, entry.revision), dest / name)
+                    if not isinstance(cached, str):
+                        raise OfflineModeIsEnabled(name)
+                    shutil.copyfile(cached, dest / name)
             else:
                 download(self.repo, name, entry.revision, dest, record.size, exact=True, fields=about)
 
@@ -129,16 +136,6 @@ class HfSource:
         from huggingface_hub import HfApi
 
         return str(ask_hub(self.repo, lambda: HfApi(library_name="tchub").model_info(self.repo)).sha)
-
-    def _cached(self, name: str, revision: str) -> Path:
-        """Return the file in the Hub's cache, without the client's downloads: those ask the Hub even offline."""
-        from huggingface_hub import try_to_load_from_cache
-        from huggingface_hub.errors import OfflineModeIsEnabled
-
-        path = try_to_load_from_cache(self.repo, name, revision=revision)
-        if not isinstance(path, str):
-            raise OfflineModeIsEnabled(name)
-        return Path(path).resolve()
 
 
 def bundled_root() -> Path:

@@ -126,7 +126,8 @@ class Store:
         """
         CheckpointName.parse(name)
         with self.locked(name):
-            version = str(self.next_version(name))
+            newest = max((version for version, _ in self.versions(name)), default=None)
+            version = str(newest.next_patch() if newest else Version(1, 0, 0))
             return self._put(name, lambda folder: fill(folder, version), "this is a fault of the writer")
 
     def stand_ins(self) -> dict[str, str]:
@@ -145,11 +146,6 @@ class Store:
             (folder / RECORD).write_bytes(json_file(entry.as_dict()))
             put_folder(folder, self.path(entry), last=RECORD)
         return entry
-
-    def next_version(self, name: str) -> Version:
-        """Return the version after the newest folder of this name, whole or not; 1.0.0 for the first."""
-        newest = max((version for version, _ in self.versions(name)), default=None)
-        return newest.next_patch() if newest else Version(1, 0, 0)
 
     def versions(self, name: str) -> list[tuple[Version, Path]]:
         """Return the folders of a name that are called like versions, oldest first; raises OSError."""

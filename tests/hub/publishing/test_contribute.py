@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,11 @@ from huggingface_hub import snapshot_download
 from registry_kit import refused
 from tchub.hub.cli import main
 from tchub.hub.publishing.check import check
-from tchub.hub.publishing.contribute import STEPS, contribute, corpus_content, find_recipe
+from tchub.hub.publishing.contribute import STEPS, contribute, corpus_content
 from tchub.hub.publishing.publish import PublishResult
 from tchub.zoo.corpus import Corpus, CorpusError
 from tchub.zoo.files import LockError, locked_folder
-from tchub.zoo.models import Checkpoint, Ensemble
-from tchub.zoo.training import TrainingError
+from tchub.zoo.models import Checkpoint
 
 MODULE = "tchub.hub.publishing.contribute"
 
@@ -256,36 +254,21 @@ def test_a_corpus_that_lost_a_file_is_an_error_with_a_remedy(finished: Finished,
     assert caught.value.remedy
 
 
-def test_a_start_that_no_recipe_trains_is_refused(finished: Finished) -> None:
-    plain = Checkpoint.load(finished.checkpoint)
-    model = Ensemble.around([plain.model, plain.model], (1, 1))
-    config = replace(plain.config, name="tcl-epyc+local", arch=model.arch, model=model.config.as_dict())
-    with pytest.raises(TrainingError, match="which no recipe trains") as caught:
-        find_recipe(None, replace(plain, config=config, model=model))
-    assert "plain tcl" in str(caught.value.remedy)
-
-
 # To the Hub
-
-
-class FakeHub:
-    """Records publications."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Path, str, str | None]] = []
-
-    def __call__(self, path: Path, repo: str, *, config: Any, **_: Any) -> Any:
-        self.calls.append((path, repo, config.index_repo))
-        return PublishResult("tcl-epyc", "1.0.0", repo, "published", {}, f"https://hub/{repo}")
 
 
 @pytest.fixture
 def hub_calls(monkeypatch: pytest.MonkeyPatch, quick: FakeMeasurer) -> list[tuple[Path, str, str | None]]:
     """Publications, none of which happens."""
-    fake = FakeHub()
-    monkeypatch.setattr(f"{MODULE}.publish", fake)
+    calls: list[tuple[Path, str, str | None]] = []
+
+    def publish(path: Path, repo: str, *, config: Any, **_: Any) -> PublishResult:
+        calls.append((path, repo, config.index_repo))
+        return PublishResult("tcl-epyc", "1.0.0", repo, "published", {}, f"https://hub/{repo}")
+
+    monkeypatch.setattr(f"{MODULE}.publish", publish)
     monkeypatch.setattr("tchub.hub.publishing.repository.Repository.require_login", lambda self: None)
-    return fake.calls
+    return calls
 
 
 @pytest.mark.usefixtures("quick")

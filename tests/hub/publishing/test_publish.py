@@ -53,16 +53,11 @@ def test_out_by_one_person_and_back_by_another_with_every_byte_the_same(hub, tra
     assert bob.run("pull", "--verify", NAME, **trust)[1]["outcome"] == "ok"
 
 
-def test_all_files_are_one_commit(hub, desk):
-    done = desk.publish(REPO)
-    history = hub.repos[REPO].history("main")
-    assert [commit.title for commit in history] == [f"Publish {NAME}", "initial commit"]
-    assert history[0].id == done.commit
-    assert set(history[0].files) == {".gitattributes", *done.files}
-
-
 def test_the_request_to_the_index_says_what_it_adds(hub, desk):
     done = desk.publish(REPO, index_repo=INDEX)
+    history = hub.repos[REPO].history("main")
+    assert [(commit.id, commit.title) for commit in history[:-1]] == [(done.commit, f"Publish {NAME}")]
+    assert set(history[0].files) == {".gitattributes", *done.files}, "all in one commit"
     request = hub.repos[INDEX].pulls[0]
     assert asdict(done.index) == {"repo": INDEX, "url": f"{hub.url}/{INDEX}/discussions/1", "serial": 7}
     assert request.title == f"Add {NAME}"
@@ -111,19 +106,13 @@ def test_what_does_not_pass_the_check_never_leaves_the_machine(hub, desk):
     assert REPO not in hub.repos
 
 
-def test_another_version_is_published_without_a_change_of_the_folder(hub, desk):
+def test_each_version_stays_where_its_tag_is_and_the_folder_as_it_was(hub, desk):
     before = {path.name: path.read_bytes() for path in desk.checkpoint.iterdir()}
-    done = desk.publish(REPO, version="0.2.0")
-    assert (done.version, done.tag) == ("0.2.0", "v0.2.0")
-    assert json.loads(hub.repos[REPO].files("v0.2.0")["config.json"])["version"] == "0.2.0"
+    done = [desk.publish(REPO, version=version) for version in (None, "0.2.0")]
+    assert hub.repos[REPO].tags() == {"v0.1.0": done[0].commit, "v0.2.0": done[1].commit}
+    for version in ("0.1.0", "0.2.0"):
+        assert json.loads(hub.repos[REPO].files(f"v{version}")["config.json"])["version"] == version
     assert {path.name: path.read_bytes() for path in desk.checkpoint.iterdir()} == before
-
-
-def test_each_version_stays_where_its_tag_is(hub, desk):
-    first = desk.publish(REPO)
-    second = desk.publish(REPO, version="0.2.0")
-    assert hub.repos[REPO].tags() == {"v0.1.0": first.commit, "v0.2.0": second.commit}
-    assert json.loads(hub.repos[REPO].files("v0.1.0")["config.json"])["version"] == "0.1.0"
 
 
 def test_a_version_drops_the_files_of_an_older_one_and_leaves_the_owners_alone(hub, desk):

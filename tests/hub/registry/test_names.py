@@ -31,7 +31,8 @@ def test_names_have_an_architecture_a_family_and_maybe_more(text, arch, family, 
     "text",
     ["", "tcl", "tcl-", "-epyc", "TCL-epyc", "tcl-epyc@", "tcl-epyc@1", "tcl-epyc@main", "tcl-../../etc",
      "tcl-e/f", "tcl-epyc+", "tcl-epyc@1.0.0@1.0.0", "tcl-epyc\n",
-     "tcl-" + "x" * 200, "tcl-..", "tcl-a..b", "tcl-épyc"],
+     "tcl-" + "x" * 200, "tcl-..", "tcl-a..b", "tcl-épyc",
+     *(f"tcl-epyc@{version}" for version in ("1.0", "v1.0.0", "01.0.0", "1.0.0+b", "1.0.0-rc.1", "1.0.x", "١.0.0"))],
 )  # fmt: skip
 def test_anything_else_is_refused_with_a_remedy(text):
     with pytest.raises(CheckpointNameError) as caught:
@@ -53,11 +54,3 @@ def test_no_text_makes_the_parser_fail_otherwise_or_yields_a_path(text):
 def test_versions_are_ordered_by_their_numbers():
     texts = ["0.9.0", "1.0.0", "1.0.1", "1.2.0", "1.10.0", "2.0.0"]
     assert [str(version) for version in sorted({Version.parse(text) for text in texts})] == texts
-
-
-@pytest.mark.parametrize(
-    "text", ["1", "1.0", "v1.0.0", "01.0.0", "1.0.0+build", "1.0.0-", "1.0.0-rc.1", "1.0.x", "١.0.0"]
-)
-def test_only_three_numbers_are_a_version(text):
-    with pytest.raises(CheckpointNameError):
-        Version.parse(text)

@@ -12,7 +12,7 @@ import torch
 from real_checkpoint import NAME, VERSION, environment, make_checkpoint, publish_real, rewrite_config
 from tchub import hub
 from tchub.hub.api import locate
-from tchub.hub.registry import Registry, describe
+from tchub.hub.registry import Entry, Registry, describe
 from tchub.hub.registry.errors import UnknownCheckpointError
 from tchub.hub.registry.files import read_card
 from tchub.zoo.devices import get_device
@@ -59,6 +59,10 @@ def test_without_a_name_the_checkpoint_for_the_given_device_is_pulled(shelf):
         hub.pull(device=get_device("a100"))
 
 
+def adapt(registry: Registry, name: str, base: Entry) -> Entry:
+    return registry.register_local(name, lambda f, v: make_checkpoint(name=name, version=v).save(f), base)
+
+
 def test_the_base_stands_for_an_adaptation_that_stored_nothing_until_one_does(shelf):
     registry, name = Registry.default(), f"{NAME}+local"
     base = registry.resolve(NAME).entry
@@ -67,7 +71,7 @@ def test_the_base_stands_for_an_adaptation_that_stored_nothing_until_one_does(sh
         assert registry.resolve(name).entry == base
     with pytest.raises(UnknownCheckpointError):
         registry.resolve(f"{NAME}+local-2t")
-    registry.register_local(name, lambda f, v: make_checkpoint(name=name, version=v).save(f), base)
+    adapt(registry, name, base)
     assert registry.resolve(name).entry.name == name
 
 
@@ -76,13 +80,8 @@ def test_an_adapted_checkpoint_is_stored_listed_and_loaded(shelf):
     base = registry.resolve(NAME).entry
     name = f"{NAME}+local"
     for _ in range(2):
-        registry.register_local(
-            name, lambda folder, version: make_checkpoint(name=name, version=version).save(folder), base
-        )
-    assert [(entry.name, entry.version) for entry in hub.list_checkpoints(local=True)] == [
-        (name, "1.0.0"),
-        (name, "1.0.1"),
-    ]
+        adapt(registry, name, base)
+    assert [entry.id for entry in hub.list_checkpoints(local=True)] == [f"{name}@1.0.0", f"{name}@1.0.1"]
     assert hub.load(name).config.version == "1.0.1"
     assert hub.load(f"{name}@1.0.0").config.version == "1.0.0"
     assert hub.pull(name).source == "store"
@@ -187,11 +186,12 @@ def test_an_index_that_cannot_be_read(zoo, text, remedy):
     assert (error["error"], remedy in str(error["remedy"])) == ("IndexFileError", True)
 
 
-def test_a_disk_that_is_full_at_the_last_step(zoo, monkeypatch):
-    def rename(source, target):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+def no_space(source, target):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
 
-    monkeypatch.setattr("os.rename", rename)
+
+def test_a_disk_that_is_full_at_the_last_step(zoo, monkeypatch):
+    monkeypatch.setattr("os.rename", no_space)
     assert refusal(lambda: hub.pull(NAME))["error"] == "StoreError"
     assert tree(zoo / "cache") == {}
 
@@ -212,15 +212,11 @@ def test_a_disk_that_is_full_while_adapting_keeps_the_base_and_earlier_versions(
     registry = Registry.default()
     base = registry.resolve(NAME).entry
     name = f"{NAME}+local"
-    registry.register_local(name, lambda f, v: make_checkpoint(name=name, version=v).save(f), base)
+    adapt(registry, name, base)
     before = tree(zoo / "home")
 
-    def full(source, target):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
-
-    monkeypatch.setattr("os.replace", full)
-    save = lambda f, v: make_checkpoint(name=name, version=v).save(f)  # noqa: E731
-    error = refusal(lambda: registry.register_local(name, save, base))
+    monkeypatch.setattr("os.replace", no_space)
+    error = refusal(lambda: adapt(registry, name, base))
     assert "No space left" in str(error["message"])
     assert tree(zoo / "home") == before
 

@@ -26,11 +26,8 @@ def entries(tmp_path):
     ]
 
 
-def test_a_name_means_the_newest_version_that_can_be_loaded(entries):
+def test_a_name_means_the_newest_version_that_can_be_loaded_and_an_unknown_one_lists_them(entries):
     assert resolve(entries, "tcl-epyc").entry.version == "1.1.0"
-
-
-def test_an_unknown_version_lists_the_known_ones_newest_first(entries):
     with pytest.raises(UnknownCheckpointError) as caught:
         resolve(entries, "tcl-epyc@7.0.0")
     assert caught.value.fields["known"] == ["2.0.0", "1.1.0", "1.0.0"]

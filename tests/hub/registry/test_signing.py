@@ -165,13 +165,13 @@ def test_a_locked_key_is_unlocked_by_the_environment_or_by_hand(mirror, run, don
 
 
 def test_a_private_key_is_for_its_owners_eyes_alone(key, tmp_path):
-    assert load_signer(key).public_key == load_public(Path(f"{key}.pub"))
+    assert load_signer(key, str).public_key == load_public(Path(f"{key}.pub"))
     key.chmod(0o640)
     with pytest.raises(IndexFileError, match="others may read") as caught:
-        load_signer(key)
+        load_signer(key, str)
     assert "chmod 600" in caught.value.remedy
-    for load in (load_signer, load_public):
-        with pytest.raises(IndexFileError, match="there is no such file"):
+    for load in (lambda path: load_signer(path, str), load_public):
+        with pytest.raises(IndexFileError, match="No such file"):
             load(tmp_path / "none.pem")
         (tmp_path / "text").write_text("text")
         (tmp_path / "text").chmod(0o600)

@@ -13,9 +13,13 @@ from toy_checkpoints import make_registry, publish, write_index, write_toy
 VERSION = "tcl-epyc/1.0.0"
 
 
-def test_the_wheel_is_tried_first(tmp_path):
+def test_the_wheel_is_used_in_place_and_is_the_first_source(tmp_path):
     entry = publish(tmp_path / "wheel", "tcl-epyc")
-    pulled = make_registry(tmp_path, entry, wheel=tmp_path / "wheel").pull("tcl-epyc")
+    registry = make_registry(tmp_path, entry, wheel=tmp_path / "wheel")
+    located = registry.locate(registry.resolve("tcl-epyc"))
+    assert (located.path, located.source) == (tmp_path / "wheel" / VERSION, "bundled")
+    assert not (tmp_path / "cache").exists()
+    pulled = registry.pull("tcl-epyc")
     assert pulled.source == "bundled"
     assert pulled.path == tmp_path / "cache" / VERSION
     assert (pulled.path / "README.md").read_text().startswith("# tcl-epyc")
@@ -118,11 +122,3 @@ def test_a_file_of_another_size_is_refused_before_a_byte_is_copied(tmp_path):
         parse_source((tmp_path / "wheel").as_uri()).fetch(entry, dest)
     assert caught.value.fields["outcome"] == "size-mismatch"
     assert not (dest / "model.safetensors").exists()
-
-
-def test_without_a_pull_the_wheels_own_copy_is_used_in_place(tmp_path):
-    entry = publish(tmp_path / "wheel", "tcl-epyc")
-    registry = make_registry(tmp_path, entry, wheel=tmp_path / "wheel")
-    pulled = registry.locate(registry.resolve("tcl-epyc"))
-    assert (pulled.path, pulled.source) == (tmp_path / "wheel" / VERSION, "bundled")
-    assert not (tmp_path / "cache").exists()

@@ -159,39 +159,40 @@ def test_a_version_whose_content_changed_in_the_index_is_refused(store, entry, f
     assert store.require(entry) == path
 
 
-def test_a_version_whose_card_was_corrected_still_serves_and_the_next_pull_brings_the_card(store, entry, fill):
-    path = store.add(entry, fill)
+@pytest.fixture
+def corrected(entry, fill):
+    """The entry with another card and other scores, and what fills them in."""
+    files = {"README.md": b"corrected", "metrics.json": b"{}"}
+    records = {name: FileRecord(len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()}
 
-    def corrected(folder: Path) -> None:
+    def fill_corrected(folder: Path) -> None:
         fill(folder)
-        (folder / "README.md").write_text("corrected")
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
 
-    record = FileRecord(9, hashlib.sha256(b"corrected").hexdigest())
-    listed = replace(entry, files=dict(entry.files) | {"README.md": record})
-    assert store.require(listed) == path
-    assert store.add(listed, corrected) == path
+    return replace(entry, files=dict(entry.files) | records), fill_corrected
+
+
+def test_a_version_whose_card_was_corrected_still_serves_and_the_next_pull_brings_the_card(
+    store, entry, fill, corrected
+):
+    path = store.add(entry, fill)
+    assert store.require(corrected[0]) == path
+    assert store.add(*corrected) == path
     assert (path / "README.md").read_text() == "corrected"
     assert store.require(entry) == path, "an older index serves as well"
 
 
-def test_whoever_looks_while_a_version_is_replaced_sees_a_whole_one(store, entry, fill, monkeypatch):
+def test_whoever_looks_while_a_version_is_replaced_sees_a_whole_one(store, entry, fill, corrected, monkeypatch):
     path = store.add(entry, fill)
-    corrected = {"README.md": b"corrected", "metrics.json": b"{}"}
-    records = {name: FileRecord(len(data), hashlib.sha256(data).hexdigest()) for name, data in corrected.items()}
-    listed = replace(entry, files=dict(entry.files) | records)
     moves = []
-
-    def fill_corrected(folder: Path) -> None:
-        fill(folder)
-        for name, data in corrected.items():
-            (folder / name).write_bytes(data)
 
     def move(source, target, replace=os.replace):
         replace(source, target)
         moves.append(Path(target).name)
-        assert store.verify(listed).ok, "a process that is killed here loses nothing"
+        assert store.verify(corrected[0]).ok, "a process that is killed here loses nothing"
 
     monkeypatch.setattr(os, "replace", move)
-    store.add(listed, fill_corrected)
+    store.add(*corrected)
     assert (len(moves), moves[-1]) == (5, "entry.json")
-    assert store.require(listed) == path
+    assert store.require(corrected[0]) == path
