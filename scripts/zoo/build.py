@@ -23,7 +23,7 @@ import click
 
 from scripts.benchmarks.common import FOLDER, ROOT, note, write_text
 from scripts.benchmarks.report.tables import table
-from scripts.zoo.plan import LABELS, RUNS, Job, bases, corpus_folder, jobs, open_corpus, read_plan, statement_store
+from scripts.zoo.plan import LABELS, OWN, RUNS, Job, bases, corpus_folder, jobs, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import build_index, publish_bases, publish_trained
 
 _CORPORA = """\
@@ -67,7 +67,7 @@ def run_tchub(words: list[str]) -> None:
 
 def _count_corpora() -> None:
     """Write what every corpus holds: docs/benchmarks/corpora.json, and a table of docs/corpora.md."""
-    rows = [_corpus_row(name) for name in (*read_plan()["corpora"], "epyc-turin", "epyc-turin-tuned")]
+    rows = [_corpus_row(name) for name in (*read_plan()["corpora"], *OWN)]
     write_text(FOLDER / "corpora.json", json.dumps(rows, indent=2) + "\n")
     titles = [name for name in rows[0] if name not in ("broken", "source")]
     lines = table(titles, [[str(row[key]) for key in titles] for row in rows], len(titles))

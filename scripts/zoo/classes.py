@@ -28,8 +28,8 @@ from tchub.zoo.training.programs import corpus_device
 from tchub.zoo.trust import ClassTrust, class_trust
 
 from scripts.benchmarks.common import note
-from scripts.zoo.measure_cards import OWN, Published, corpora_of, learnt_computations, published, read
-from scripts.zoo.plan import open_corpus, read_plan
+from scripts.zoo.measure_cards import Published, corpora_of, learnt_computations, published, read
+from scripts.zoo.plan import OWN, open_corpus, read_plan
 from scripts.zoo.publish import build_index
 
 # Programs of a task, at random; those of statement models have to be lowered, 15 ms each.
@@ -40,7 +40,7 @@ JUDGE, EVIDENCE, LEARNT = "judge", "evidence", "learnt"
 @cache
 def sides(kind: str) -> dict[str, str]:
     """Return the side of each computation of all corpora of a kind of device: test tasks judge wherever they are."""
-    corpora = [open_corpus(name) for name in (*read_plan()["corpora"], OWN)]
+    corpora = [open_corpus(name) for name in (*read_plan()["corpora"], *OWN)]
     corpora = [corpus for corpus in corpora if corpus_device(corpus).kind == kind]
     tested = held_out_computations(corpora)
     known = dict.fromkeys(tested, JUDGE) | dict.fromkeys(learnt_computations(corpora) - tested, EVIDENCE)

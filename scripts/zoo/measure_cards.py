@@ -33,12 +33,11 @@ from tchub.zoo.training.programs import Share, corpus_device, read_programs
 
 from scripts.benchmarks.common import FOLDER, kept, note, read_json
 from scripts.benchmarks.tuning.runs import STOCK
-from scripts.zoo.plan import RUNS, open_corpus, read_plan, statement_store
+from scripts.zoo.plan import OWN, RUNS, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import WHEEL, build_index
 
 STATEMENT_PROGRAMS = 64  # of a task at most, elsewhere than on the own test split: each is lowered first, 15 ms
 TOLERANCE = 0.005
-OWN = "epyc-turin"  # the repository's own corpus
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def corpora_of(checkpoint: Checkpoint) -> Iterator[str]:
     plan = read_plan()
     with_statements = {name for place in plan["families"].values() for name in place.get("statements", ())}
     schema = get_schema(checkpoint.config.feature_schema)
-    for name in (*plan["corpora"], OWN):
+    for name in (*plan["corpora"], *OWN):
         if schema.source == "statements" and name not in with_statements:
             continue
         if corpus_device(open_corpus(name)).kind == schema.kind:
