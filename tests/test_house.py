@@ -17,29 +17,29 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_920, 17),
-    "hub/registry": (3_380, 17),
+    "hub/cli": (2_922, 17),
+    "hub/registry": (3_336, 17),
     "hub/device": (5_153, 29),
     "hub/networks": (5_355, 30),
-    "hub/search": (2_795, 17),
+    "hub/search": (2_787, 17),
     "hub/records": (559, 4),
-    "hub/tuning": (2_328, 11),
+    "hub/tuning": (2_297, 11),
     "hub/adaptation": (2_030, 9),
-    "hub/publishing": (1_830, 8),
+    "hub/publishing": (1_805, 8),
     "hub/bundle": (832, 5),
     "hub/site": (319, 3),
-    "zoo/primitives": (2_294, 11),
+    "zoo/primitives": (2_263, 11),
     "zoo/devices": (434, 3),
-    "zoo/features": (1_202, 8),
-    "zoo/corpus": (4_239, 24),
+    "zoo/features": (1_186, 8),
+    "zoo/corpus": (4_140, 24),
     "zoo/models": (2_451, 18),
-    "zoo/training": (1_927, 13),
-    "zoo/adapt": (3_551, 19),
+    "zoo/training": (1_924, 13),
+    "zoo/adapt": (3_549, 19),
     "cards": (1_279, 6),
-    "scripts": (8_500, 52),
-    "tests": (30_066, 227),
+    "scripts": (8_484, 52),
+    "tests": (30_008, 227),
 }
-PRODUCT = (45_622, 265)
+PRODUCT = (45_527, 265)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
