@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_924, 13),
     "zoo/adapt": (3_549, 19),
     "cards": (1_279, 6),
-    "scripts": (8_484, 52),
-    "tests": (30_008, 227),
+    "scripts": (8_475, 52),
+    "tests": (30_008, 226),
 }
 PRODUCT = (45_527, 265)
 MOST_ERRORS = 45

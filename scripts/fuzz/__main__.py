@@ -9,27 +9,17 @@ read it for ever.
 
 from __future__ import annotations
 
+import resource
+import shutil
 import sys
 from collections import Counter, defaultdict
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import click
 
-from scripts.benchmarks.common import (
-    CLOCK,
-    FOLDER,
-    ROOT,
-    Clock,
-    Document,
-    Journal,
-    benchmark,
-    in_process,
-    note,
-    read_json,
-)
+from scripts.benchmarks.common import CLOCK, ROOT, Clock, Document, Journal, benchmark, in_process, note, read_json
 from scripts.fuzz.targets import TARGETS
 
 KEPT = ROOT / "runs" / "fuzzing"
@@ -37,6 +27,7 @@ KEPT = ROOT / "runs" / "fuzzing"
 _PART = 5_000
 # A target that dies this often in a part has shown enough.
 _MAX_DEATHS = 20
+_MAX_SECONDS = 1200  # of a part, on the CPU
 _NONE: dict[str, Any] = {"inputs": 0, "accepted": 0, "refused": {}, "hangs": {}, "slowest_ms": 0.0, "seconds": 0.0}
 
 
@@ -50,9 +41,9 @@ def fuzz(target: str, seed: int, first: int, end: int) -> dict[str, Any]:
             row = vars(in_process(_run, target, end, seed, folder, first))
             return row | {"crashes": deaths | row["crashes"]}
         except click.ClickException as error:
-            number = int((folder / "number").read_text())
-            input_file = (folder / "current").replace(folder / f"{number}-death")
-            deaths[f"at {number}: {error.message}"] = input_file.name
+            number = max(first, int((folder / "number").read_text()))  # of an earlier run where it died at once
+            deaths[f"at {number}: {error.message}"] = f"{number}-death"
+            shutil.copy(folder / "current", folder / f"{number}-death")
             first = number + 1
     return {"target": target, "crashes": deaths} | _NONE
 
@@ -60,6 +51,7 @@ def fuzz(target: str, seed: int, first: int, end: int) -> dict[str, Any]:
 def _run(target: str, *arguments: Any) -> Any:
     from scripts.fuzz.one import run
 
+    resource.setrlimit(resource.RLIMIT_CPU, (_MAX_SECONDS, _MAX_SECONDS))  # ends what no alarm does: native code
     return run(TARGETS[target], *arguments)
 
 
@@ -106,7 +98,7 @@ def main(targets: tuple[str, ...], inputs: int, seed: int, clock: Clock) -> Docu
     a run that was stopped goes on.
     """
     sys.argv[1:] = ["--inputs", str(inputs), "--seed", str(seed)]  # what makes every row again, whichever is new
-    path, journal = Path(FOLDER / "fuzz.json"), Journal(KEPT / "parts.jsonl")
+    path, journal = ROOT / "docs/benchmarks/fuzz.json", Journal(KEPT / "parts.jsonl")
     rows = {row["target"]: row for row in (read_json(path)["details"]["targets"] if path.exists() else ())}
     parts = defaultdict[str, list[dict[str, Any]]](list)
     for first, name in product(range(0, inputs, _PART), targets or TARGETS):  # all grow alike where time is short

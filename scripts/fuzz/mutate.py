@@ -46,13 +46,12 @@ def mutate(rng: Random, data: bytes, others: list[bytes], form: str) -> bytes:
 
 def _json(rng: Random, data: bytes, others: list[bytes]) -> bytes:
     try:
-        value, other = json.loads(data), json.loads(rng.choice(others))
-    except (ValueError, RecursionError):
+        holder, other = [json.loads(data)], json.loads(rng.choice(others))
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            _bend(rng, holder, other)
+        return json.dumps(holder[0]).encode()
+    except (ValueError, RecursionError):  # no JSON, or deeper than Python reads, copies or writes
         return data
-    holder = [value]
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        _bend(rng, holder, other)
-    return json.dumps(holder[0]).encode()
 
 
 def _lines(rng: Random, data: bytes, others: list[bytes]) -> bytes:

@@ -81,10 +81,10 @@ def run(target: Target, inputs: int, seed: int, folder: Path, first: int = 0) ->
     started = time.perf_counter()
     with limited_memory(MEMORY):
         for number in range(first, inputs):
+            os.pwrite(at, f"{number:10}".encode(), 0)
             data = make_input(target, seed, number)
             os.pwrite(current, data, 0)
             os.ftruncate(current, len(data))
-            os.pwrite(at, f"{number:10}".encode(), 0)
             _one(target, data, number, folder, result)
     result.seconds = round(time.perf_counter() - started, 1)
     return result

@@ -5,10 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from unittest.mock import Mock
 
+import click
 import pytest
 from tchub.zoo.errors import TchubError
 
+from scripts.fuzz import __main__ as fuzzer
 from scripts.fuzz.limits import limited_memory, limited_time
 from scripts.fuzz.mutate import FORMS, mutate
 from scripts.fuzz.one import make_input, run
@@ -62,6 +65,20 @@ def test_the_fuzzer_sees_an_error_without_a_remedy(tmp_path: Path) -> None:
         raise TchubError("no")
 
     assert "TchubError without a remedy" in run(of(curt), 3, seed=0, folder=tmp_path).crashes
+
+
+def test_a_target_that_dies_at_once_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzzer, "KEPT", tmp_path)
+    monkeypatch.setattr(fuzzer, "in_process", Mock(side_effect=click.ClickException("killed")))
+    (tmp_path / "lock").mkdir()
+    for name in ("number", "current"):  # of an earlier run
+        (tmp_path / "lock" / name).write_text("7")
+    assert list(fuzzer.fuzz("lock", 0, 100, 102)["crashes"]) == ["at 100: killed", "at 101: killed"]
+
+
+def test_json_that_is_nested_too_deep_to_write_is_left_as_it_is() -> None:
+    deep = b"[" * 900 + b"]" * 900
+    assert deep in {mutate(Random(seed), deep, [deep], "json") for seed in range(100)}
 
 
 def test_an_input_can_be_made_again_from_its_number() -> None:
