@@ -46,8 +46,7 @@ def test_the_fuzzer_sees_a_crash_and_keeps_its_input(tmp_path: Path) -> None:
         if b"null" in data:
             raise KeyError("null")
 
-    result = run(of(brittle), 200, seed=0, folder=tmp_path)
-    (name,) = result.crashes.values()
+    (name,) = run(of(brittle), 200, seed=0, folder=tmp_path).crashes.values()
     assert b"null" in (tmp_path / name).read_bytes()
 
 
