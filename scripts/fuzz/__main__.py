@@ -9,7 +9,6 @@ read it for ever.
 
 from __future__ import annotations
 
-import resource
 import shutil
 import sys
 from collections import Counter, defaultdict
@@ -20,6 +19,7 @@ from typing import Any
 import click
 
 from scripts.benchmarks.common import CLOCK, ROOT, Clock, Document, Journal, benchmark, in_process, note, read_json
+from scripts.fuzz.one import run_part
 from scripts.fuzz.targets import TARGETS
 
 KEPT = ROOT / "runs" / "fuzzing"
@@ -27,7 +27,6 @@ KEPT = ROOT / "runs" / "fuzzing"
 _PART = 5_000
 # A target that dies this often in a part has shown enough.
 _MAX_DEATHS = 20
-_MAX_SECONDS = 1200  # of a part, on the CPU
 _NONE: dict[str, Any] = {"inputs": 0, "accepted": 0, "refused": {}, "hangs": {}, "slowest_ms": 0.0, "seconds": 0.0}
 
 
@@ -38,7 +37,7 @@ def fuzz(target: str, seed: int, first: int, end: int) -> dict[str, Any]:
     deaths: dict[str, str] = {}
     while first < end and len(deaths) < _MAX_DEATHS:
         try:
-            row = vars(in_process(_run, target, end, seed, folder, first))
+            row = vars(in_process(run_part, target, end, seed, folder, first))
             return row | {"crashes": deaths | row["crashes"]}
         except click.ClickException as error:
             number = max(first, int((folder / "number").read_text()))  # of an earlier run where it died at once
@@ -46,13 +45,6 @@ def fuzz(target: str, seed: int, first: int, end: int) -> dict[str, Any]:
             shutil.copy(folder / "current", folder / f"{number}-death")
             first = number + 1
     return {"target": target, "crashes": deaths} | _NONE
-
-
-def _run(target: str, *arguments: Any) -> Any:
-    from scripts.fuzz.one import run
-
-    resource.setrlimit(resource.RLIMIT_CPU, (_MAX_SECONDS, _MAX_SECONDS))  # ends what no alarm does: native code
-    return run(TARGETS[target], *arguments)
 
 
 def together(target: str, parts: list[dict[str, Any]]) -> dict[str, Any]:

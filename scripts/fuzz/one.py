@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import resource
 import sys
 import time
 from collections import Counter
@@ -24,10 +25,11 @@ from tchub.zoo.errors import TchubError
 
 from scripts.fuzz.limits import TooSlowError, limited_memory, limited_time
 from scripts.fuzz.mutate import mutate
-from scripts.fuzz.targets import Target
+from scripts.fuzz.targets import TARGETS, Target
 
 # What one input may take beyond what the process has: far less than a real machine has, far more than a file needs.
 MEMORY = 1 << 30
+MAX_SECONDS = 1200
 
 
 # Events of Python's audit that no reader may raise: a file that runs something.
@@ -67,6 +69,12 @@ def make_input(target: Target, seed: int, number: int) -> bytes:
         return seeds[number]
     rng = Random(f"{seed}/{target.name}/{number}")
     return mutate(rng, rng.choice(seeds), seeds, target.form)
+
+
+def run_part(target: str, inputs: int, seed: int, folder: Path, first: int) -> Result:
+    """`run`, for a process of its own; a limit of its seconds on the CPU ends native code, which no alarm does."""
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
+    return run(TARGETS[target], inputs, seed, folder, first)
 
 
 def run(target: Target, inputs: int, seed: int, folder: Path, first: int = 0) -> Result:
