@@ -37,7 +37,7 @@ BUDGETS = {
     "zoo/adapt": (3_549, 19),
     "cards": (1_279, 6),
     "scripts": (8_475, 52),
-    "tests": (30_008, 226),
+    "tests": (30_024, 227),
 }
 PRODUCT = (45_527, 265)
 MOST_ERRORS = 45
