@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from .device.detect import detect_local as detect_local
     from .networks.tuned import load_tuned as load_tuned
     from .publishing.check import check as check
-    from .publishing.contribute import CardFacts as CardFacts
     from .publishing.contribute import ContributionConfig as ContributionConfig
     from .publishing.contribute import contribute as contribute
+    from .publishing.contribute_facts import CardFacts as CardFacts
     from .publishing.publish import PublishConfig as PublishConfig
     from .publishing.publish import publish as publish
     from .records.database import database as database
@@ -40,7 +40,8 @@ _MODULES = {
     "device.detect": ["detect_local"],
     "networks.tuned": ["load_tuned"],
     "publishing.check": ["check"],
-    "publishing.contribute": ["CardFacts", "ContributionConfig", "contribute"],
+    "publishing.contribute": ["ContributionConfig", "contribute"],
+    "publishing.contribute_facts": ["CardFacts"],
     "publishing.publish": ["PublishConfig", "publish"],
     "records.database": ["database"],
     "registry.pretrained": ["PretrainedModel"],

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_922, 17),
+    "hub/cli": (2_923, 17),
     "hub/registry": (3_336, 17),
     "hub/device": (5_153, 29),
     "hub/networks": (5_355, 30),
@@ -25,7 +25,7 @@ BUDGETS = {
     "hub/records": (559, 4),
     "hub/tuning": (2_297, 11),
     "hub/adaptation": (2_030, 9),
-    "hub/publishing": (1_805, 8),
+    "hub/publishing": (1_834, 9),
     "hub/bundle": (832, 5),
     "hub/site": (319, 3),
     "zoo/primitives": (2_263, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_549, 19),
     "cards": (1_279, 6),
     "scripts": (8_475, 52),
-    "tests": (30_024, 227),
+    "tests": (30_033, 227),
 }
-PRODUCT = (45_527, 265)
+PRODUCT = (45_558, 266)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -151,7 +151,8 @@ def contribute_command(out: Path, workload: str, limits: tuple[str, ...], output
       tchub contribute --device local --workload reference,bert-tiny --programs 2000 --out mine
       tchub contribute --corpus corpora/epyc-turin --checkpoint tilenet-xeon --repo me/tilenet-epyc
     """
-    from ..publishing.contribute import CardFacts, ContributionConfig, contribute
+    from ..publishing.contribute import ContributionConfig, contribute
+    from ..publishing.contribute_facts import CardFacts
     from .progress import shown_progress
 
     if options["corpora"] and options["data_licence"]:

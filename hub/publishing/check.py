@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Another release may read a few more programs of the same log.
 _SAME_DATA = 0.01
+# Parts of a corpus that a card may be judged on.
+_SPLITS = ("test", "val", "train", "all")
 _AGAIN = "evaluate the checkpoint again (`tchub evaluate --json`) and render the card from its result"
 _RETRAIN = "train it again with `tchub train`, which keeps every test task out"
 _OTHER_START = "start from random weights, or from a checkpoint that did not learn these tasks"
@@ -163,10 +165,13 @@ def check_scores(subject: CheckSubject) -> str:
     from .evaluate import EvaluationConfig, evaluate
 
     corpus, run = _judging_corpus(subject), subject.card.metrics
+    split = run.split or _SPLITS[0]
+    if split not in _SPLITS:  # whoever made the checkpoint does not choose a file that is read here
+        raise failed(f"the split {split[:80]!r} is none of {', '.join(_SPLITS)}", _AGAIN)
     name = corpus.path.resolve().name
     subject.note(f"evaluating again: {name}")
     cache = cache_root().parent / "statements"
-    config = EvaluationConfig(run.split or "test", threads=subject.threads, cache=cache)
+    config = EvaluationConfig(split, threads=subject.threads, cache=cache)
     now = evaluate(subject.checkpoint, corpus, config)
     # Published are scores of the weights alone, or `tchub evaluate`'s, which has both.
     before = run.results.get("weights") or run.model

@@ -12,7 +12,8 @@ import pytest
 from fake_tuning import latency_of_key
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.measure import Measurement
-from tchub.hub.publishing.contribute import CardFacts, Contribution, ContributionConfig
+from tchub.hub.publishing.contribute import Contribution, ContributionConfig
+from tchub.hub.publishing.contribute_facts import CardFacts
 
 NETWORKS = ("dense-small", "dense-square", "dense-tall", "dense-row", "batch-matmul-scores", "batch-matmul-context")
 FACTS = CardFacts(authors="Ada Lovelace", weights_licence="Apache-2.0", data_licence="CC-BY-4.0", limits=("A toy.",))

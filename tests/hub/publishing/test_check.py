@@ -207,6 +207,13 @@ def test_a_card_whose_head_the_hub_cannot_read(folder: Path) -> None:
     assert names == {"card"}
 
 
+def test_a_file_named_as_the_split_is_not_read(folder: Path, finished: Finished, tmp_path: Path) -> None:
+    """Whoever made the checkpoint does not choose which tasks judge, nor which files are opened here."""
+    edited(folder, "metrics.json", lambda body: body.update(split=str(tmp_path / "tasks.json")))
+    detail = only_wrong(check(folder, corpora=[finished.corpus]), "scores").detail
+    assert "is none of test, val, train, all" in detail
+
+
 def test_a_score_that_does_not_come_out_again(folder: Path, finished: Finished) -> None:
     def better(metrics: dict[str, Any]) -> None:
         metrics["results"]["model"]["pairwise"] -= 0.01

@@ -14,7 +14,8 @@ from registry_kit import refused
 from tchub.hub.device.detect import add_device, detect_local
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.host_facts import read_host_facts
-from tchub.hub.publishing.contribute import FACTS_FILE, CardFacts, ContributionConfig, contribute
+from tchub.hub.publishing.contribute import ContributionConfig, contribute
+from tchub.hub.publishing.contribute_facts import FACTS_FILE, CardFacts
 
 
 @pytest.fixture(autouse=True)
