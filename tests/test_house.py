@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_923, 17),
     "hub/registry": (3_336, 17),
-    "hub/device": (5_153, 29),
+    "hub/device": (5_158, 29),
     "hub/networks": (5_355, 30),
     "hub/search": (2_787, 17),
     "hub/records": (559, 4),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_549, 19),
     "cards": (1_279, 6),
     "scripts": (8_475, 52),
-    "tests": (30_033, 227),
+    "tests": (30_039, 227),
 }
-PRODUCT = (45_558, 266)
+PRODUCT = (45_563, 266)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

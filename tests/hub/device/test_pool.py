@@ -36,6 +36,12 @@ def test_a_worker_is_another_process_and_stays_the_same_one(worker: Worker) -> N
     assert pid_of(worker) == pid_of(worker) != os.getpid()
 
 
+def test_a_worker_gets_no_huge_pages(worker: Worker) -> None:
+    """The compiled network has none, and some programs are much faster with them."""
+    status = Path(f"/proc/{pid_of(worker)}/status").read_text()
+    assert "THP_enabled:\t0" in status
+
+
 def test_an_exception_is_told_and_the_worker_lives_on(worker: Worker) -> None:
     pid = pid_of(worker)
     result = worker.call("build", ("not a module", {"kind": "llvm"}, "/nowhere/x.so"), 10)
