@@ -16,7 +16,7 @@ from tchub.cards import CardData, missing, plots_of
 from tchub.cards.render import hub_licences
 from tchub.hub.registry import Index
 
-from scripts.zoo.index import build
+from scripts.zoo.index import ChangedVersionError, build
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "tilenet-epyc"
@@ -97,13 +97,6 @@ def test_each_kind_of_disagreement_is_found_and_mended(repository, path, change,
     assert stale(repository) == set()
 
 
-def test_a_check_writes_nothing(repository):
-    score(repository / METRICS)
-    before = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
-    stale(repository)
-    assert {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()} == before
-
-
 def test_the_index_counts_its_publications(repository):
     first = Index.read(repository / INDEX).serial
     build(repository, write=True)
@@ -111,6 +104,23 @@ def test_the_index_counts_its_publications(repository):
     score(repository / METRICS)
     build(repository, write=True)
     assert Index.read(repository / INDEX).serial == first + 1
+
+
+def test_a_listed_version_may_not_get_other_weights(repository):
+    weights = repository / FOLDER / "model.safetensors"
+    weights.write_bytes(weights.read_bytes() + b"\0")
+    with pytest.raises(ChangedVersionError, match="versions never change"):
+        build(repository, write=True)
+
+
+def test_what_publishing_added_to_the_index_is_kept(repository):
+    path = repository / INDEX
+    index = json.loads(path.read_text())
+    index["checkpoints"][0] |= {"sources": [f"hf://org/{NAME}"], "revision": "1" * 40, "deprecated": "old"}
+    path.write_text(json.dumps(index))
+    build(repository, write=True)
+    entry = Index.read(path).entries[0]
+    assert (entry.sources, entry.revision, entry.deprecated) == ((f"hf://org/{NAME}",), "1" * 40, "old")
 
 
 @pytest.mark.parametrize("config", PUBLISHED, ids=lambda path: path.parent.parent.name)

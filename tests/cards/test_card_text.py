@@ -24,9 +24,8 @@ from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.cards import MISSING, CardError, check_card, plots_of, render_card
+from tchub.cards import MISSING, CardError, check_card, render_card
 from tchub.cards.render import hub_licence, hub_licences
-from tchub.cards.schema import papers_of
 
 BARE = {key: CONFIG[key] for key in ("name", "version", "arch", "family", "feature_schema")}
 TEXT, T4_TEXT = render_card(CONFIG, METRICS), render_card(T4_CONFIG, T4_METRICS)
@@ -54,39 +53,19 @@ def rows(text: str, start: str) -> list[list[str]]:
     "fact",
     ["| **this checkpoint** | 0.900 | 0.950 | 0.860 | 0.900 | 0.960 |", "| random choice | 0.200 |",
      "| mean of 3 seeds | 0.900 ± 0.020 | - | 0.880 ± 0.003 |", "12 tasks, 940 programs, measured on epyc-turin",
-     "- Command: `tchub train tilenet --corpus epyc-turin --seed 3`", "- Seed: 3", "- Time: 91 s",
-     "- Machine: AMD EPYC 9B45, one core", "- Energy: 4.2 kJ", "| 9,070 | 46 | Apache-2.0 |", "Only float32.",
-     "`hidden=256`", "189,510 parameters", 'hub.load("tilenet-epyc@1.0.0")', "memory_bandwidth_gbs",
-     "On the validation tasks, which chose the epoch: top-1 0.910", "tchub tune", "Measured on the device itself",
-     "| this checkpoint | 0.905 | 0.910 | 0.915 | 0.925 | 0.950 | 1.000 |",
-     "0.100 ± 0.050 in the lowest tenth and 0.550 ± 0.050 in the highest, where a perfect ranking has 0.650",
-     "| convolution of 1x64x56x56, 64 filters of 3x3, stride 1x1 | conv2d | epyc-turin | 64 | 0.330 | 0.410 |",
-     "| softmax | 1 | 40 | 0.700 | 0.900 |", "judged were conv2d (11 tasks), softmax (1 task);",
+     "| this checkpoint | 0.905 | 0.910 | 0.915 | 0.925 | 0.950 | 1.000 |", "| 9,070 | 46 | Apache-2.0 |",
      "| xeon-4210 | test | 0.200 | 0.950 | 0.600 | 0.200 | 0.960 | xeon-4210 * | 6 of 8 | 600 |",
-     "Where it lost: on xeon-4210 to random choice, top-1 0.300 against 0.200",
-     "| `tcl-epyc` | 0.700 | 0.950 | 0.880 |",
-     "- Behind `tcl-epyc`: pairwise accuracy 0.880 against 0.860. What differs: 92,353 parameters learnt from 9,200 "
-     "programs there, 189,510 from 9,070 here.",
-     "Known tasks: 1 of the 6 of graviton1", "Of each task 64 programs at most",
+     "Where it lost: on xeon-4210 to random choice, top-1 0.300 against 0.200", "| softmax | 1 | 40 | 0.700 | 0.900 |",
      "| bert-tiny | epyc-turin | 16 | 80.0 | 5.3 | stock MetaSchedule |",
      "Where it lost with 16 labels: gradient-boosted trees, pairwise accuracy 0.940 against 0.930."],
 )  # fmt: skip
-def test_every_fact_of_the_files_is_on_the_card(fact):
+def test_scores_and_what_they_were_measured_on_are_on_the_card(fact):
     assert fact in TEXT
 
 
-@pytest.mark.parametrize(
-    "fact",
-    ["90 of 34,090", "The others were measured on `rtx2080ti`, `v100`.", "17 programs of rtx2080ti could not be",
-     "| rtx2080ti | rtx2080ti | ansor | 4,000 | 12 | GPL-3.0 | owner/rtx2080ti@0a1b2c |",
-     "- **t4: no licence was found** where its log was published (owner/t4@0a1b2c).",
-     "- **rtx2080ti: its log is under GPL-3.0**", "No task that computes the same as a test task",
-     "Share: 10% of the target's training programs, at random",
-     "Stages: 2; the other corpora first, then `t4` alone", "tchub pull tilenet-t4"],
-)  # fmt: skip
-def test_every_corpus_of_the_training_is_on_the_card(fact):
-    assert fact in T4_TEXT
-    assert "tchub tune" not in T4_TEXT, "a GPU is not tuned here"
+def test_every_corpus_of_the_training_is_on_the_card_with_its_licence():
+    assert "| rtx2080ti | rtx2080ti | ansor | 4,000 | 12 | GPL-3.0 | owner/rtx2080ti@0a1b2c |" in T4_TEXT
+    assert "- **t4: no licence was found** where its log was published (owner/t4@0a1b2c)." in T4_TEXT
 
 
 def test_the_classes_that_a_checkpoint_knows_have_their_tasks_and_bound():
@@ -129,13 +108,6 @@ def test_missing_facts_are_marked_and_what_was_not_measured_has_no_section():
     assert ModelCard(text).data.eval_results is None
 
 
-def test_every_plot_is_linked_with_its_description_in_the_callers_folder():
-    text = render_card(CONFIG, METRICS, plots="plots/tilenet-epyc")
-    for plot in plots_of(METRICS):
-        assert f"![{plot.description}](plots/tilenet-epyc/{plot.file})" in text
-    assert check_card(text, CONFIG, METRICS, plots="plots/tilenet-epyc") == []
-
-
 def test_no_line_of_a_table_is_torn_by_a_bar_in_a_name():
     metrics = copy.deepcopy(T4_METRICS)
     metrics["results"]["a|b"] = {"top1": 0.1}
@@ -152,16 +124,6 @@ def test_a_number_typed_by_hand_is_found():
     assert [line[:32] for line in lines] == ["-| **this checkpoint** | 0.953 |", "+| **this checkpoint** | 0.900 |"]
 
 
-@pytest.mark.parametrize(
-    "arch", ["tilenet", "tcl", "tlp", "atformer", "lstm", "tabnet", "tenset-mlp", "tcl-kb", "tilenet-kb"]
-)
-def test_papers_are_cited_as_bibtex_beside_the_checkpoint_itself(arch):
-    block = render_card(CONFIG | {"arch": arch}, METRICS).split("```bibtex\n")[1].split("```")[0]
-    assert block.count("@") == len(papers_of(arch)) + 1
-    assert block.count("{") == block.count("}")
-    assert "@misc{tilenet-epyc,\n  title = {tchub: tilenet-epyc}," in block
-
-
 def test_the_model_index_has_the_scores_of_every_split_and_makes_the_round_trip():
     data = ModelCard(TEXT).data
     values = {(r.dataset_split, r.metric_type): r.metric_value for r in data.eval_results or []}
@@ -170,15 +132,6 @@ def test_the_model_index_has_the_scores_of_every_split_and_makes_the_round_trip(
     assert name == "tilenet-epyc"
     assert all(isinstance(result, EvalResult) for result in again)
     assert again == data.eval_results
-
-
-def test_the_head_has_tags_data_licences_and_data_sets_of_the_hub():
-    data = ModelCard(T4_TEXT).data
-    assert (data.library_name, data.license, data.pipeline_tag) == ("tchub", "apache-2.0", "tabular-regression")
-    assert {"tilenet", "device:t4", "measured"} <= set(data.tags or [])
-    assert data.to_dict()["data_licence"] == "none found, GPL-3.0, MIT"
-    config = changed(CONFIG, training={"corpus": CONFIG["training"]["corpus"] | {"name": "org/epyc-cloud"}})
-    assert ModelCard(render_card(config, METRICS)).data.datasets == ["org/epyc-cloud"]
 
 
 @pytest.mark.parametrize(

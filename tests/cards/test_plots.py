@@ -9,7 +9,7 @@ import sys
 from xml.etree import ElementTree as XML
 
 import pytest
-from card_kit import METRICS, subsets, without
+from card_kit import METRICS, subsets
 from hypothesis import HealthCheck, given, settings
 from tchub.cards import CardError, draw, plots_of
 
@@ -22,12 +22,6 @@ def drawn(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plots")
     assert draw(METRICS, folder) == FILES
     return folder
-
-
-def test_there_is_a_plot_for_all_that_was_measured_and_nothing_else_beside(drawn):
-    assert sorted(path.name for path in drawn.iterdir()) == sorted(FILES)
-    assert [plot.file for plot in plots_of(without(METRICS, ("curves",)))] == ["transfer.svg", "tuning.svg"]
-    assert plots_of({}) == ()
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -55,12 +49,6 @@ def test_equal_figures_give_equal_bytes_in_another_process(drawn, tmp_path):
     )
     for file in FILES:
         assert (tmp_path / file).read_bytes() == (drawn / file).read_bytes()
-
-
-def test_a_plot_that_is_current_is_not_drawn_again(drawn):
-    before = {path.name: path.stat().st_mtime_ns for path in drawn.iterdir()}
-    draw(METRICS, drawn)
-    assert {path.name: path.stat().st_mtime_ns for path in drawn.iterdir()} == before
 
 
 def test_a_plot_of_other_figures_and_one_that_was_edited_are_stale(drawn, tmp_path):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import click
 import pytest
 
-from scripts.benchmarks.common import Journal, in_process, kept, repeatable
-from scripts.benchmarks.startup import imported_by
+from scripts.benchmarks.common import Journal, in_process, repeatable
 
 
 @pytest.mark.parametrize(
@@ -26,12 +24,6 @@ def test_the_command_beside_a_figure_makes_it_again(name: str, arguments: list[s
     assert repeatable(name, arguments) == command
 
 
-def test_what_a_command_imports_is_seen_in_a_run_of_it() -> None:
-    modules = imported_by([sys.executable, "-c", "import json.tool"])
-    assert {"json", "json.tool"} <= modules
-    assert "torch" not in modules
-
-
 def test_what_a_journal_holds_is_not_made_again_and_a_line_that_was_cut_short_is(tmp_path: Path) -> None:
     journal, calls = Journal(tmp_path / "work" / "journal.jsonl"), []
 
@@ -45,10 +37,6 @@ def test_what_a_journal_holds_is_not_made_again_and_a_line_that_was_cut_short_is
         file.write('{"name": "b", "seed": 0, "val')
     assert journal.get(make, name="b", seed=0)["value"] == 3
     assert [row["value"] for row in journal.rows()] == [1, 2, 3]
-
-
-def test_a_result_in_a_file_of_its_own_is_made_once(tmp_path: Path) -> None:
-    assert [kept(tmp_path / "a" / "b.json", lambda n=n: {"n": n}) for n in (1, 2)] == [{"n": 1}, {"n": 1}]
 
 
 def test_a_function_runs_in_a_process_of_its_own_whose_end_without_a_result_is_told(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from tchub.zoo.models import CheckpointConfig
 from tchub.zoo.trust import ClassTrust
 
-from scripts.benchmarks.classes import by_class, far_differences, judged, summarise, worst_classes
+from scripts.benchmarks.classes import by_class, judged, summarise, worst_classes
 
 
 def row(operator: str, pairwise: float, side: str = "judge", framework: str = "ansor") -> dict[str, Any]:
@@ -38,29 +38,3 @@ def test_a_class_that_is_not_trusted_counts_one_half() -> None:
     assert (summary["below_half_by_corpus"], summary["below_half_by_corpus_raw"]) == (0, 2)
     (worst,) = worst_classes(by_class(rows))
     assert (worst["checkpoint"], worst["of"], worst["worst"]) == ("tcl-v100", "reduce", 0.5)
-
-
-def test_tasks_far_from_the_learnt_sizes_are_compared_with_those_between() -> None:
-    flops = {
-        "small": 1.0,
-        "low": 10.0,
-        "middle": 20.0,
-        "high": 40.0,
-        "next": 100.0,
-        "large": 200.0,
-        "none": float("nan"),
-    }
-    sides = {"low": "learnt", "high": "learnt"}
-    accuracy = {"middle": 0.7, "small": 0.6, "next": 0.3, "large": 0.9}
-    rows = [row("conv2d", accuracy.get(t, 0.0), sides.get(t, "evidence")) | {"task": t} for t in flops]
-    rows += [row("pool", 0.1, "evidence") | {"task": "large"}, row("conv2d", 0.1) | {"task": "large"}]
-    differences = far_differences(rows, lambda corpus, task: flops[task])
-    assert {side: [round(d, 3) for d in own] for side, own in differences.items()} == {
-        "larger": [0.2],
-        "smaller": [-0.1],
-    }
-
-
-def test_a_checkpoint_that_keeps_no_trust_is_used_as_it_is() -> None:
-    rows = judged(CONFIG, ROWS)
-    assert [r["pairwise"] for r in rows] == [r["raw"] for r in rows]

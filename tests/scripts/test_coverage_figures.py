@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tchub.hub.networks import latency, rivals
 
-from scripts.benchmarks import common
 from scripts.benchmarks.coverage import networks
 from scripts.benchmarks.coverage import run as bench
 
@@ -99,16 +98,3 @@ def test_the_networks_are_many_and_of_each_way_to_bring_them() -> None:
     assert set(sample) <= set(known)
     for ways in ({n.brought for n in known.values()}, {known[name].brought for name in sample}):
         assert ways == {"config", "module", "pt2", "onnx"}
-
-
-def test_what_the_journal_holds_is_written_and_what_was_not_run_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "journal-8.jsonl").write_text(json.dumps(row("gpt2")) + "\n")
-    written: list[Any] = []
-    monkeypatch.setattr(common, "finish", lambda *arguments: written.append(arguments))
-    bench.main(["--done", "--work", str(tmp_path)], standalone_mode=False)
-    ((_, summary, details, *_),) = written
-    assert (summary["networks"], summary["passed"]) == (1, 1)
-    assert "llama" in summary["not_run"]
-    assert [network["name"] for network in details["networks"]] == ["gpt2"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.benchmarks.sampling import figures, rounds, run
+from scripts.benchmarks.sampling import figures, rounds
 
 SHARES = (0.02, 0.05, 0.1, 0.2)
 
@@ -26,9 +26,6 @@ def line(sampler: str, share: float, value: float, seed: int = 0, **where: Any) 
 
 def curve(sampler: str, values: tuple[float, ...], seed: int = 0, **where: Any) -> list[dict[str, Any]]:
     return [line(sampler, share, value, seed, **where) for share, value in zip(SHARES, values, strict=True)]
-
-
-# Where a curve reaches a score
 
 
 @pytest.mark.parametrize(
@@ -54,9 +51,6 @@ def test_a_higher_score_needs_no_smaller_share(values: list[float], one: float, 
     assert more <= SHARES[-1] * (1 + 1e-9)
 
 
-# Budgets
-
-
 def test_a_sampler_that_has_at_a_twentieth_what_rdu_has_at_a_tenth_needs_half_of_its_budget() -> None:
     rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
     top1, pairwise = figures.budgets(rows)
@@ -64,22 +58,6 @@ def test_a_sampler_that_has_at_a_twentieth_what_rdu_has_at_a_tenth_needs_half_of
     assert top1["rdu+"] == pytest.approx(0.5)
     assert top1["rdu"] == pytest.approx(1.0), "RDU needs its own budget"
     assert (top1["rdu+ is"], top1["rdu is"], top1["seeds"]) == ("", "", 1)
-
-
-def test_half_of_the_programs_may_take_a_third_of_the_seconds() -> None:
-    rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
-    for row in rows:
-        row["measuring_seconds"] = row["share"] * (300 if row["sampler"] == "rdu" else 200)
-    told = figures.budgets(rows)[0]
-    assert told["rdu+"] == pytest.approx(0.5)
-    assert told["rdu+ seconds"] == pytest.approx(1 / 3, abs=1e-3)
-    assert told["rdu seconds"] == pytest.approx(1.0)
-    assert figures.summary(rows)["rdu_plus_seconds_ratio"] == pytest.approx(1 / 3, abs=1e-3)
-
-
-def test_a_noisy_rdu_shows_in_the_control_how_far_off_the_reading_is() -> None:
-    rows = curve("rdu", (0.4, 0.6, 0.5, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
-    assert figures.budgets(rows)[0]["rdu"] < 1
 
 
 def test_budgets_are_of_the_seeds_that_both_curves_have() -> None:
@@ -100,23 +78,6 @@ def test_a_score_that_is_never_reached_is_counted_with_the_largest_share_and_sai
     assert figures.summary(rows)["rdu_plus_budget_ratio_never"] == 0
 
 
-def test_without_a_curve_of_rdu_plus_there_is_no_ratio() -> None:
-    assert figures.budgets(curve("rdu", (0.4, 0.5, 0.6, 0.7))) == []
-    assert figures.budgets([line("rdu", 0.1, 0.6), line("rdu+", 0.1, 0.7)]) == []
-
-
-# Means
-
-
-def test_means_are_over_the_runs_that_all_samplers_have() -> None:
-    rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7, 1), line("all", 1.0, 0.9)]
-    found = figures.means(rows)
-    assert [(row["sampler"], row["runs"], row["pairwise"]) for row in found] == [("random", 1, 0.7), ("rdu", 1, 0.9)]
-
-
-# Differences
-
-
 def test_differences_are_over_the_seeds_that_both_samplers_have_then_over_corpora() -> None:
     rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7, 0)]
     rows += [line("rdu", 0.1, 0.6, corpus="mi50"), line("random", 0.1, 0.7, corpus="mi50"), line("rdu", 0.2, 0.0)]
@@ -128,38 +89,6 @@ def test_differences_are_over_the_seeds_that_both_samplers_have_then_over_corpor
     first, second = figures.by_cell(rows)
     assert (first["corpus"], first["rdu_minus_random_top1"]) == ("k80", {"mean": 0.1, "stdev": None, "seeds": 1})
     assert second["rdu_minus_random_pairwise"]["mean"] == pytest.approx(-0.1)
-
-
-def test_no_result_gives_empty_figures() -> None:
-    assert figures.table([]) == figures.by_cell([]) == figures.budgets([]) == []
-    assert figures.summary([])["rdu_minus_random_top1"] is None
-
-
-# What is kept
-
-
-def test_of_a_result_that_was_made_twice_the_last_counts() -> None:
-    old = line("rdu", 0.1, 0.8)
-    assert [row["programs"] for row in run.by_key([old, old | {"programs": 5}], run.Key).values()] == [5]
-
-
-# Where the tasks that are measured are ranked
-
-
-def in_task(sampler: str, value: float, seed: int = 0, labels: int = 8) -> dict[str, Any]:
-    scores = dict.fromkeys(("pairwise", "mean_top1", "mean_top5"), value)
-    place = {"corpus": "k80", "sampler": sampler, "labels": labels, "seed": seed}
-    return place | {"scores": scores, "measuring_seconds": 10.0}
-
-
-def test_means_of_measured_tasks_are_over_the_runs_that_all_samplers_have() -> None:
-    rows = [in_task("rdu", 0.6), in_task("rdu", 0.9, seed=1), in_task("rdu+", 0.7), in_task("rdu+", 0.5, labels=4)]
-    found = figures.common_means(rows, ("labels",))
-    assert [(row["labels"], row["sampler"], row["runs"], row["pairwise"]) for row in found] == [
-        (4, "rdu+", 1, 0.5),
-        (8, "rdu", 1, 0.6),
-        (8, "rdu+", 1, 0.7),
-    ]
 
 
 @given(st.lists(st.integers(2, 400), min_size=1, max_size=5), st.integers(0, 9))

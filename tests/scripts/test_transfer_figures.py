@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from scripts.benchmarks.common import spread
 from scripts.benchmarks.transfer import figures
 from scripts.benchmarks.transfer.data import Tasks, divide
 
@@ -26,9 +23,6 @@ def tasks(name: str, train: str, val: str = "", test: str = "") -> Any:
     """A corpus whose tasks compute what the letters say; a task's id names its corpus too."""
     parts = zip(("train", "val", "test"), (train, val, test), strict=True)
     return Tasks(name, {part: {f"{name}-{letter}": letter for letter in letters} for part, letters in parts})
-
-
-# Who learns what
 
 
 def test_unseen_hides_every_test_task_of_any_device_by_what_it_computes() -> None:
@@ -67,14 +61,6 @@ def test_choices_never_look_at_a_test_task(seen: bool) -> None:
     assert "new-c" not in found.own
 
 
-def test_no_source_that_knows_a_judging_task_leaves_nothing_to_judge() -> None:
-    target, source = tasks("new", train="a", test="y"), tasks("old", train="b")
-    assert divide(target, [source], "test", seen=True).judged == ()
-
-
-# Labels needed
-
-
 @pytest.mark.parametrize(
     ("points", "level", "labels"),
     [
@@ -106,36 +92,6 @@ def test_a_ratio_is_of_the_labels_that_both_need(scratch: Any, ours: Any, ratio:
     assert figures.label_ratio(scratch, ours) == (ratio if ratio is None else pytest.approx(ratio))
 
 
-@given(st.lists(st.floats(0.5, 1.0), min_size=4, max_size=4))
-def test_a_method_compared_with_itself_needs_no_more_labels(values: list[float]) -> None:
-    curve = list(zip((0, 8, 16, 32), values, strict=True))
-    assert figures.label_ratio(curve, curve) >= 1
-
-
-# Tables
-
-
-def test_seeds_are_one_row_with_their_deviation() -> None:
-    (row,) = figures.mean_rows([answer("ours", 0.8, 0), answer("ours", 0.9, 1)])
-    assert row["seeds"] == [0, 1]
-    assert row["pairwise"]["mean"] == pytest.approx(0.85)
-    assert row["pairwise"]["stdev"] == pytest.approx(0.0707, abs=1e-4)
-    assert row["pairwise"]["seeds"] == 2
-    assert spread([0.8])["stdev"] is None, "one seed has no deviation"
-
-
-def test_a_difference_is_a_mean_over_the_targets_that_have_both() -> None:
-    rows = figures.mean_rows([
-        answer("continual", 0.8), answer("fine-tune", 0.7),
-        answer("continual", 0.9, target="mi50"), answer("fine-tune", 0.6, target="mi50"),
-        answer("continual", 0.1, target="t4"),
-        answer("continual", 0.0, protocol="both", labels=8), answer("fine-tune", 1.0, protocol="both", labels=8),
-    ])  # fmt: skip
-    assert figures.difference(rows, "continual", "fine-tune", "pairwise") == pytest.approx(0.2)
-    assert figures.share(rows, "continual", "fine-tune", "pairwise") == pytest.approx((0.8 / 0.7 + 0.9 / 0.6) / 2)
-    assert figures.difference(rows, "continual", "multi-task", "pairwise") is None
-
-
 def test_only_seeds_that_both_methods_have_are_compared() -> None:
     """Seed 1 is a hard one, which only the other method met."""
     rows = figures.mean_rows([
@@ -149,16 +105,6 @@ def test_only_seeds_that_both_methods_have_are_compared() -> None:
     (row,) = figures.difference_rows(rows)
     assert (row["difference"], row["target"], row["seeds"]) == ("ours less fine-tune", "k80", 2)
     assert row["pairwise"]["stdev"] == pytest.approx(0.0707, abs=1e-4)
-
-
-@given(st.lists(st.floats(0.5, 1.0), min_size=1, max_size=5), st.floats(-0.4, 0.4))
-def test_a_gap_that_every_seed_has_is_the_difference_whatever_other_seeds_there_are(
-    values: list[float], gap: float
-) -> None:
-    one = [answer("ours", value + gap, seed) for seed, value in enumerate(values)]
-    other = [answer("fine-tune", value, seed) for seed, value in enumerate([*values, 0.0, 1.0])]
-    found = figures.difference(figures.mean_rows([*one, *other]), "ours", "fine-tune", "mean_top1")
-    assert found == pytest.approx(gap, abs=1e-9)
 
 
 def test_a_curve_starts_with_what_the_method_itself_has_without_labels_and_scratchs_with_a_coin() -> None:
@@ -197,17 +143,6 @@ def test_of_tasks_that_are_too_small_the_labels_that_were_drawn_count() -> None:
     assert row["ratio"] == pytest.approx(5.0)
 
 
-def test_the_most_that_could_be_hoped_for_has_a_ratio_of_its_own() -> None:
-    more = {"protocol": "in-task"}
-    needs = {"ours": 32, "committee-informed": 8}
-    reached = [
-        answer(name, 0.6 if n < need else 0.8, labels=n, **more) for name, need in needs.items() for n in (4, 8, 32)
-    ]
-    found = figures.summary(figures.mean_rows([*reached, answer("scratch", 0.8, labels=32, **more)]), {})
-    assert found["label_ratio_vs_scratch"] == pytest.approx(1.0)
-    assert found["label_ratio_informed_vs_scratch"] == pytest.approx(4.0)
-
-
 def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured() -> None:
     def curves(seen: bool, need: int) -> list[dict[str, Any]]:
         more = {"protocol": "in-task", "seen": seen}
@@ -222,13 +157,3 @@ def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured
     assert found["forgetting_pairwise"] == 0.01
     assert "continual_over_full" not in found
     assert "label_ratio_vs_trees" not in found
-
-
-def test_sources_are_told_by_who_taught_and_in_which_order() -> None:
-    main = figures.mean_rows([answer("continual", 0.8), answer("scratch", 0.7), answer("continual", 0.9, target="t4")])
-    ordered = figures.mean_rows([answer("continual", 0.75, taught=("v100", "a100"))])
-    rows = figures.source_rows(main, ordered)
-    assert [(row["sources"], row["pairwise"]["mean"]) for row in rows] == [
-        ("v100 > a100", 0.75),
-        ("all, as given", 0.8),
-    ]

@@ -51,20 +51,3 @@ def test_a_run_that_never_reaches_stock_counts_with_all_that_it_spent() -> None:
     found = figures.versus(row("tcl", [[4.0, 0, 0.5, "slow"]]), row("stock", STOCK), JUDGED)
     assert (found["reached"], found["seconds_to_stock"], found["trials_to_stock"]) == (False, 5.0, 1)
     assert found["time_ratio"] == 6.0
-
-
-def test_networks_weigh_the_same_however_many_seeds_they_have() -> None:
-    def pair(network: str, ratio: float) -> dict[str, Any]:
-        return dict.fromkeys(figures.RATIOS, ratio) | {"network": network, "reached": True}
-
-    summed = figures.sum_up([pair("a", 2.0), pair("a", 8.0), pair("b", 1.0)])
-    assert summed["time_ratio"] == pytest.approx(2.0)
-    assert (summed["networks"], summed["runs"], summed["reached"]) == (2, 3, 3)
-
-
-def test_a_network_is_slower_than_pytorch_by_its_median() -> None:
-    def timed(network: str, ours: float) -> dict[str, Any]:
-        return {"network": network, "latency": {"tilenet": {"median": ours}, "pytorch": {"median": 1.0}}}
-
-    rows = [timed("a", 0.5), timed("a", 0.6), timed("a", 9.0), timed("b", 1.1)]
-    assert figures.slower_than_pytorch(rows) == 1
