@@ -1,21 +1,50 @@
-"""The catalogue as a person uses it in a browser: what is in sight, and what is done to it."""
+"""The catalogue as a person uses it in a real headless Chromium, driven by its own driver; nothing is downloaded."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-_KEYS = {"tab": Keys.TAB, "enter": Keys.ENTER, "space": Keys.SPACE}
+_OPTIONS = (
+    "headless=new", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
+    "disable-component-update", "disable-sync", "window-size=1280,900",
+)  # fmt: skip
 _IN_SIGHT = "const inSight = (e) => e.getClientRects().length > 0;"
 
 
+@contextmanager
+def chromium(profile: Path) -> Iterator[Any]:
+    """A browser with a profile of its own, which keeps a log of its console and its network."""
+    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (binary and driver):
+        pytest.fail(
+            "chromium or chromedriver is not installed (Debian: apt-get install chromium chromium-driver); "
+            "to leave these tests out: -m 'not browser'"
+        )
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for option in (*_OPTIONS, f"user-data-dir={profile}"):
+        options.add_argument(f"--{option}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    browser = webdriver.Chrome(options=options, service=Service(executable_path=driver))
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
 class Catalogue:
-    """The index page, and what it leads to.
+    """The index page.
 
     Args:
         browser: a selenium driver. index: the file index.html.
@@ -25,34 +54,16 @@ class Catalogue:
         self.browser = browser
         self.index = index
 
-    # Going there
-
     def open(self, fragment: str = "") -> None:
-        """The index page, with a fragment after `#`."""
+        """Load the page anew, with a fragment after `#`."""
         self.browser.get("about:blank")  # the same address with another `#` would not load anew
         self.browser.get(self.index.as_uri() + (f"#{fragment}" if fragment else ""))
-        self._wait_for("index.html")
-
-    def follow(self, selector: str, name: str) -> None:
-        """Click a link, which leads to the page of this file name."""
-        self.click(selector)
-        self._wait_for(name)
-
-    def _wait_for(self, name: str) -> None:
-        self.until(f"return location.pathname.endsWith('/{name}') && document.readyState === 'complete'")
-
-    # Running and asking
+        WebDriverWait(self.browser, 5, poll_frequency=0.05).until(
+            lambda _: self.run("return document.readyState === 'complete'")
+        )
 
     def run(self, script: str) -> Any:
         return self.browser.execute_script(script)
-
-    def until(self, script: str) -> bool:
-        """Whether a condition comes true within some seconds."""
-        return WebDriverWait(self.browser, 5, poll_frequency=0.05).until(lambda _: self.run(script))
-
-    def command(self, name: str, **parameters: Any) -> Any:
-        """A command of the DevTools protocol."""
-        return self.browser.execute_cdp_cmd(name, parameters)
 
     # What is in sight
 
@@ -62,31 +73,11 @@ class Catalogue:
             ".map(row => row.dataset.name)"
         )
 
-    def groups(self) -> list[str]:
-        """The families that have a heading."""
-        return self.run(
-            f"{_IN_SIGHT} return [...document.querySelectorAll('#zoo tr.family')].filter(inSight)"
-            ".map(row => row.parentElement.dataset.family)"
-        )
-
-    def sorted_by(self) -> dict[str, str]:
-        return self.run(
-            "return Object.fromEntries([...document.querySelectorAll('th[aria-sort]')]"
-            ".map(head => [head.dataset.sort, head.getAttribute('aria-sort')]))"
-        )
-
-    def element(self, id: str) -> Any:
-        return self.browser.find_element(By.ID, id)
-
     def text(self, id: str) -> str:
-        return self.element(id).text
+        return self.browser.find_element(By.ID, id).text
 
     def shown(self, id: str) -> bool:
-        return self.element(id).is_displayed()
-
-    def picked(self) -> list[str]:
-        """The checkpoints with a tick."""
-        return self.run("return [...document.querySelectorAll('#zoo :checked')].map(b => b.closest('tr').dataset.name)")
+        return self.browser.find_element(By.ID, id).is_displayed()
 
     def compared(self) -> list[str]:
         """The columns of the comparison; none while it is hidden."""
@@ -123,41 +114,17 @@ class Catalogue:
         for name in names:
             self.click(f"tr[data-name='{name}'] input")
 
-    def press(self, key: str) -> None:
-        self.write(_KEYS[key])
+    def allow_scripts(self, on: bool) -> None:
+        self.browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not on})
 
-    def write(self, text: str) -> None:
-        self.browser.switch_to.active_element.send_keys(text)
-
-    def focused(self) -> str:
-        """The name of what has the focus, as a screen reader would say it."""
-        node = self.command("Runtime.evaluate", expression="document.activeElement")["result"]["objectId"]
-        (first, *_) = self.command("Accessibility.getPartialAXTree", objectId=node, fetchRelatives=False)["nodes"]
-        return first["name"]["value"]
-
-    def tab_to(self, name: str) -> None:
-        """Press Tab until the focus is there; each stop on the way must be seen to have it."""
-        for _ in range(80):
-            self.press("tab")
-            style = self.run("return getComputedStyle(document.activeElement).outlineStyle")
-            assert style != "none", self.focused()
-            if self.focused() == name:
-                return
-        raise AssertionError(f"no key leads to {name}")
-
-    # How it is looked at
-
-    def scripts(self, on: bool) -> None:
-        self.command("Emulation.setScriptExecutionDisabled", value=not on)
-
-    # What it did
+    # What it did since it was last asked
 
     def complaints(self) -> list[str]:
-        """What the browser's console says since it was last asked."""
+        """What the browser's console says."""
         return [line["message"] for line in self.browser.get_log("browser")]
 
     def requested(self) -> list[str]:
-        """The addresses beyond this machine that were asked for since it was last asked."""
+        """The addresses beyond this machine that were asked for."""
         events = [json.loads(line["message"])["message"] for line in self.browser.get_log("performance")]
         sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
         return [address for address in sent if address.startswith(("http", "ws"))]

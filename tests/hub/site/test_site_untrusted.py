@@ -18,8 +18,6 @@ from toy_checkpoints import with_entry
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>'\"&"
 
-# What is hostile is text
-
 
 def test_hostile_facts_of_an_entry_are_text(registry: Registry, tmp_path: Path) -> None:
     data = {"device": HOSTILE, "name": HOSTILE, "programs": HOSTILE}
@@ -83,9 +81,6 @@ def test_a_source_is_linked_where_a_browser_can_open_it() -> None:
     assert address("hf://org/name", "ab" * 20) == f"https://huggingface.co/org/name/tree/{'ab' * 20}"
     assert address("https://mirror.example/zoo", None) == "https://mirror.example/zoo"
     assert address("file:///mnt/zoo", None) is address("javascript:alert(1)", None) is None
-
-
-# What is shown of a card
 
 
 def test_a_card_keeps_its_tables_links_and_code_without_its_head_and_title() -> None:
