@@ -79,7 +79,7 @@ def adapt(
             task has a choice of programs, or the budget is too small for them.
         CorpusError: the corpus has no test tasks to judge by, or none to learn.
         DeviceKindError: the checkpoint is for the other kind of device.
-        LabelError: the measurements have no order to learn, or to judge by.
+        LabelError: the measurements have no order to learn.
         InterruptedRunError: the user stopped it; run it again to go on.
         TchubError: whatever the device, the registry, the workload or the measurer raise.
     """

@@ -118,7 +118,7 @@ class AdaptSession:
         """Make the last model of what `spend` measured, and compare it with its base.
 
         Raises:
-            LabelError: the measurements have no order to learn or to judge by.
+            LabelError: the measurements have no order to learn.
         """
         with self._timed("learn"):
             adapted = self.learner.finish(self.learn, self.hold_out)

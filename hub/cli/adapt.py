@@ -116,8 +116,9 @@ def _facts(result: AdaptResult) -> Iterator[tuple[str, str]]:
             yield "corpora", corpora
     gain = f"{guard.base:.3f} before, {guard.adapted:.3f} after, {guard.gain:+.3f}"
     gain += f" ({guard.level:.0%} interval {low:+.3f} to {high:+.3f})"
+    gain = gain if guard.pairs else "unknown: no pair of the hold-out has an order"
     yield "pairwise", gain if judgement.zero_shot is None else f"{gain}, both given the programs learnt from"
-    if judgement.zero_shot is not None:
+    if judgement.zero_shot is not None and guard.pairs:
         before, after = (judgement.zero_shot[when]["pairwise"] for when in ("before", "after"))
         yield "zero-shot", f"pairwise {before:.3f} before, {after:.3f} after, given nothing"
     yield "top-1 (top-5)", f"{top_text(judgement.before)} before, {top_text(judgement.after)} after"

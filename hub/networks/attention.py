@@ -1,13 +1,15 @@
-"""Attention over a number of tokens that no vector register divides, such as ViT's 197, computed for a few more.
+"""Attention: query, key and value by one product, and padding where no vector register divides the tokens.
 
-Its products have an axis of that number each, and tiles of a prime number are one element or all. Zeros are added where
-query, key and value are permuted anyway, scores of tokens that are none count nothing in the softmax, and what
-was computed for them is left out when the heads are joined.
+One product with the columns of three reads its rows once and has longer loops, and it is one task to tune, not three.
+
+The products over a number of tokens such as ViT's 197 have an axis of that extent each, and tiles of a prime number are
+one element or all. Zeros are added where query, key and value are permuted anyway, scores of tokens that are none count
+nothing in the softmax, and what was computed for them is left out when the heads are joined.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +29,90 @@ _MOST_ADDED = 1 / 3
 _NOTHING = float("-inf")
 # Between product and softmax stand a scale, a mask and reshapes.
 _BETWEEN, _LONGEST_CHAIN = ("add", "divide", "multiply", "reshape", "subtract"), 6
+
+
+@cache
+def join_projections() -> Any:
+    """Return a pass that computes products of one tensor with several weights as one, where heads are split behind.
+
+    There, as for the query, key and value of attention, each result is copied in any case: its copy takes its columns
+    of the joint result, and the bias is added on the way.
+    """
+    import numpy as np
+    from tvm import relax
+    from tvm.ir.transform import module_pass
+    from tvm.relax.expr_functor import PyExprMutator, mutator
+
+    @mutator
+    class Joiner(PyExprMutator):
+        def __init__(self, mod: IRModule, groups: list[list[Any]]) -> None:
+            super().__init__(mod)
+            self.groups = {call: group for group in groups for call in group}
+            self.joint: dict[Any, Any] = {}  # by the first call of the group
+
+        def visit_call_(self, call: Any) -> Any:
+            group = self.groups.get(call)
+            if group is None:
+                return super().visit_call_(call)
+            if group[0] not in self.joint:
+                every: list[Any] = [constant_values(one.args[1]) for one in group]
+                weights = np.concatenate(every, axis=1)
+                product = relax.op.matmul(self.visit_expr(call.args[0]), relax.const(weights))
+                self.joint[group[0]] = self.builder_.emit(product)
+            before = sum(static_shape(one)[-1] for one in group[: group.index(call)])
+            axes: Any = [len(static_shape(call)) - 1]
+            begin: Any = [before]
+            end: Any = [before + static_shape(call)[-1]]
+            return relax.op.strided_slice(self.joint[group[0]], axes, begin, end)
+
+    @module_pass(opt_level=0, name="TchubJoinProjections")
+    def run(mod: IRModule, _: Any) -> IRModule:
+        mod = relax.transform.EliminateCommonSubexpr()(mod)  # reshapes of one tensor
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function) and (groups := _projections(func)):
+                joiner: Any = Joiner(mod, groups)
+                joiner.builder_.update_func(var, joiner.visit_expr(func))
+                mod = joiner.builder_.get()
+        return mod
+
+    return run
+
+
+def _projections(func: Any) -> list[list[Any]]:
+    """Return the products of a function to join, in the order in which they are computed."""
+    from tvm import relax
+
+    users, groups = defaultdict[Any, list[Any]](list), defaultdict[Any, list[Any]](list)
+    for var, value in _bound(func).items():
+        for used in relax.analysis.free_vars(value):
+            users[used].append((var, value))
+
+    def name(value: Any) -> str:
+        return operator_name(value) if isinstance(value, relax.Call) else ""
+
+    def splits_heads(var: Any) -> bool:
+        """Return whether all that becomes of a product, a bias and a scale apart, is that its heads are permuted."""
+        while len(users[var]) == 1:
+            (var, step), before = users[var][0], var
+            if name(step) == "reshape":
+                return len(users[var]) == 1 and name(users[var][0][1]) == "permute_dims"
+            if name(step) not in ("add", "multiply"):
+                return False
+            if any(constant_values(arg) is None for arg in step.args if not arg.same_as(before)):
+                return False
+        return False
+
+    for var, call in _bound(func).items():
+        if name(call) == "matmul" and str(call.ty.dtype) == "float32":
+            weights = constant_values(call.args[1])
+            if weights is not None and weights.ndim == 2 and splits_heads(var):
+                groups[call.args[0]].append(call)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _bound(func: Any) -> dict[Any, Any]:
+    """Return what each variable of a function is bound to."""
+    return {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
 
 
 def padded_rows(rows: int) -> int:
@@ -135,11 +221,9 @@ def _attentions(func: Any) -> dict[Any, _Attention]:
     """Return the attentions of a function that are worth padding, by the call of their product with the values."""
     from tvm import relax
 
-    bound, uses = {}, Counter()
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            bound[binding.var] = binding.value
-            uses.update(relax.analysis.free_vars(binding.value))
+    bound, uses = _bound(func), Counter()
+    for value in bound.values():
+        uses.update(relax.analysis.free_vars(value))
     uses.update(relax.analysis.free_vars(func.body.body))
 
     def producer(value: Any) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from .attention import pad_attention
+from .attention import join_projections, pad_attention
 from .elementwise import elementwise, own_spaces
 from .errors import NetworkLoadError
 from .fold import fold_arrays
@@ -117,6 +117,7 @@ def _inference_passes(cpu: bool) -> list[Any]:
         transform.CanonicalizeBindings(),
         elementwise_first(),
         transform.DeadCodeElimination(),
+        join_projections(),
         pad_attention(),
         *([by_lanes()] if cpu else []),
         transform.FastMathTransform(),

@@ -2,7 +2,7 @@
 
 The rule, in the order in which it is applied (`compare`):
 
-1. Scores that are not numbers: kept.
+1. Scores that are not numbers, or a hold-out in which no pair has an order: kept.
 2. No gain in the hold-out's pairwise accuracy: kept.
 3. The programs that the adapted model puts first in each task are slower than the base's, beyond doubt (the whole
    interval): kept. Tuning builds what is put first, so a better order of the rest would not make up for it. Who is
@@ -18,6 +18,7 @@ The rule, in the order in which it is applied (`compare`):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +45,8 @@ class GuardResult:
 
     Attributes:
         decision: `adapted` or `kept` (the base model), with its reason in one sentence.
-        base, adapted: mean over tasks of the share of pairs in the right order; a tied score is half right.
+        base, adapted: mean over tasks of the share of pairs in the right order; a tied score is half right. NaN, as the
+            gain and its bounds are, where `pairs` is 0.
         gain: adapted - base; interval: its bounds at `level`, see `_interval`.
         first_gain: change of the mean over tasks of best latency / latency of the program put first; first_interval:
             its bounds at `level`, computed in the same way.
@@ -86,7 +88,7 @@ def compare(
         learnt_gain: cross-validated gain in pairwise accuracy on the programs learnt from; None: not known.
 
     Raises:
-        LabelError: a latency is not a positive number, or no two held-out programs of a task differ.
+        LabelError: a latency is not a positive number.
     """
     if not (np.isfinite(latency) & (latency > 0)).all():
         raise LabelError(
@@ -103,12 +105,7 @@ def compare(
             pair_counts.append(faster.sum())
             shares.append((was.sum() / faster.sum(), now.sum() / faster.sum()))
             pair_gains.append((len(own), partial(_pair_gain, faster, now - was)))
-    if not pair_gains:
-        raise LabelError(
-            f"none of the {len(latency)} held-out programs differ in latency by more than the noise",
-            remedy="a larger --budget holds out more programs; `tchub doctor` shows the noise of the clock",
-        )
-    right = [float(np.mean(share)) for share in zip(*shares, strict=True)]
+    right = [_mean([share[model] for share in shares]) for model in (0, 1)]
     result = GuardResult(
         decision="kept",
         base=right[0],
@@ -120,12 +117,16 @@ def compare(
         programs=len(latency),
         pairs=int(sum(pair_counts)),
         reason="",
-        first_gain=float(np.mean([gain(np.ones((1, programs))) for programs, gain in first_gains])),
+        first_gain=_mean([float(gain(np.ones((1, programs)))[0]) for programs, gain in first_gains]),
         first_interval=_interval(first_gains, resamples, seed),
         learnt_gain=learnt_gain,
     )
     decision, reason = _decide(result, bool(np.isfinite(adapted).all()))
     return replace(result, decision=decision, reason=reason)
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
 
 
 def _ahead(scores: np.ndarray) -> np.ndarray:
@@ -159,6 +160,8 @@ def _interval(tasks: list[_Gain], resamples: int, seed: int) -> tuple[float, flo
     programs each by bootstrap over the programs, the tasks being taken as they are. Drawing tasks and programs both
     would count that chance twice.
     """
+    if not tasks:
+        return math.nan, math.nan
     programs = sum(n for n, _ in tasks) / len(tasks)
     if len(tasks) >= ENOUGH_TASKS or (len(tasks) > 1 and programs < ENOUGH_PROGRAMS):
         gains = [float(gain(np.ones((1, n)))[0]) for n, gain in tasks]
@@ -179,6 +182,11 @@ def _decide(result: GuardResult, finite: bool) -> tuple[str, str]:
     bounds = f"{result.level:.0%} interval {low:+.3f} to {high:+.3f}"
     if not finite:
         return "kept", "the adapted model's predictions are not numbers; the base model is kept"
+    if not result.pairs:
+        return "kept", (
+            f"no two of the {result.programs} held-out programs differ in latency by more than the noise, so that "
+            "nothing tells which model is better; the base model is kept. A larger budget holds out more programs"
+        )
     if gain <= 0:
         return "kept", f"the held-out pairwise accuracy did not rise ({gain:+.3f}, {bounds}); the base model is kept"
     if result.first_interval[1] < 0:

@@ -1,4 +1,4 @@
-"""Attention over 61 tokens is computed over 63 by 64, and gives what PyTorch gives; so does softmax by lanes."""
+"""Attention with joint projections and over 61 tokens as over 63 by 64 gives what PyTorch gives; so does softmax."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ class Attention(torch.nn.Module):
         self.mix, self.keep_scores = mix, keep_scores
         self.query, self.key, self.value = (torch.nn.Linear(16, 16) for _ in range(3))
 
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> Any:
         batch, rows, _ = x.shape
+        y = x if y is None else y
         heads = [layer(z).view(batch, -1, 2, 8).transpose(1, 2) for layer, z in
                  ((self.query, x), (self.key, y), (self.value, y))]  # fmt: skip
         scores = self.mix(heads[0] @ heads[1].transpose(-1, -2))
@@ -113,6 +114,45 @@ def test_other_attention_is_left_as_it_is(mix: Mix, keep: bool, tokens: int) -> 
     expected = module(x, x)
     for ours, theirs in zip(outputs(lower(graph), x, x), expected if keep else (expected,), strict=True):
         np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=1e-5)
+
+
+def widths_of_projections(graph: Any) -> list[int]:
+    """Return the columns of products with weights, as they are computed."""
+    widths: list[int] = []
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == "relax.matmul" and expr.ty.ndim == 2:
+            widths.append(int(expr.ty.shape[-1]))
+
+    relax.analysis.post_order_visit(graph["main"], visit)
+    return widths
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["self", "cross"])
+def test_projections_of_the_same_tokens_are_one_product(own: bool) -> None:
+    torch.manual_seed(0)
+    module, inputs = Attention(lambda scores: scores * 0.125), [torch.randn(1, 64, 16) for _ in range(1 if own else 2)]
+    graph = imported(module, *inputs)
+    assert sorted(widths_of_projections(graph)) == ([48] if own else [16, 32]), "key and value are of the same tokens"
+    np.testing.assert_allclose(outputs(lower(graph), *inputs)[0], module(*inputs).detach().numpy(), atol=2e-6)
+
+
+def test_a_product_with_an_activation_keeps_its_kernel() -> None:
+    """A gate and what it gates are not copied: apart, the activation is computed where the product is."""
+    torch.manual_seed(0)
+
+    class Gated(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate, self.up = torch.nn.Linear(16, 32), torch.nn.Linear(16, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.silu(self.gate(x)) * self.up(x)
+
+    module, x = Gated(), torch.randn(4, 16)
+    graph = imported(module, x)
+    assert widths_of_projections(graph) == [32, 32]
+    np.testing.assert_allclose(outputs(lower(graph), x)[0], module(x).detach().numpy(), atol=2e-6)
 
 
 def test_extents_are_as_near_as_tiles_allow() -> None:

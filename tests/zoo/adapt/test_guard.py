@@ -172,9 +172,14 @@ def test_a_better_order_that_puts_slower_programs_first_is_not_adopted():
     assert (result.decision, "put first" in result.reason) == ("kept", True)
 
 
-def test_a_hold_out_that_decides_nothing_is_an_error():
-    with pytest.raises(LabelError, match="noise"):
-        compare(np.arange(4.0), np.arange(4.0), np.ones(4), np.zeros(4, int))
+def test_a_hold_out_without_an_order_keeps_the_base():
+    result = compare(np.arange(4.0), np.arange(4.0)[::-1], np.ones(4), np.zeros(4, int))
+    assert (result.decision, result.pairs) == ("kept", 0)
+    assert "no two of the 4 held-out programs differ" in result.reason
+    assert np.isnan([result.base, result.adapted, result.gain, *result.interval]).all()
+
+
+def test_a_latency_that_is_none_is_an_error():
     with pytest.raises(LabelError, match="positive"):
         compare(np.arange(4.0), np.arange(4.0), np.array([1, 2, np.nan, 3]), np.zeros(4, int))
 

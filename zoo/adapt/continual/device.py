@@ -20,7 +20,6 @@ from ...devices.registry import distance
 from ...models import CostModel, ProgressiveNetwork, list_architectures
 from ...training import RankingDataset, TrainResult, evaluate_model
 from ...training.state import ensure_same_run
-from ..errors import LabelError
 from ..fine_tune import check_features
 from ..guard import AccuracyChange, compare
 from ..method import FewShot, SourceData, TrainedModel, TrainingSet, cached_model, model_digest
@@ -120,11 +119,8 @@ def measure_change(before: CostModel, after: CostModel, data: RankingDataset, se
     rng = np.random.default_rng([seed, 11])
     some = data.take(np.sort(np.concatenate([rng.permutation(members)[:MOST_PROGRAMS] for members in data.members])))
     was, now = (model.score(some.features) for model in (before, after))
-    try:
-        result = compare(was, now, some.latency, some.group, seed=seed)
-    except LabelError:
-        return None
-    return AccuracyChange(result.base, result.adapted, result.interval)
+    result = compare(was, now, some.latency, some.group, seed=seed)
+    return None if not result.pairs else AccuracyChange(result.base, result.adapted, result.interval)
 
 
 K = TypeVar("K", str, int)
