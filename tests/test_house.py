@@ -17,10 +17,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_923, 17),
+    "hub/cli": (2_924, 17),
     "hub/registry": (3_336, 17),
     "hub/device": (5_158, 29),
-    "hub/networks": (5_355, 30),
+    "hub/networks": (5_440, 30),
     "hub/search": (2_787, 17),
     "hub/records": (559, 4),
     "hub/tuning": (2_297, 11),
@@ -34,12 +34,12 @@ BUDGETS = {
     "zoo/corpus": (4_140, 24),
     "zoo/models": (2_451, 18),
     "zoo/training": (1_924, 13),
-    "zoo/adapt": (3_549, 19),
+    "zoo/adapt": (3_553, 19),
     "cards": (1_279, 6),
     "scripts": (8_475, 52),
-    "tests": (29_474, 225),
+    "tests": (29_519, 225),
 }
-PRODUCT = (45_563, 266)
+PRODUCT = (45_653, 266)
 MOST_ERRORS = 45
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
