@@ -1,4 +1,4 @@
-"""The check of a card's metadata that the Hub makes: licence ids, and the structure of `model-index`.
+"""The check of a card's metadata that the Hub makes: licence ids, and the repositories that it names.
 
 After https://huggingface.co/docs/hub/repositories-licenses and the model card's specification in hub-docs.
 """
@@ -47,45 +47,8 @@ def _wrong(metadata: dict[str, Any]) -> Iterator[str]:
         yield f'"license" must be one of the Hub\'s ids, not {licence!r}'
     if licence == "other" and not metadata.get("license_name"):
         yield '"license_name" is required when "license" is other'
-    for key in ("library_name", "pipeline_tag"):
-        if not isinstance(metadata.get(key, ""), str):
-            yield f'"{key}" must be a string'
-    if not _are_texts(metadata.get("tags", [])):
-        yield '"tags" must be a list of strings'
     for key in ("datasets", "base_model"):
         named = metadata.get(key, [])
         named = [named] if isinstance(named, str) else named
-        if not _are_texts(named) or not all(_REPO_ID.fullmatch(name) for name in named):
+        if not all(isinstance(name, str) and _REPO_ID.fullmatch(name) for name in named):
             yield f'"{key}" must name repositories of the Hub'
-    yield from _wrong_index(metadata.get("model-index", []))
-
-
-def _wrong_index(index: Any) -> Iterator[str]:
-    """`name`, and for each result the task's type, the dataset's type and name, each metric's type and value."""
-    if not isinstance(index, list):
-        yield '"model-index" must be a list'
-        return
-    for number, model in enumerate(index):
-        if not isinstance(model, dict) or not isinstance(model.get("name"), str):
-            yield f'"model-index[{number}].name" is required'
-            continue
-        for place, result in enumerate(model.get("results") or []):
-            where = f"model-index[{number}].results[{place}]"
-            yield from (f'"{where}.{path}" is required' for path in _missing(result))
-
-
-def _missing(result: dict[str, Any]) -> Iterator[str]:
-    for part, keys in {"task": ("type",), "dataset": ("type", "name")}.items():
-        yield from (f"{part}.{key}" for key in keys if not isinstance((result.get(part) or {}).get(key), str))
-    metrics = result.get("metrics") or []
-    if not metrics:
-        yield "metrics"
-    for place, metric in enumerate(metrics):
-        if not isinstance(metric.get("type"), str):
-            yield f"metrics[{place}].type"
-        if metric.get("value") is None:
-            yield f"metrics[{place}].value"
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)

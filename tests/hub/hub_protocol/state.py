@@ -78,7 +78,6 @@ class PullRequest:
     author: str
     base: str
     status: str = "open"
-    merged_as: str | None = None
 
     @property
     def ref(self) -> str:
@@ -92,13 +91,12 @@ class Repo:
     Attributes:
         commits: id -> commit.
         refs: full name (`refs/heads/main`, `refs/tags/v1.0.0`, `refs/pr/1`) -> commit id.
-        gated: whoever is no member has to be in `granted`.
+        gated: its files are for members alone.
     """
 
     id: str
     private: bool = False
     gated: bool = False
-    granted: set[str] = field(default_factory=set)
     commits: dict[str, Commit] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
     pulls: list[PullRequest] = field(default_factory=list)
@@ -196,8 +194,8 @@ def require_visible(repo: Repo | None, who: Token | None) -> Repo:
 
 
 def require_files(repo: Repo, who: Token | None) -> None:
-    """The files of a gated repository are for its members and for those who accepted its terms."""
-    if repo.gated and not (who and (who.belongs_to(repo.id) or who.user in repo.granted)):
+    """The files of a gated repository are for its members."""
+    if repo.gated and not (who and who.belongs_to(repo.id)):
         message = f"Access to model {repo.id} is restricted. Visit its page to ask for access."
         raise RefusedError(403 if who else 401, message, "GatedRepo")
 

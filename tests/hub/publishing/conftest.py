@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from contribute_kit import FakeMeasurer, Finished, fake_machine, small_config
 from hub_client import use_client
 from hub_protocol import HubServer, running
 from publish_kit import INDEX, Desk, train
 from tchub.hub.publishing.contribute import contribute
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models of a few thousand weights: a second thread would only wait for the first."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -200,13 +200,6 @@ def test_the_sheet_of_another_device_needs_a_reason(folder: Path) -> None:
     assert check(folder, evaluate=False).ok
 
 
-def test_a_card_whose_head_the_hub_cannot_read(folder: Path) -> None:
-    card = folder / "README.md"
-    card.write_text(card.read_text().replace("tags:\n", "tags: [\n", 1))
-    names = {finding.name for finding in check(folder, evaluate=False).failed}
-    assert names == {"card"}
-
-
 def test_a_file_named_as_the_split_is_not_read(folder: Path, finished: Finished, tmp_path: Path) -> None:
     """Whoever made the checkpoint does not choose which tasks judge, nor which files are opened here."""
     edited(folder, "metrics.json", lambda body: body.update(split=str(tmp_path / "tasks.json")))

@@ -13,7 +13,6 @@ from tchub.hub.publishing.evaluate import EvaluationConfig, evaluate
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.corpus import Corpus, CorpusError, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
-from tchub.zoo.features import DeviceKindError
 from tchub.zoo.models import Checkpoint, Ensemble, ProgressiveNetwork
 from tchub.zoo.primitives import from_trace_json
 from tchub.zoo.training.fit import fit
@@ -283,10 +282,3 @@ def test_a_class_that_is_not_trusted_is_chance_and_said(corpus, capsys, tmp_path
         assert model["pairwise"] == 0.5 if untrusted else model == alone
         assert result["results"].get("weights", alone)["pairwise"] == alone["pairwise"]
     assert any("not trusted with matmul" in note for note in notes)
-
-
-def test_a_checkpoint_for_gpus_does_not_judge_programs_of_a_cpu(capsys, tmp_path, corpus, recipe):
-    run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
-    checkpoint = Checkpoint.load(tmp_path / "run")
-    with pytest.raises(DeviceKindError, match="cpu"):
-        evaluate(replace(checkpoint, config=replace(checkpoint.config, feature_schema="tlp-gpu")), corpus)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hub_client import client
 from hub_protocol import HubServer
-from huggingface_hub import ModelCard
 from publish_kit import INDEX, REPO, Person
 from registry_kit import Publisher, refused
 from tchub.hub.publishing.publish import publish
@@ -67,26 +66,6 @@ def test_the_request_to_the_index_says_what_it_adds(hub, desk):
     assert listed["serial"] == 7
     assert [entry["revision"] for entry in listed["checkpoints"]] == [done.commit]
     assert json.loads(hub.repos[INDEX].files()["index.json"])["checkpoints"] == []
-
-
-def test_the_card_is_one_that_the_hub_reads_and_accepts(hub, desk, tmp_path):
-    desk.publish(REPO)
-    card = ModelCard.load(client(hub).hf_hub_download(REPO, "README.md", cache_dir=tmp_path / "cards"))
-    card.validate()
-    data = card.data
-    assert (data.library_name, data.license, data.pipeline_tag) == ("tchub", "apache-2.0", "tabular-regression")
-    scores = {(result.dataset_split, result.metric_type): result.metric_value for result in data.eval_results}
-    model = json.loads((desk.checkpoint / "metrics.json").read_text())["results"]["model"]
-    assert scores["test", "top1"] == round(model["top1"], 4)
-
-
-def test_the_plots_of_the_card_are_where_it_looks_for_them(hub, desk):
-    others = {f"other-{i}": {"top1": 0.1 * i, "top5": 0.5, "pairwise": 0.5} for i in (1, 2)}
-    desk.change(transfer=[{"corpus": name, "split": "test", "metrics": row} for name, row in others.items()])
-    desk.publish(REPO)
-    files = hub.repos[REPO].files()
-    assert b"](plots/transfer.svg)" in files["README.md"]
-    assert files["plots/transfer.svg"].startswith(b"<?xml")
 
 
 def test_a_dry_run_checks_and_asks_the_hub_nothing(hub, desk, monkeypatch):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from hub_protocol import HubServer
-from publish_kit import INDEX, REPO, Desk, Person
+from publish_kit import INDEX, REPO, Desk
 from tchub.hub.cli import main
 
 Run = Callable[..., tuple[int, str, list[str]]]
@@ -90,11 +90,3 @@ def test_wrong_usage_and_errors_have_their_codes(hub: HubServer, publish: Run) -
     code, out, notes = publish("--json")
     assert (code, json.loads(out)["reason"]) == (1, "token")
     assert "remedy: it may be expired" in " ".join(notes)
-
-
-def test_quiet_silences_the_progress_of_the_hubs_client_too(hub: HubServer, trained, tmp_path) -> None:
-    ada = Person(hub, tmp_path / "ada", "hf_ada")
-    command = ("publish", trained[0], "--repo", REPO, "--no-evaluate", "--no-index", "--quiet")
-    out, notes = ada.start(*command, HF_HUB_DISABLE_PROGRESS_BARS="0").communicate(timeout=120)
-    assert out.startswith("published: ")
-    assert notes == ""
