@@ -6,10 +6,13 @@ Hypothesis draws the same examples in every run, so that only a change of the co
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
+from collections.abc import Callable
 
+import pytest
 from hypothesis import settings
 
 # Before PyTorch is loaded: the models of tests are small, and two threads on busy cores take several times as long.
@@ -28,3 +31,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A function that lets a call, by its dotted name, fail as on a full disk from then on."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return lambda call: monkeypatch.setattr(call, refuse)

@@ -34,6 +34,3 @@ def apart(base: ProgressiveNetwork) -> ProgressiveNetwork:
         for p in base.parameters():
             p.add_(0.2 * torch.randn(p.shape, generator=g))
     return base
-
-
-# Equation 7

@@ -117,13 +117,3 @@ def test_sparsemax_by_hand_and_its_gradient():
     torch.testing.assert_close(sparsemax(torch.tensor([3.0, 0.5, -1.0])), torch.tensor([1.0, 0.0, 0.0]))
     z = torch.tensor([[0.9, 0.3, -0.4, 0.5], [2.0, 0.1, 0.2, 0.3]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(sparsemax, z)
-
-
-def test_tcl_as_the_paper_has_it():
-    """Section 5.2 and the best row of table 2."""
-    model = create("tcl")
-    widths = [m.out_features for m in model.modules() if isinstance(m, torch.nn.Linear)]
-    assert widths[:3] == [64, 128, 128]
-    assert widths[-3:] == [64, 32, 1]
-    config = model.config
-    assert (config.d_state, config.expand, config.d_conv, config.d_model) == (8, 1, 4, 128)

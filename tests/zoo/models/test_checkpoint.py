@@ -174,13 +174,10 @@ def test_tensors_that_do_not_fit_the_architecture(saved, what):
         Checkpoint.load(saved)
 
 
-def test_a_failed_write_leaves_the_old_checkpoint(saved, monkeypatch):
+def test_a_failed_write_leaves_the_old_checkpoint(saved, full_disk):
     before = {f.name: f.read_bytes() for f in saved.iterdir()}
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
+    full_disk("os.fsync")
     with pytest.raises(StorageError, match="No space left"):
         make(version="2.0.0").save(saved)
     assert {f.name: f.read_bytes() for f in saved.iterdir()} == before

@@ -99,20 +99,6 @@ def test_a_new_column_starts_from(start: str) -> None:
     assert same("lateral", "lateral") == (start == "previous")
 
 
-def test_another_devices_columns_open_and_what_was_said_of_the_first_stays() -> None:
-    """A network that learnt on one device has shut the columns that describe it: they had one value."""
-    one, other = programs(30, rows=1), programs(30, rows=1, seed=1)
-    one[:, :, -2:], other[:, :, -2:] = torch.tensor([3.0, 5.0]), torch.tensor([4.0, 5.0])
-    base = ProgressiveNetwork.around(tiny("tilenet"))
-    base.prepare(one)
-    before, blind = base(one), base(other)
-    base.admit(other)
-    torch.testing.assert_close(base(one), before)
-    assert not torch.allclose(base(other), blind)
-    assert base.state_dict()["kb.scale"][-2:].tolist() == [4, 0]  # the last is the same on both
-    assert torch.equal(base.state_dict()["kb.scale"], base.state_dict()["column.scale"])
-
-
 def saved(tmp_path, arch: str = "tilenet", column: bool = True) -> tuple[ProgressiveNetwork, CheckpointConfig]:
     schema = get_schema(get_architecture(arch).schemas[0])
     torch.manual_seed(0)

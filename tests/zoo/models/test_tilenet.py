@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
-from tchub.zoo.features.columns import PROGRAM_COLUMNS, WAVE_COLUMNS
-from tchub.zoo.models import Checkpoint, CheckpointConfig, TileNet, create
+from tchub.zoo.models import TileNet, create
 from tchub.zoo.models.context import HALF_TREES, MAX_CONTEXT, MIN_TREES, share_of_trees
 from tchub.zoo.models.tilenet import CONTEXT_SIZES, MAX_DEVICES, MIN_QUERIES
 from tchub.zoo.models.trees import grow_task_trees
@@ -85,14 +81,6 @@ def test_the_posterior_is_that_of_a_gaussian_process(seed: int, n: int) -> None:
     assert np.allclose(found[0].numpy(), expected, atol=1e-6)
 
 
-def test_what_is_prepared_once_answers_every_question() -> None:
-    model, (x, latency) = new_model(), task(80)
-    for n in (0, 1, MIN_TREES, 40):
-        informed = model.given(x[:n], latency[:n])
-        for asked in (x[40:], x[40:43], x[50:]):
-            assert np.array_equal(informed.score(asked), model.score_given(asked, x[:n], latency[:n])), n
-
-
 def test_trees_have_a_say_that_is_bounded_by_the_labels() -> None:
     model, (x, latency) = new_model(), task(60)
     for n in (MIN_TREES - 1, HALF_TREES, MIN_TREES, 12, 36):
@@ -103,12 +91,6 @@ def test_trees_have_a_say_that_is_bounded_by_the_labels() -> None:
         trees = speed.mean() + grow_task_trees(context[:, 0].copy(), speed - speed.mean()).inplace_predict(rest[:, 0])
         expected = (1 - share) * smooth(model, rest, context, known) + share * trees
         assert np.allclose(model.score_given(rest, context, known), expected, atol=1e-6), n
-
-
-def test_trees_are_not_trusted_where_the_pretrained_part_is_right() -> None:
-    model, (x, latency) = new_model(), task(60)
-    right = share_of_trees(model, x, model.rows(x), model.score(x))
-    assert right < 0.05 < share_of_trees(model, x, model.rows(x), -np.log(latency))
 
 
 def test_of_too_many_measured_programs_the_last_are_used() -> None:
@@ -162,20 +144,6 @@ def batch(model: TileNet, lengths: list[int]) -> tuple[torch.Tensor, torch.Tenso
     return model.describe(torch.from_numpy(x)), labels, mask
 
 
-def test_padding_changes_no_loss() -> None:
-    model = new_model().double().eval()  # in float32 the loss has five digits
-    rows, labels, mask = batch(model, [40, 12])
-    wide = torch.zeros(2, 50, dtype=torch.bool)
-    wide[:, :40] = mask
-    padded = torch.zeros(2, 50, dtype=labels.dtype).masked_scatter(wide, labels[mask])
-    for seed in range(6):
-        losses = [
-            model.training_loss(rows, y, m, get_loss("log_ranknet"), np.random.default_rng(seed)).item()
-            for y, m in ((labels, mask), (padded, wide))
-        ]
-        assert losses[0] == pytest.approx(losses[1], rel=1e-9)
-
-
 # Devices that were not learnt
 
 
@@ -205,20 +173,6 @@ def test_an_unknown_device_is_read_without_its_sheet_and_a_known_one_with_it() -
     assert not torch.allclose(one, other)
 
 
-def test_an_unknown_device_is_read_as_the_mean_of_those_known() -> None:
-    model, plain = new_reader(0.5), new_reader(0.0)
-    torch.testing.assert_close(model(of_device(model, 7)), plain(of_device(plain, 1.5)))
-
-
-def test_a_program_without_a_device_is_read_as_one_of_an_unknown_device() -> None:
-    model = new_reader(0.5)
-    unknown, without = of_device(model, 7), of_device(model, 0)
-    waves = slice(PROGRAM_COLUMNS - WAVE_COLUMNS, PROGRAM_COLUMNS)
-    unknown[:, 0, waves] = model.mean[waves]  # what counts the device's units cannot be told either
-    without[:, 0, waves] = 0
-    torch.testing.assert_close(model(without), model(unknown))
-
-
 def test_without_device_dropout_every_sheet_is_read_and_none_is_noted() -> None:
     """So are all checkpoints that were made before the setting was."""
     model = new_reader(0.0)
@@ -236,18 +190,6 @@ def test_an_admitted_device_is_known_and_the_oldest_makes_room() -> None:
     noted = model.get_buffer("devices")[:, 0].tolist()
     assert noted[-1] == 5
     assert len(set(noted)) == MAX_DEVICES
-
-
-def test_a_checkpoint_knows_its_devices_when_it_is_loaded(tmp_path: Path) -> None:
-    schema, model = get_schema("nest-gpu"), new_reader(0.5)
-    config = CheckpointConfig(
-        name="tilenet-t4", version="1.0.0", arch="tilenet", model=model.config.as_dict(),
-        feature_schema=schema.name, feature_version=schema.version, family="t4",
-    )  # fmt: skip
-    Checkpoint(config, model, get_device("t4")).save(tmp_path)
-    loaded = Checkpoint.load(tmp_path).model
-    for sheet in (1, 2, 5):
-        assert torch.equal(loaded(of_device(model, sheet)), model(of_device(model, sheet)))
 
 
 @pytest.mark.parametrize(
