@@ -160,9 +160,9 @@ class Learner:
         return judge(before, after, self.dataset(held), self.dataset(learn), adapted.learnt_gain, seed)
 
     def trust(self, adapted: AdaptedModel, learn: Sequence[int], held: Sequence[int]) -> dict[str, ClassTrust]:
-        """Return the operator classes that the held-out programs restore trust in, beside those that the base has."""
-        base = self.start.base.checkpoint.config.trust
-        if not base:
+        """Return the trust of the start's operator classes, restored in those that held-out programs speak for."""
+        start = self.start.chosen.checkpoint.config.trust
+        if not start:
             return {}
         known, data = self.dataset(learn), self.dataset(held)
         scores = self._as_here(adapted.model, held, learn).scores(data, known)
@@ -174,7 +174,7 @@ class Learner:
         )
         learnt = Counter(f"{framework}/{operators[task]}" for task in known.group)
         own = {key: replace(row, tasks=row.judged, programs=learnt[key]) for key, row in rows.items() if "*" not in key}
-        return base | {key: row for key, row in own.items() if row.trusted}
+        return start | {key: row for key, row in own.items() if row.trusted}
 
     def _trusted(self, config: CheckpointConfig) -> np.ndarray:
         """Return (T,) bool: tasks of whose operator class a checkpoint's scores count."""

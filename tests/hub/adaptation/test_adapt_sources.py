@@ -40,6 +40,7 @@ from tchub.zoo.models import Checkpoint, ProgressiveNetwork, create
 from tchub.zoo.primitives import from_trace_json
 from tchub.zoo.training import RankingDataset
 from tchub.zoo.training.programs import StatementStore, read_programs
+from tchub.zoo.trust import ClassTrust
 
 
 def finder(*bases: CheckpointChoice) -> dict[str, Any]:
@@ -50,21 +51,25 @@ def test_the_source_that_ranks_the_first_batch_best_is_adapted(base: CheckpointC
     """The other source was adapted to the very machine, on other programs; the one to beat stays the one named."""
     run(base, Lab(), tmp_path / "first", budget=60, per_task=40)
     entry = Registry.default().resolve("tcl-epyc+local").entry
-    other = CheckpointChoice(Checkpoint.load(Registry.default().home.path(entry)), replace(entry, name="tcl-other"))
+    there, untrusted = Checkpoint.load(Registry.default().home.path(entry)), {"ansor/pool": ClassTrust()}
+    there = replace(there, config=replace(there.config, trust=untrusted))
+    other = CheckpointChoice(there, replace(entry, name="tcl-other"))
     notes: list[str] = []
     progress = AdaptProgress()
     progress.note = notes.append
-    options = LITTLE | {"seed": 1, "progress": progress}
+    options = LITTLE | {"seed": 1, "budget": 60, "progress": progress}
     result = run(base, Lab(), tmp_path / "second", finder(base, other), sources="tcl-other", **options)
     assert result.settings.start.startswith("tcl-other@1.0.0")
     assert "start: tcl-other@1.0.0" in notes, "the reason is told once, by the result"
     assert result.settings.base == "tcl-epyc@1.0.0"
     assert result.settings.sources == ("tcl-other@1.0.0",)
-    if result.adapted:
-        lineage = Checkpoint.load(result.path).config.lineage
-        assert (lineage["start"], lineage["sources"]) == ("tcl-other@1.0.0", ["tcl-other@1.0.0"])
-        assert lineage["compared"] == ["tcl-epyc@1.0.0", "tcl-other@1.0.0"]
-        assert "chosen among `tcl-epyc@1.0.0`, `tcl-other@1.0.0`" in (result.path / "README.md").read_text()
+    assert result.adapted
+    stored_config = Checkpoint.load(result.path).config
+    lineage = stored_config.lineage
+    assert (lineage["start"], lineage["sources"]) == ("tcl-other@1.0.0", ["tcl-other@1.0.0"])
+    assert lineage["compared"] == ["tcl-epyc@1.0.0", "tcl-other@1.0.0"]
+    assert stored_config.trust.items() >= untrusted.items(), "the base to beat trusts every class"
+    assert "chosen among `tcl-epyc@1.0.0`, `tcl-other@1.0.0`" in (result.path / "README.md").read_text()
 
 
 @pytest.mark.usefixtures("quick_distilling")
@@ -329,8 +334,8 @@ def test_what_a_lineage_learnt_judges_nothing(adapted, tmp_path: Path, monkeypat
     assert {pool.name(int(index)) for index in learnt_by([choice], pool)} == names(first.picks, "learn")
     elsewhere = replace(pool, device="another device")
     assert len(learnt_by([choice], elsewhere)) == 0, "the same program elsewhere is another measurement"
-    if second.adapted:
-        assert learnt_digests(Checkpoint.load(second.path).config) > digests, "what the first learnt is passed on"
+    assert second.adapted
+    assert learnt_digests(Checkpoint.load(second.path).config) > digests, "what the first learnt is passed on"
 
 
 def test_a_checkpoint_that_knows_the_first_batch_by_heart_is_compared_on_the_rest_of_it(
