@@ -32,6 +32,8 @@ ROUNDS = 4
 # Trials of a task after which half of its room counts as searched, and the least room, as a share of the best latency.
 HALF_SEARCHED = 16
 LEAST_ROOM = 0.02
+# Share of the best latency that a batch must gain to count as news.
+NEWS = 0.01
 # Programs after which the order of a model's scores is known half as well as it can be.
 HALF_TRUSTED = 8
 # Draws of the batch's latencies; the same ones for every task, so that two tasks differ by what they are.
@@ -147,6 +149,11 @@ class TaskProgress:
         """Return the number of batches measured."""
         return len(self.history)
 
+    @property
+    def idle(self) -> int:
+        """Return the number of last batches that together made the best latency less than `NEWS` better."""
+        return sum(before <= self.best * (1 + NEWS) for before in self.history[:-1])
+
     def record(self, latencies: Sequence[float]) -> None:
         """Take one round's latencies in seconds (not finite: failed)."""
         self.trials += len(latencies)
@@ -202,14 +209,16 @@ def unsearched_room(task: TaskProgress) -> float:
 def priority(task: TaskProgress) -> float:
     """Return what the network can still gain in seconds from this task, by which tasks take turns.
 
-    The room down to the roofline, less the more was searched; and the model's promise, as far as it is trusted here.
-    As `gain`, it is infinite where nothing valid is known yet.
+    The room down to the roofline, less the more was searched; and the model's promise, as far as it is trusted here,
+    less the more batches have not kept it: scores may order programs rightly whose best one is known. As `gain`, it is
+    infinite where nothing valid is known yet.
     """
     if not task.rounds or not isfinite(task.best):
         return inf if task.offer is None else task.offer
     room, unsearched = _room(task), unsearched_room(task)
     promise = expected_gain(list(task.scored), task.best) or ModelPromise(0.0, 0.0)
-    return task.weight * (promise.trust * min(promise.seconds, room) + (1 - promise.trust) * unsearched)
+    promised = min(promise.seconds, room) / (1 + task.idle)
+    return task.weight * (promise.trust * promised + (1 - promise.trust) * unsearched)
 
 
 def settled(tasks: Sequence[TaskProgress], share: float) -> bool:

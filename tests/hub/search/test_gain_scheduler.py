@@ -108,6 +108,19 @@ def test_a_model_that_is_wrong_about_a_task_does_not_starve_it() -> None:
     assert tasks[0].trials >= 0.4 * tasks[1].trials
 
 
+def test_a_promise_that_is_not_kept_counts_less() -> None:
+    """Scores may order a task's programs rightly and promise more each round, while its best one stays the best."""
+    near, far = calibrated(1e-3, 0.8e-3), TaskProgress(1.0, bound=0.7e-3, trials=400)
+    near.bound = 0.95e-3
+    far.record([1e-3] * 4)
+    turns = [0, 0]
+    for _ in range(40):
+        chosen = next_task([near, far])
+        turns[chosen] += 1
+        (near, far)[chosen].record([1e-3] * 4)
+    assert turns[1] > turns[0] > 5
+
+
 def test_scores_that_were_right_on_a_task_are_believed() -> None:
     assert priority(calibrated(1e-3, 0.4e-3)) > priority(calibrated(1e-3, 0.9e-3)) > priority(calibrated(1e-3, 2e-3))
 
