@@ -145,7 +145,7 @@ def _kill_one(victim: Victim, processes: list[psutil.Process]) -> bool:
 
 def run_servers(folder: Path, seed: int) -> Victim:
     """Kill one of three RPC servers, start another in its place, and so on."""
-    from tchub.hub.device.rpc_farm import Farm
+    from scripts.kills.rpc_farm import Farm
 
     with Farm(SERVERS) as farm:
         alive = list(range(SERVERS))

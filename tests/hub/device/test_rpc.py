@@ -19,13 +19,14 @@ from tchub.hub.device.errors import DeviceError, NoServerError
 from tchub.hub.device.measure import MeasureConfig, Measurement
 from tchub.hub.device.pool import Zygote
 from tchub.hub.device.rpc import RpcConfig, RpcMeasurer, ask_server
-from tchub.hub.device.rpc_farm import Farm
 from tchub.hub.device.rpc_session import RpcAddress, TrackerClient
 from tchub.hub.device.timing import TimingConfig
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, RunStateError, RunStore
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.tuning.progress import SessionView, TuneProgress
+
+from scripts.kills.rpc_farm import Farm
 
 SCOPE = MeasurementScope("any", "any", "{}", 1, "any")
 QUICK = MeasureConfig(run_timeout=4.0, timing=TimingConfig(max_repeats=3, max_seconds=0.1))

@@ -1,26 +1,23 @@
-"""A tracker and servers on this machine, each a process: to try `--device rpc://` and to test what fails.
+"""TVM's tracker and servers on this machine's loopback interface, each a process that may be killed or stopped.
 
-As a command: `python -m tchub.hub.device.rpc_farm --servers 2 --key here` prints the address and serves until it is
-interrupted. These are TVM's own tracker and server, on the loopback interface only; one import of TVM serves all.
+One import of TVM serves all.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
-import sys
 from typing import Any
 
-from .errors import DeviceError
-from .host_facts import usable_cpus
-from .pool import Worker, Zygote
-from .rpc_session import RpcAddress
-from .worker import WorkerSetup
+from tchub.hub.device.errors import DeviceError
+from tchub.hub.device.host_facts import usable_cpus
+from tchub.hub.device.pool import Worker, Zygote
+from tchub.hub.device.rpc_session import RpcAddress
+from tchub.hub.device.worker import WorkerSetup
 
 HOST = "127.0.0.1"
-_SERVE = "tchub.hub.device.rpc_farm:serve"
+_SERVE = f"{__name__}:serve"
 _serving: list[Any] = []
 
 
@@ -84,18 +81,3 @@ class Farm:
         for worker in self._workers:
             worker.stop()
         self._zygote.close()
-
-
-def main() -> None:
-    """Run the command of this module's docstring."""
-    parser = argparse.ArgumentParser(description="TVM's RPC tracker and servers on this machine.")
-    parser.add_argument("--servers", type=int, default=1)
-    parser.add_argument("--key", default="loopback")
-    options = parser.parse_args()
-    with Farm(options.servers, options.key) as farm, contextlib.suppress(KeyboardInterrupt):
-        print(farm.address, file=sys.stdout, flush=True)
-        signal.pause()
-
-
-if __name__ == "__main__":
-    main()
