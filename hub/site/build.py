@@ -8,8 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from ...cards import CardError, Plot, plots_of
-from ...zoo.errors import TchubError
-from ...zoo.files import write_atomically
+from ...zoo.files import StorageError, storing, write_atomically
 from ...zoo.plain_json import json_file
 from ..registry import Registry
 from ..registry.listing import CatalogueItem, in_list_order, published
@@ -21,10 +20,6 @@ TITLE = "Pretrained cost models"
 _CARDS = Path(str(resources.files("tchub.cards")))
 # The folders that are the catalogue's own: pages and plots of checkpoints that are no longer listed are removed.
 _OWN = ("c/*.html", "plots/*/*.svg")
-
-
-class SiteError(TchubError):
-    """The output folder holds other files than an earlier catalogue's, or cannot be written. Field: `path`."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +46,17 @@ def build(registry: Registry, out: Path, title: str = TITLE) -> SiteResult:
     Hidden files (`.git`, `.nojekyll`) and files of other kinds stay.
 
     Raises:
-        SiteError: the folder holds other files, and no earlier catalogue; or it cannot be written.
+        StorageError: the folder holds other files, and no earlier catalogue; or it cannot be written.
         IntegrityError, IndexFileError: a checkpoint's files are damaged (see `listing.published`).
     """
     listed = published(registry)
-    try:
+    with storing(out, "give --out a folder that can be written, on a disk with room; then run it again"):
         _require_own(out)
         files = render(listed, title, out)
         written = sum(_write(out / name, data) for name, data in files.items())
         others = [path for pattern in _OWN for path in out.glob(pattern) if str(path.relative_to(out)) not in files]
         for path in others:
             path.unlink()
-    except OSError as error:
-        raise SiteError(
-            f"{error.filename or out} cannot be written: {error.strerror or error}",
-            remedy="give --out a folder that can be written, on a disk with room; then run it again",
-            path=str(out),
-        ) from error
     return SiteResult(out, tuple(one.entry.name for one in listed), written, len(others), len(files))
 
 
@@ -108,7 +97,7 @@ def _require_own(out: Path) -> None:
     except (OSError, ValueError, RecursionError):
         earlier = None
     if not (isinstance(earlier, dict) and {"format", "checkpoints"} <= set(earlier)):
-        raise SiteError(
+        raise StorageError(
             f"{out} holds other files than a catalogue's",
             remedy="give --out a new folder, or an empty one",
             path=str(out),

@@ -12,7 +12,8 @@ from site_pages import page, pages
 from tchub.hub.cli import main
 from tchub.hub.registry import Index, Registry
 from tchub.hub.registry.errors import IntegrityError
-from tchub.hub.site.build import SiteError, build
+from tchub.hub.site.build import build
+from tchub.zoo.files import StorageError
 from toy_checkpoints import write_index
 
 
@@ -74,13 +75,13 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_is(registry: Regist
     foreign = tmp_path / "papers"
     foreign.mkdir()
     (foreign / "thesis.tex").write_text("years of work")
-    with pytest.raises(SiteError) as caught:
+    with pytest.raises(StorageError) as caught:
         build(registry, foreign)
     assert caught.value.remedy
     assert tree(foreign) == {"thesis.tex": b"years of work"}
     for text in ("[]", "not JSON", '{"shoes": 7}'):
         (foreign / "catalogue.json").write_text(text)
-        with pytest.raises(SiteError):
+        with pytest.raises(StorageError):
             build(registry, foreign)
 
 
@@ -93,7 +94,7 @@ def test_a_disk_that_is_full_keeps_the_earlier_index_page(registry: Registry, si
     before = (site / "index.html").read_bytes()
 
     full_disk("os.replace")
-    with pytest.raises(SiteError, match="No space left"):
+    with pytest.raises(StorageError, match="No space left"):
         build(registry, site, title="Another")
     assert (site / "index.html").read_bytes() == before
     assert not [path for path in site.rglob(".*") if path.is_file()]
