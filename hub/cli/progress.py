@@ -27,14 +27,12 @@ from rich.text import Text
 
 from ..adaptation.config import AdaptProgress
 from ..text import Column
-from ..tuning.progress import TuneProgress
-from .native_log import native_output_logged
-from .output import Output
+from ..tuning.progress import SessionView, TuneProgress
+from .output import Output, native_output_logged
 from .terminal import table
 
 if TYPE_CHECKING:
     from ..tuning.collect import CollectProgress
-    from ..tuning.progress import SessionView
 
 ROWS = 16
 # Lines of the display besides the tasks: head, caption, bar, state, and a line for the shell.

@@ -9,14 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tchub.hub.cli.native_log import LOG_NAME, native_output_logged
-from tchub.hub.cli.output import Output
+from tchub.hub.cli.output import LOG_NAME, Output, native_output_logged
 
 TVM = "[10:00:00] transform.h:1261: Warning: Fast mode segfaults when there are out-of-bounds indices."
 PROGRAM = """
 import os, signal, subprocess, sys, warnings
-from tchub.hub.cli.native_log import native_output_logged
-from tchub.hub.cli.output import Output
+from tchub.hub.cli.output import Output, native_output_logged
+
 out = Output(sys.argv[2])
 with native_output_logged(out, sys.argv[1]):
     os.write(2, b"{tvm}\\n")
