@@ -122,6 +122,3 @@ class BuilderRunner(AbstractContextManager["BuilderRunner"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-make_builder_runner = BuilderRunner

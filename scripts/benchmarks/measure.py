@@ -163,9 +163,9 @@ def stock() -> Iterator[Prepared]:
 @contextmanager
 def forked() -> Iterator[Prepared]:
     """tchub behind MetaSchedule's own classes."""
-    from tchub.hub.device.meta_schedule import make_builder_runner
+    from tchub.hub.device.meta_schedule import BuilderRunner
 
-    with make_builder_runner() as both:
+    with BuilderRunner() as both:
         both.wait()
         yield lambda _task, candidates: _through(both.builder, both.runner, candidates)
 

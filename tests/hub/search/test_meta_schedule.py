@@ -13,7 +13,7 @@ from real_checkpoint import make_checkpoint
 from tchub import hub
 from tchub.hub.device import meta_schedule
 from tchub.hub.device.candidate import trace_json, trace_key
-from tchub.hub.device.meta_schedule import make_builder_runner
+from tchub.hub.device.meta_schedule import BuilderRunner
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import FILE, home_file
 from tchub.hub.search import cost_model
@@ -29,7 +29,7 @@ TRIALS, BATCH = 6, 3
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Any]:
-    with make_builder_runner() as pair:
+    with BuilderRunner() as pair:
         yield pair
 
 
@@ -61,7 +61,7 @@ def test_each_part_imports_what_tune_tir_would_import_slowly(monkeypatch: pytest
     if module is cost_model:
         hub.tvm_cost_model(make_checkpoint())
     else:
-        make_builder_runner().close()
+        BuilderRunner().close()
     assert calls == ["fast"]
 
 
