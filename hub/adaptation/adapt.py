@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.nn import Module
 
 from ...zoo.adapt import AdaptError
 from ...zoo.adapt.adapt_model import applying
@@ -14,8 +19,11 @@ from ...zoo.corpus import Corpus
 from ...zoo.files import locked_folder
 from ...zoo.machine import one_thread
 from ..api import choose_checkpoint
+from ..device.detect import LocalDevice
 from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoint
 from ..device.host_facts import usable_cores
+from ..networks.network import Network
+from ..networks.shapes import Shapes
 from ..networks.sources import open_network
 from ..networks.workloads import workload_names
 from ..records.scope import MeasurementScope
@@ -25,22 +33,12 @@ from ..search.candidate_features import require_kind
 from ..search.errors import InterruptedRunError
 from ..search.interrupt import StopFlag
 from .config import AdaptConfig, AdaptProgress, SessionContext, variant_of
+from .corpus import RecordedLatencies, read_pool, recorded_device
 from .learner import Learner
 from .pool import PoolMeasurer, make_pool
 from .result import AdaptationRecord, AdaptResult
 from .session import AdaptSession
 from .sources import AdaptationSources, corpus_name, open_sources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor
-    from torch.export import ExportedProgram
-    from torch.nn import Module
-
-    from ..device.detect import LocalDevice
-    from ..networks.network import Network
-    from ..networks.shapes import Shapes
 
 DEFAULT_WORKLOAD = "reference"
 # Settings of measuring.
@@ -120,8 +118,6 @@ def adapt(
 
 def _adapt_from_corpus(checkpoint: str | None, context: SessionContext, *, measures: bool) -> AdaptResult:
     """Adapt to the device of a corpus, whose latencies are read."""
-    from .corpus import RecordedLatencies, read_pool, recorded_device
-
     config, plain = context.config, AdaptConfig()
     given = [name for name in _MEASURING if getattr(config, name) != getattr(plain, name)]
     if measures or given:
@@ -153,11 +149,8 @@ def _finish(session: AdaptSession, variant: str, corpus: Path) -> AdaptResult:
         return AdaptationRecord(session, adapted, judgement, variant).finish(corpus)
     except KeyboardInterrupt as error:
         measured = len(session.measurer.results)
-        raise InterruptedRunError(
-            f"interrupted while learning from {measured} measured programs",
-            remedy="run the same command again: it goes on from there",
-            measured=measured,
-        ) from error
+        message = f"interrupted while learning from {measured} measured programs"
+        raise InterruptedRunError(message, measured=measured) from error
 
 
 def _open_sources(

@@ -8,43 +8,45 @@ import json
 import math
 import zlib
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import tvm
+from tvm.s_tir import meta_schedule as ms
 
 from ...zoo.adapt import AdaptError, parse_budget
 from ...zoo.corpus.tir import computation_of_module
 from ...zoo.corpus.workloads import SUITES
 from ...zoo.features import get_schema
 from ...zoo.files import write_files
+from ...zoo.models import Checkpoint
+from ...zoo.primitives import PrimitiveSequence, from_trace_json
 from ...zoo.tvm_import import import_tensor_intrinsics
-from ..device.candidate import Candidate, args_of
-from ..device.errors import MeasurementFailureRateError
+from ..device.candidate import Candidate, args_of, replayed
+from ..device.detect import LocalDevice
+from ..device.device_choice import ChosenDevice
+from ..device.errors import FAILURE_MINIMUM, FAILURE_RATE, MeasurementFailureRateError, check_failure_rate
+from ..device.measure import MeasureConfig, Measurement
+from ..networks.alternatives import extract
+from ..networks.network import Network
+from ..networks.sources import open_network
+from ..networks.tasks import TuningTask
+from ..networks.workloads import tasks_of, workload_names
+from ..records.store import RunStore
+from ..search.candidate_features import replayed_features
 from ..search.candidates import random_candidates
-from ..search.errors import InterruptedRunError, NoCandidateError
+from ..search.errors import NoCandidateError
 from ..search.interrupt import StopFlag
 from .config import AdaptProgress, SessionContext, check_count
-
-if TYPE_CHECKING:
-    from ...zoo.models import Checkpoint
-    from ...zoo.primitives import PrimitiveSequence
-    from ..device.detect import LocalDevice
-    from ..device.device_choice import ChosenDevice
-    from ..device.measure import Measurement
-    from ..networks.network import Network
-    from ..networks.tasks import TuningTask
-    from ..records.store import RunStore
 
 # Raise when the meaning of a pool file changes; a file of another number is made again.
 POOL_FORMAT = 3
 ONE_PROGRAM = "one program only, nothing to rank"
-FAILURE_RATE, FAILURE_MINIMUM = 0.9, 16
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,7 @@ class PoolEntry:
 
 def replay(task: TuningTask, entry: PoolEntry) -> Candidate:
     """Return the measurable form of a candidate: its trace, applied to the task's module."""
-    from tvm.s_tir import Schedule
-    from tvm.s_tir import meta_schedule as ms
-    from tvm.s_tir.schedule import Trace
-
-    schedule = Schedule(task.mod)
-    Trace.apply_json_to_schedule(json.loads(entry.trace), schedule)
+    schedule = replayed(task.mod, json.loads(entry.trace))
     # Of the scheduled module, not of the task's: a schedule may lay out an argument anew.
     infos: Any = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
     return Candidate(task.task_id, entry.key, entry.trace, entry.strategy, schedule.mod, args_of(infos))
@@ -116,14 +113,10 @@ class CandidatePool:
 
     def sequences(self, indices: Iterable[int]) -> list[PrimitiveSequence]:
         """Return candidates in the primitive language."""
-        from ...zoo.primitives import from_trace_json
-
         return [from_trace_json(json.loads(self.entries[int(index)].trace)) for index in indices]
 
     def features(self, checkpoint: Checkpoint, target: dict[str, Any] | str) -> np.ndarray:
         """Return float32 (N, rows, width) as a checkpoint reads them; zero for a program that cannot be lowered."""
-        from ..search.candidate_features import replayed_features
-
         schema = get_schema(checkpoint.config.feature_schema)
         if schema.source != "statements":
             return checkpoint.features(self.sequences(range(len(self))))
@@ -138,10 +131,6 @@ class CandidatePool:
 
 def extract_tasks(workload: str | Network, target: Any) -> list[TuningTask]:
     """Return the tasks of a network, of an operator or a suite by name, or of a file as `tchub tune` takes it."""
-    from ..networks.alternatives import extract
-    from ..networks.sources import open_network
-    from ..networks.workloads import tasks_of, workload_names
-
     import_tensor_intrinsics()
     if isinstance(workload, str) and workload in workload_names():
         return tasks_of(workload, target)
@@ -152,8 +141,6 @@ def make_pool(
     workload: str | Network, local: LocalDevice, scope: dict[str, Any], context: SessionContext, stop: StopFlag
 ) -> CandidatePool:
     """Extract the tasks and make their candidates, or read those of an earlier run of the same scope and seed."""
-    import tvm
-
     config, progress, budget = context.config, context.progress, parse_budget(context.config.budget)
     count = config.per_task
     target = tvm.target.Target(local.target)
@@ -182,10 +169,7 @@ def make_pool(
             except NoCandidateError as error:
                 skipped.append((task.name, error.message))
             progress.advance()
-            if stop.requested:
-                raise InterruptedRunError(
-                    "interrupted while making candidates", remedy="run the same command again: it goes on from there"
-                )
+            stop.check("interrupted while making candidates")
     if not entries:
         raise AdaptError(
             f"none of {len(tasks)} tasks has a choice of programs on this target",
@@ -247,37 +231,25 @@ class PoolLatencies(ABC):
             done.append(index)
             self._progress.advance(failed=measurement.error is not None)
             # The journal's failures count too; the measurer knows its own only.
-            if len(self.results) >= FAILURE_MINIMUM:
-                self.check(FAILURE_RATE)
+            self.check(FAILURE_RATE, FAILURE_MINIMUM)
         if self._stop.requested:
-            if len(self._failed()) > FAILURE_RATE * len(self.results):
-                self._forget(self._failed())
-            raise InterruptedRunError(
-                f"interrupted after {len(self.results)} measured programs",
-                remedy="run the same command again: it goes on from there",
-                measured=len(self.results),
-            )
+            if len(failed := self._failures()) > FAILURE_RATE * len(self.results):
+                self._forget(failed)
+            self._stop.check(f"interrupted after {len(self.results)} measured programs", measured=len(self.results))
         return sorted(done)
 
-    def check(self, share: float = 1.0) -> None:
-        """Raise MeasurementFailureRateError when at least this share of the programs failed."""
-        failed = self._failed()
-        if not failed or len(failed) < share * len(self.results):
-            return
-        # Where nearly everything fails, the machine does, not the programs: they are tried again.
-        self._forget(failed)
-        reasons = Counter(f"{self.results[index].error}: {self.results[index].message}" for index in failed)
-        ((commonest, count),) = reasons.most_common(1)
-        raise MeasurementFailureRateError(
-            f"{len(failed)} of {len(self.results)} programs failed, {count} of them with: {commonest}",
-            remedy="run `tchub doctor`; once the machine is mended, the same command tries these programs again",
-            failed=len(failed),
-            total=len(self.results),
-            commonest=commonest,
-        )
+    def check(self, rate: float = 1.0, least: int = 1) -> None:
+        """Raise MeasurementFailureRateError where a share `rate` of at least `least` programs failed."""
+        failures = self._failures()
+        remedy = "run `tchub doctor`; once the machine is mended, the same command tries these programs again"
+        try:
+            check_failure_rate([*failures.values()], len(self.results), remedy, rate=rate, least=least)
+        except MeasurementFailureRateError:
+            self._forget(failures)  # the machine fails, not the programs
+            raise
 
-    def _failed(self) -> list[int]:
-        return [index for index, result in self.results.items() if result.error is not None]
+    def _failures(self) -> dict[int, str]:
+        return {index: f"{one.error}: {one.message}" for index, one in self.results.items() if one.error is not None}
 
     def _forget(self, failed: Iterable[int]) -> None:  # noqa: B027
         """Take failures out of the journal."""
@@ -331,8 +303,6 @@ class PoolMeasurer(PoolLatencies):
 
     def _started(self) -> Any:
         if self._measurer is None:
-            from ..device.measure import MeasureConfig
-
             measurer = self._device.measurer(MeasureConfig(threads=self._device.facts.cores))
             self._measurer = self._stack.enter_context(measurer)
             for index, result in self.results.items():

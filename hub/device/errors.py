@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from ...zoo.errors import TchubError
+
+# A run whose programs fail at this rate ends, once there are so many of them.
+FAILURE_RATE, FAILURE_MINIMUM = 0.9, 16
 
 
 class DeviceError(TchubError):
@@ -15,3 +21,23 @@ class NoServerError(TchubError):
 
 class MeasurementFailureRateError(TchubError):
     """Nearly every program failed: measuring on would waste the budget. Fields: failed, total, commonest."""
+
+
+def check_failure_rate(
+    failures: Sequence[str], total: int, remedy: str, *, rate: float = FAILURE_RATE, least: int = FAILURE_MINIMUM
+) -> None:
+    """Raise MeasurementFailureRateError where a share `rate` of at least `least` programs failed.
+
+    Args:
+        failures: of each failed program the reason, the commonest of which is named.
+    """
+    if not failures or total < least or len(failures) < rate * total:
+        return
+    ((commonest, alike),) = Counter(failures).most_common(1)
+    raise MeasurementFailureRateError(
+        f"{len(failures)} of {total} programs failed, {alike} of them with: {commonest}",
+        remedy=remedy,
+        failed=len(failures),
+        total=total,
+        commonest=commonest,
+    )

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from .candidate import args_of
-from .errors import MeasurementFailureRateError
+from .candidate import Candidate, args_of
+from .errors import FAILURE_MINIMUM, FAILURE_RATE, check_failure_rate
 from .host_facts import cores, physical_cores
 from .jobs import BuildResult, RunResult
 from .onsite.repeats import TimingConfig
@@ -28,7 +28,8 @@ from .worker import WorkerSetup
 if TYPE_CHECKING:
     from tvm import IRModule
 
-    from .candidate import Candidate
+# For the unscheduled program of a task, whose outputs those of others are compared with.
+_CHECK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -39,19 +40,15 @@ class MeasureConfig:
         threads: of a program; the target's `num-cores` should say the same.
         build_timeout, run_timeout: seconds after which the worker is killed; only those count in which it had a core.
         timing: repeats and when to stop.
-        failure_rate: stop when more than this share of programs failed, after at least `failure_minimum`.
-        check_output: compare programs' outputs with those of the task's unscheduled program, where that is known.
-        check_seconds: a task whose unscheduled program computes longer than this is not checked.
+        failure_rate: stop when this share of programs failed, after at least `failure_minimum`.
     """
 
     threads: int = 1
     build_timeout: float = 20.0
     run_timeout: float = 20.0
     timing: TimingConfig = field(default_factory=TimingConfig)
-    failure_rate: float = 0.9
-    failure_minimum: int = 16
-    check_output: bool = True
-    check_seconds: float = 5.0
+    failure_rate: float = FAILURE_RATE
+    failure_minimum: int = FAILURE_MINIMUM
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ class ProgramMeasurer(ABC):
         self._best: dict[str, float] = {}
         self._serial = count()
         self._remedy = remedy
-        self._failures: Counter[str] = Counter()
+        self._failures: list[str] = []
         self.outcomes: Counter[str] = Counter()
         self.watched: Counter[str] = Counter()
 
@@ -226,17 +223,9 @@ class ProgramMeasurer(ABC):
     def _counted(self, measurement: Measurement) -> Measurement:
         self.outcomes[measurement.error or "ok"] += 1
         if measurement.error:
-            self._failures[f"{measurement.error}: {measurement.message}"] += 1
-        total, failed = self.outcomes.total(), self._failures.total()
-        if total >= self.config.failure_minimum and failed > self.config.failure_rate * total:
-            ((message, alike),) = self._failures.most_common(1)
-            raise MeasurementFailureRateError(
-                f"{failed} of {total} programs failed, {alike} of them with: {message}",
-                remedy=self._remedy,
-                failed=failed,
-                total=total,
-                commonest=message,
-            )
+            self._failures.append(f"{measurement.error}: {measurement.message}")
+        rate, least = self.config.failure_rate, self.config.failure_minimum
+        check_failure_rate(self._failures, self.outcomes.total(), self._remedy, rate=rate, least=least)
         return measurement
 
 
@@ -267,16 +256,15 @@ class Measurer(ProgramMeasurer):
     def refer(self, task_id: str, mod: IRModule, *, wait: bool = False) -> None:
         """Compare outputs of a task's programs from now on with what its unscheduled module computes.
 
-        A task whose unscheduled program fails or takes longer than `check_seconds` goes unchecked.
+        A task whose unscheduled program fails, or computes for longer than `_CHECK_SECONDS`, goes unchecked.
 
         Args:
             wait: return when the reference was computed; programs that are measured before then go unchecked.
         """
-        if self.config.check_output:
-            if task_id not in self._references:
-                self._references[task_id] = self._threads.submit(self._make_reference, task_id, mod)
-            if wait:
-                self._references[task_id].result()
+        if task_id not in self._references:
+            self._references[task_id] = self._threads.submit(self._make_reference, task_id, mod)
+        if wait:
+            self._references[task_id].result()
 
     def _make_reference(self, task_id: str, mod: IRModule) -> tuple[Any, str] | None:
         """Return the arguments of a task and the file of its right outputs, None where it cannot be checked."""
@@ -288,7 +276,7 @@ class Measurer(ProgramMeasurer):
         result = self._build(mod, library, target, None).result()
         if result.error is None:
             job = (str(library), result.value.sha256, args, file)
-            result = self.runner.submit("make_reference", job, self.config.check_seconds).result()
+            result = self.runner.submit("make_reference", job, _CHECK_SECONDS).result()
             library.unlink(missing_ok=True)
         if result.error is not None:
             self.unchecked[task_id] = f"{result.error}: {result.message}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tvm
+from tvm import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import PyDatabase, TuningRecord, Workload
@@ -27,8 +28,6 @@ from .scope import MeasurementScope
 from .store import MeasuredProgram, RunStore, open_store
 
 if TYPE_CHECKING:
-    from tvm import IRModule
-
     from ..networks.tasks import TuningTask
 
 # MetaSchedule's mark for a program that did not run.
@@ -69,15 +68,12 @@ class RunDatabase(PyDatabase):
         """Store a record; it is on disk when this returns."""
         self.commit_workload(record.workload.mod)
         trace = trace_json(record.trace)
-        times = tuple(float(s) for s in record.run_secs or ())
-        failed = not times or min(times) >= FAILED_SECONDS
         name, key = task_id(record.workload.mod), trace_key(trace)
         scheduled = trace[0] and trace[0][0][0] != "EnterPostproc"  # else it is the task as extracted
         strategy = "tune" if scheduled else "untuned"
         args = args_of(record.args_info or ())
         candidate = Candidate(name, key, json.dumps(trace, separators=(",", ":")), strategy, record.workload.mod, args)
-        measurement = Measurement((), "run", "it did not run") if failed else Measurement(times)
-        self.store.put(candidate, measurement)
+        self.store.put(candidate, measurement_of(record))
 
     def get_top_k(self, workload: Any, top_k: int) -> list[Any]:
         """Return the fastest valid records of a workload, fastest first."""
@@ -125,6 +121,13 @@ class RunDatabase(PyDatabase):
         return record
 
 
+def measurement_of(record: Any) -> Measurement:
+    """Return the measurement that a MetaSchedule record holds."""
+    times = tuple(float(s) for s in record.run_secs or ())
+    failed = not times or min(times) >= FAILED_SECONDS
+    return Measurement((), "run", "it did not run") if failed else Measurement(times)
+
+
 def database(out: Path | str, target: Any, *, threads: int | None = None, share: bool = True) -> Any:
     """Open the database of a folder, for `ms.tune_tir(..., database=...)` on this machine.
 
@@ -156,8 +159,7 @@ def programs_of(records: Any, mod: IRModule) -> Iterator[tuple[list[Any], tuple[
     workload = records.commit_workload(mod)
     for record in records.get_all_tuning_records():
         if record.workload.same_as(workload):
-            times = tuple(float(s) for s in record.run_secs or ())
-            yield trace_json(record.trace), times if times and min(times) < FAILED_SECONDS else ()
+            yield trace_json(record.trace), measurement_of(record).latencies
 
 
 def best_programs(records: Any, tasks: Sequence[TuningTask], without: Container[str] = ()) -> Any:

@@ -17,3 +17,6 @@ class InterruptedRunError(TchubError):
     """The user stopped the run; what was measured is kept."""
 
     exit_code = 130
+
+    def __init__(self, message: str, *, remedy: str = "run the same command again to go on", **fields: object) -> None:
+        super().__init__(message, remedy=remedy, **fields)

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
+from .errors import InterruptedRunError
+
 T = TypeVar("T")
 
 
@@ -36,6 +38,11 @@ class StopFlag:
     def request(self) -> None:
         """Ask to stop."""
         self._event.set()
+
+    def check(self, text: str = "interrupted", **fields: Any) -> None:
+        """Raise InterruptedRunError once somebody asked to stop."""
+        if self.requested:
+            raise InterruptedRunError(text, **fields)
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the items as they come, until somebody asks to stop; the making of the next one is then broken off."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,15 +10,16 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..device.candidate import Candidate, from_measure_candidate
+from ..device.errors import check_failure_rate
 from ..device.host_facts import usable_cpus
 from ..device.measure import Measurement
-from ..records.database import FAILED_SECONDS, RunDatabase
-from ..records.store import RunStateError, RunStore
+from ..networks.tasks import TuningTask
+from ..records.database import RunDatabase, measurement_of
+from ..records.store import MeasuredProgram, RunStateError, RunStore
 from ..search.candidates import untuned_candidate
 from ..search.choice import AlternativeChoice
 from ..search.cost_model import SessionCostModel
 from ..search.engines import SearchSettings, open_engine
-from ..search.errors import InterruptedRunError, TuningError
 from ..search.interrupt import StopFlag
 from ..search.measuring import Job, Measure, runner_result
 from ..search.roofline import Roofline
@@ -29,8 +29,6 @@ from .progress import SessionView
 
 if TYPE_CHECKING:
     from ..networks.alternatives import Alternative
-    from ..networks.tasks import TuningTask
-    from ..records.store import MeasuredProgram
 
 # Programs that are measured together where the measure function does not say how many keep its machines busy.
 ROOM = 8
@@ -109,7 +107,7 @@ class TuningSession:
 
         Raises:
             InterruptedRunError: the user stopped it; the store holds all that was measured.
-            TuningError: nearly every program failed.
+            MeasurementFailureRateError: nearly every program failed.
             RunStateError: the run began with programs of earlier runs, and this one may not.
         """
         before = dict(self.view.phases)
@@ -166,7 +164,7 @@ class TuningSession:
             with self._phase("model", index):
                 records = self.database.latest(task.mod, MOST_TAUGHT)
                 if records:
-                    results = [runner_result(_measurement(record)) for record in records]
+                    results = [runner_result(measurement_of(record)) for record in records]
                     candidates = [record.as_measure_candidate() for record in records]
                     self.model.update(self._engines[index].context, candidates, results)
         if unfit := len(self.database.unfit):
@@ -223,7 +221,7 @@ class TuningSession:
         jobs = [
             (task, untuned_candidate(task, self.target)) for task in self.view.tasks if task.task_id not in measured
         ]
-        self._check_stop()
+        self.stop.check()
         for index, measurement in self._measured(jobs, 0) if jobs else ():
             program = self._put(*jobs[index], measurement, None, "untuned")
             if isfinite(program.latency):
@@ -232,7 +230,7 @@ class TuningSession:
     # One round ---------------------------------------------------------------------------------------
 
     def _round(self, chosen: Sequence[tuple[int, int]]) -> None:
-        self._check_stop()
+        self.stop.check()
         batches: list[_Batch] = []
         left = self.config.trials - self.view.done
         for index, count in chosen:
@@ -259,7 +257,7 @@ class TuningSession:
         try:
             return [float(s) for s in self.model.predict(self._engines[index].context, candidates)]
         except RuntimeError:  # what the session's model raises when the user asked to stop
-            self._check_stop()
+            self.stop.check()
             raise
 
     def _measure(self, batches: Sequence[_Batch]) -> None:
@@ -279,8 +277,7 @@ class TuningSession:
                 self.view.phases["build"] += measurement.build_seconds
                 self.view.phases["run"] += measurement.run_seconds
                 yield job, measurement
-        if self.stop.requested:
-            raise InterruptedRunError("interrupted while measuring")
+        self.stop.check("interrupted while measuring")
 
     def _put(
         self, task: TuningTask, candidate: Any, measurement: Measurement, score: float | None, strategy: str
@@ -329,29 +326,8 @@ class TuningSession:
             self.view.phases[name] += spent - inner
             self.view.phases["model"] += inner
 
-    def _check_stop(self) -> None:
-        if self.stop.requested:
-            raise InterruptedRunError("interrupted")
-
     def _check_failures(self, last: bool = False) -> None:
-        tuned = self.view.tuned
+        """Raise MeasurementFailureRateError where nearly every program failed, or at the end all of a few."""
+        tuned, limits = self.view.tuned, {"rate": 1.0, "least": 1} if last else {}
         failures = [failure for program in tuned if (failure := program.failure) is not None]
-        floor = 1 if last else self.config.failure_floor
-        limit = 1.0 if last else self.config.failure_rate
-        if len(tuned) < floor or len(failures) < limit * len(tuned):
-            return
-        commonest, count = Counter(failures).most_common(1)[0]
-        raise TuningError(
-            f"{len(failures)} of {len(tuned)} programs failed; {count} with: {commonest}",
-            remedy="run `tchub doctor`; if a compiler is missing, install one",
-            failed=len(failures),
-            measured=len(tuned),
-            commonest=commonest,
-        )
-
-
-def _measurement(record: Any) -> Measurement:
-    """Return the measurement of a database record."""
-    times = tuple(float(s) for s in record.run_secs or ())
-    failed = not times or min(times) >= FAILED_SECONDS
-    return Measurement((), "run", "failed in an earlier run") if failed else Measurement(times)
+        check_failure_rate(failures, len(tuned), "run `tchub doctor`; if a compiler is missing, install one", **limits)

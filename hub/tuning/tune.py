@@ -5,10 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tvm
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.nn import Module
+from tvm.s_tir.meta_schedule import relax_integration
 
 from ...zoo.files import locked_folder
 from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoint
@@ -32,17 +38,13 @@ from ..search.errors import InterruptedRunError, TuningError
 from ..search.interrupt import StopFlag
 from ..search.measuring import Measure, RunnerMeasure, WorkerMeasure
 from ..search.models import ModelChoice, choose_model
-from ..search.roofline import Roofline, measure_roofline
+from ..search.roofline import measure_roofline
 from .builds import NetworkVariant, first_build, first_compare, try_alternatives
 from .config import TuneConfig
 from .progress import TuneProgress
+from .remote_latency import compare_card, compare_remote
 from .report import SessionOutcome, make_report, write_report
 from .session import TuningSession
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.export import ExportedProgram
-    from torch.nn import Module
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,8 @@ def tune(
 
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
-        TuningError: a setting makes no sense, or nearly every program failed.
-        DeviceError, NoServerError, DeviceError: the device cannot be used; NoServerError also
+        TuningError: a setting makes no sense.
+        DeviceError, NoServerError: the device cannot be used; NoServerError also
             when its servers went away: the folder holds all that was measured.
         NetworkLoadError, NetworkImportError: the network cannot be tuned.
         LockError: another process tunes into the folder.
@@ -141,7 +143,7 @@ def tune(
         ]  # fmt: skip
         if "stock" in config.compare and models[0].name != "stock":
             models.append(choose_model("stock", seed=config.seed))
-        return _Run.open(network, device, config, stop, progress, folder, stack).tune(models)
+        return _Run(network, device, config, stop, progress, folder, stack).tune(models)
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,6 @@ class _VariantResult:
         }
 
 
-@dataclass
 class _Run:
     """One call of `tune`: the network as tasks, the device, the folder.
 
@@ -180,26 +181,8 @@ class _Run:
         weights: bytes of weights that are read between two runs of a program; see `TimingConfig`.
     """
 
-    network: Network
-    variants: list[NetworkVariant]
-    tasks: list[TuningTask]
-    alternatives: list[Alternative]
-    weights: int
-    device: ChosenDevice
-    target: Any
-    config: TuneConfig
-    measure: Measure
-    stop: StopFlag
-    progress: TuneProgress
-    folder: Path
-    stack: ExitStack
-    outcomes: list[SessionOutcome] = field(default_factory=list)
-    started: float = field(default_factory=time.time)
-    roofline: Roofline | None = None
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         source: str | Path | Network,
         device: ChosenDevice,
         config: TuneConfig,
@@ -207,59 +190,45 @@ class _Run:
         progress: TuneProgress,
         folder: Path,
         stack: ExitStack,
-    ) -> _Run:
+    ) -> None:
         """Open what measures, import the network and extract its tasks; `stack` closes what was opened."""
-        import tvm
-        from tvm.s_tir.meta_schedule import relax_integration
-
-        threads, target = device.facts.cores, tvm.target.Target(device.facts.target)
+        self.device, self.config, self.folder = device, config, folder
+        self.stop, self.progress, self.stack = stop, progress, stack
+        self.outcomes: list[SessionOutcome] = []
+        self.started, self.roofline = time.time(), None
+        threads, self.target = device.facts.cores, tvm.target.Target(device.facts.target)
         if config.builder is not None:
-            measure: Measure = RunnerMeasure(config.builder, config.runner, target)
+            self.measure: Measure = RunnerMeasure(config.builder, config.runner, self.target)
         else:  # the workers start while the network is imported
-            measure = WorkerMeasure(stack.enter_context(device.measurer(MeasureConfig(threads))))
+            self.measure = WorkerMeasure(stack.enter_context(device.measurer(MeasureConfig(threads))))
         progress.stage("import the network")
-        network = open_network(source)
+        self.network = open_network(source)
         progress.stage("compile the network untuned and check its output")
-        check, variants = first_compare(device, threads), []
+        check, early = first_compare(device, threads), "interrupted before anything was measured"
+        self.variants: list[NetworkVariant] = []
         try:
-            for one in network.variants:
-                built = first_build(one, target, config.layout, check, device.linker)
-                variants.append(NetworkVariant(one, one.signature(), built))
+            for one in self.network.variants:
+                built = first_build(one, self.target, config.layout, check, device.linker)
+                self.variants.append(NetworkVariant(one, one.signature(), built))
         except LatencyError:  # Ctrl-C reaches the process that compares, too
-            _check_early(stop)
+            stop.check(early)
             raise
-        _check_early(stop)
-        weights = 0
-        groups, alternatives = [], []
-        for number, variant in enumerate(variants):
-            name, first = variant.network.name, variant.first
-            groups.append(from_extracted(relax_integration.extract_tasks(first.mod, target), name))
+        stop.check(early)
+        groups: list[list[TuningTask]] = []
+        self.alternatives: list[Alternative] = []
+        for number, variant in enumerate(self.variants):
+            network, first = variant.network, variant.first
+            own = from_extracted(relax_integration.extract_tasks(first.mod, self.target), network.name)
             if config.winograd and device.card is None:
-                added, ways, notes = try_alternatives(variant.network, first, groups[-1], target, check, device.linker)
-                groups[-1] += added
-                alternatives += ways
-                variants[number] = replace(variant, first=replace(first, notes=first.notes + notes))
-            weights = max(weights, weights_between(weight_bytes(groups[-1])))
-        tasks = merged_variants(groups)
-        if isinstance(measure, WorkerMeasure) and device.address is None:
-            measure.of_network(weights)
-        else:
-            weights = 0
-        return cls(
-            network,
-            variants,
-            tasks,
-            alternatives,
-            weights,
-            device,
-            target,
-            config,
-            measure,
-            stop,
-            progress,
-            folder,
-            stack,
-        )
+                added, ways, notes = try_alternatives(network, first, own, self.target, check, device.linker)
+                own += added
+                self.alternatives += ways
+                self.variants[number] = replace(variant, first=replace(first, notes=first.notes + notes))
+            groups.append(own)
+        self.tasks, self.weights = merged_variants(groups), 0
+        if isinstance(self.measure, WorkerMeasure) and device.address is None:
+            self.weights = max(weights_between(weight_bytes(own)) for own in groups)
+            self.measure.of_network(self.weights)
 
     def tune(self, models: list[ModelChoice]) -> TuneResult:
         """Tune with each model, compile, compare and report."""
@@ -323,7 +292,7 @@ class _Run:
         self.progress.stage("compile")
         libraries = {}
         for outcome in self.outcomes:
-            self._check_stop()
+            self.stop.check()
             best = best_programs(outcome.database, self.tasks, outcome.view.better_untuned())
             path = (outcome.folder / variant.library_name).with_suffix(".so" if self.device.card is None else ".cuda")
             chosen, known = outcome.choice.chosen(), {task.task_id for task in self.tasks}
@@ -331,7 +300,7 @@ class _Run:
             if self.device.card is None:  # where convolutions may be computed otherwise
                 mod = lower_known(variant.first.graph, chosen, known, self.target, variant.network.name)
             libraries[outcome.label] = build_library(mod, self.target, best, path, self.device.linker)
-        self._check_stop()
+        self.stop.check()
         self.progress.stage("check the output and measure the latency")
         return _VariantResult(variant, libraries, *self._compare(variant.network, libraries))
 
@@ -339,8 +308,6 @@ class _Run:
         self, network: Network, libraries: Mapping[str, BuiltLibrary]
     ) -> tuple[Comparison, LatencyError | None]:
         """Return output checks and latencies, or why there are none: the tuning is worth a report all the same."""
-        from .remote_latency import compare_card, compare_remote
-
         paths, threads = {name: Path(library.path) for name, library in libraries.items()}, self.device.facts.cores
         try:
             rivals = [name for name in self.config.compare if name != "stock"]
@@ -365,10 +332,6 @@ class _Run:
         }
         return make_report(facts, self.outcomes, self.device.facts, status, self.started)
 
-    def _check_stop(self) -> None:
-        if self.stop.requested:
-            raise InterruptedRunError("interrupted")
-
     @contextmanager
     def _reporting_when_stopped(self) -> Iterator[None]:
         """On Ctrl-C, write what there is, and say how to go on."""
@@ -382,15 +345,6 @@ class _Run:
             done = sum(outcome.view.done for outcome in self.outcomes)
             raise InterruptedRunError(
                 f"interrupted after {done} measured programs; all are kept in {self.folder}",
-                remedy="run the same command again to go on",
                 path=str(self.folder),
                 measured=done,
             ) from error
-
-
-def _check_early(stop: StopFlag) -> None:
-    if stop.requested:
-        raise InterruptedRunError("interrupted before anything was measured", remedy="run the same command again")
-
-
-__all__ = ["TuneConfig", "TuneProgress", "TuneResult", "tune"]

@@ -17,6 +17,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,10 @@ def _config() -> Any:
     from tchub.hub.device.timing import TimingConfig
 
     timing = TimingConfig(
-        min_repeat_seconds=0.01, min_repeats=5, max_repeats=15, spread=0.005, max_seconds=2.0, slow_factor=float("inf"),
+        min_repeat_seconds=0.01, min_repeats=5, max_repeats=15, spread=0.005, max_seconds=2.0, slow_factor=inf,
         good_factor=1.0,
     )  # fmt: skip
-    return MeasureConfig(threads=THREADS, build_timeout=60.0, run_timeout=60.0, timing=timing, failure_rate=1.0)
+    return MeasureConfig(threads=THREADS, build_timeout=60.0, run_timeout=60.0, timing=timing, failure_rate=inf)
 
 
 def open_judgements(work: Path, local: Any) -> Any:
@@ -90,7 +91,7 @@ def latencies(work: Path, local: Any) -> dict[tuple[str, str], float]:
 def _better_untuned(run: Run, judged: dict[tuple[str, str], float]) -> set[str]:
     """Tasks whose untuned program is faster than the system's choice, which are then compiled as they are."""
     last = {program["task"]: program["key"] for program in run.programs()}  # each was better than the one before
-    judged = defaultdict(lambda: float("inf"), judged)
+    judged = defaultdict(lambda: inf, judged)
     return {task_id for task_id, key in last.items() if judged[task_id, UNTUNED] < judged[task_id, key]}
 
 

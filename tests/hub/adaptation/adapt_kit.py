@@ -154,7 +154,8 @@ def toy_world(base: CheckpointChoice | None, tasks: int = len(OPS), **border: An
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AdaptConfig, "learning", property(lambda self: self.fine_tune or QUICK))
         for name, function in (functions | border).items():
-            patch.setattr(pool_module if hasattr(pool_module, name) else adapt_module, name, function)
+            for module in (one for one in (adapt_module, pool_module) if hasattr(one, name)):
+                patch.setattr(module, name, function)
         yield patch
 
 

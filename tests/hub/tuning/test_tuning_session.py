@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from fake_tuning import FakeBuilder, FakeMeasure, FakeRunner, latency_of_key, open_session, programs_in
 from real_checkpoint import make_checkpoint
+from tchub.hub.device.errors import MeasurementFailureRateError
 from tchub.hub.device.measure import Measurement
 from tchub.hub.records.database import best_programs
 from tchub.hub.records.store import MeasuredProgram
 from tchub.hub.search.cost_model import tvm_cost_model
-from tchub.hub.search.errors import InterruptedRunError, TuningError
+from tchub.hub.search.errors import InterruptedRunError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.measuring import RunnerMeasure
 from tchub.hub.search.roofline import Roofline
@@ -141,14 +142,14 @@ def test_failed_programs_are_kept_as_failures(session: Any, tmp_path: Path) -> N
 
 def test_a_machine_where_all_fails_stops_the_run_and_names_the_commonest_error(session: Any) -> None:
     measure = FakeMeasure(fails=lambda n: n > 0)
-    with pytest.raises(TuningError, match="divided by zero") as found:
-        session(measure, trials=40, failure_floor=8).run()
-    assert measure.count == 1 + 8
-    assert found.value.fields["failed"] == 8
+    with pytest.raises(MeasurementFailureRateError, match="divided by zero") as found:
+        session(measure, trials=40, trials_per_iter=8).run()
+    assert measure.count == 1 + 16
+    assert found.value.fields["failed"] == 16
 
 
 def test_a_run_that_ends_without_one_valid_program_fails_too(session: Any) -> None:
-    with pytest.raises(TuningError):
+    with pytest.raises(MeasurementFailureRateError, match="4 of 4"):
         session(FakeMeasure(fails=lambda n: n > 0), trials=4).run()
 
 
