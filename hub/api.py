@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from ..zoo.devices import Device
 from .registry import Entry, PulledCheckpoint, Registry, Resolution, Verification, describe, parse_source
 from .registry.entry import RECORD
 from .registry.files import METRICS_FILE, read_card, read_json
@@ -19,7 +20,6 @@ from .registry.network import network_ruled_out
 from .registry.sources import fetch
 
 if TYPE_CHECKING:
-    from ..zoo.devices import Device
     from ..zoo.models import Checkpoint
     from .device.detect import LocalDevice
 
@@ -232,8 +232,6 @@ def _resolve(registry: Registry, name: str | None, device: Device | LocalDevice 
 
 
 def _device(device: Device | LocalDevice | None, *, detect: bool) -> Device | None:
-    from ..zoo.devices import Device
-
     if device is None and detect:
         from .device.detect import detect_local
 

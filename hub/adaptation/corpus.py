@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tvm import IRModule
@@ -23,18 +23,16 @@ from ...zoo.corpus import (
     split_tasks,
 )
 from ...zoo.features import get_schema
+from ...zoo.primitives import PrimitiveSequence
 from ...zoo.training.dataset import stack_padded
 from ...zoo.training.programs import Share, StatementStore, corpus_device, extract, pick_programs
 from ..device.detect import LocalDevice
 from ..device.measure import Measurement
 from ..networks.tasks import TuningTask
 from ..registry import cache_root
+from .config import SessionContext
 from .pool import CandidatePool, PoolEntry, PoolLatencies
 from .sources import AdaptationSources, learnt_digests, program_digest
-
-if TYPE_CHECKING:
-    from ...zoo.primitives import PrimitiveSequence
-    from .config import SessionContext
 
 # Labels in all: two for each of the four batches of the default three rounds.
 MIN_LABELS = 8

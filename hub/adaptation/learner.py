@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,20 +12,17 @@ from ...zoo.adapt.adapt_model import AdaptedModel, adapt_model
 from ...zoo.adapt.budget import LearningPoint, slowdown
 from ...zoo.adapt.fine_tune import fine_tune
 from ...zoo.adapt.guard import Judgement, ModelFeatures, judge
-from ...zoo.adapt.method import TrainingSet, model_digest
+from ...zoo.adapt.method import SourceData, TrainingSet, model_digest
 from ...zoo.adapt.sampling import MeasuringCost, PoolPredictions
+from ...zoo.models import CheckpointConfig, CostModel
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from ...zoo.training.metrics import task_scores
 from ...zoo.trust import ClassTrust, class_trust
+from ..api import CheckpointChoice
+from ..device.detect import LocalDevice
+from .config import SessionContext
+from .pool import CandidatePool, PoolLatencies
 from .sources import AdaptationSources, WarmStart, choose_start, corpus_name, learnt_by, read_sources, withheld
-
-if TYPE_CHECKING:
-    from ...zoo.adapt.method import SourceData
-    from ...zoo.models import CheckpointConfig, CostModel
-    from ..api import CheckpointChoice
-    from ..device.detect import LocalDevice
-    from .config import SessionContext
-    from .pool import CandidatePool, PoolLatencies
 
 
 class Learner:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tvm
 
 from ...cards import METRICS_FORMAT
 from ...zoo.adapt import create_sampler, parse_budget
@@ -253,20 +254,9 @@ class AdaptationRecord:
         export_corpus(filter(None, programs), session.pool.tasks, local, path, **facts)
 
     def _store(self, settings: AdaptSettings, counts: Mapping[str, int]) -> tuple[str, str, Path]:
-        import tvm
-
-        session, learner, model, local = (
-            self.session,
-            self.session.learner,
-            self.adapted.model,
-            self.session.learner.local,
-        )
-        base, start, lineage, pool = (
-            learner.start.base,
-            learner.start.chosen,
-            self._lineage(settings, counts),
-            session.pool,
-        )
+        session, learner, model = self.session, self.session.learner, self.adapted.model
+        local, base, start, pool = learner.local, learner.start.base, learner.start.chosen, session.pool
+        lineage = self._lineage(settings, counts)
         name, corpora = adapted_name(base.entry.name, self.variant), self._learnt_corpora()
         corpora = [*([pool.corpus] if isinstance(pool, CorpusPool) else []), *corpora]
         several = [start.entry.data_licence, *(str(corpus.meta["licence"]) for corpus in corpora)]

@@ -7,23 +7,21 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...zoo.adapt import AdaptError, LabelError, Pool, Sampler, choose_holdout, create_sampler, parse_budget
+from ...zoo.adapt.adapt_model import AdaptedModel
 from ...zoo.adapt.budget import AUTO_LABELS, LearningPoint, StopDecision, decide
+from ...zoo.adapt.guard import Judgement
 from ...zoo.adapt.method import model_digest
 from ...zoo.adapt.sampling import RandomSampler, RDUPlusSampler, Reason, StrataSampler, StratifiedSampler
 from ...zoo.adapt.sampling.pool import PROGRAMS_PER_TASK
+from ..records.store import RunStore
 from .config import check_count
 from .learner import Learner
 from .sources import learnt_by
-
-if TYPE_CHECKING:
-    from ...zoo.adapt.adapt_model import AdaptedModel
-    from ...zoo.adapt.guard import Judgement
-    from ..records.store import RunStore
 
 HOLD_OUT_SHARE = 0.2
 # Programs that tell what one costs, before a budget of time can be divided.

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,16 +19,14 @@ from ...zoo.corpus import Corpus, CorpusError, computations, usable_programs
 from ...zoo.corpus.computation import normal
 from ...zoo.corpus.schema import META_FILE
 from ...zoo.features import get_schema
+from ...zoo.models import CheckpointConfig, CostModel
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from ...zoo.training.metrics import count_pairs
 from ...zoo.training.programs import Share, StatementStore, corpus_device, read_programs
+from ..api import CheckpointChoice
 from ..registry.errors import CheckpointNameError, UnknownCheckpointError
 from ..search.candidate_features import require_kind
-
-if TYPE_CHECKING:
-    from ...zoo.models import CheckpointConfig, CostModel
-    from ..api import CheckpointChoice
-    from .pool import CandidatePool
+from .pool import CandidatePool
 
 # Programs of a task that are learnt of a source's corpus: a task's first programs teach most.
 PROGRAMS_PER_TASK = 200

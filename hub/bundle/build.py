@@ -13,11 +13,15 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import tvm
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.database import Workload
 
 from ...zoo.apportion import apportion
+from ...zoo.corpus import Corpus
 from ...zoo.corpus.canonical import canonical_task, renamed_program
 from ...zoo.corpus.tir import computation_of_module
 from ...zoo.files import write_atomically
@@ -30,11 +34,9 @@ from ..networks.tasks import TuningTask
 from ..networks.workloads import tasks_of
 from ..search.candidates import evolved_candidates, has_choice, random_candidates, tune_context
 from ..search.errors import NoCandidateError
+from ..search.models import choose_model
 from .archive import BundleProgram, write_parts
 from .target import BundleTarget, compiler_of
-
-if TYPE_CHECKING:
-    from ...zoo.corpus import Corpus
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ def build_bundle(
     settings: BuildSettings,
     *,
     corpus: Corpus | None = None,
-    tell: Callable[[int, int, str], None] = lambda *_: None,
-    say: Callable[[str], None] = lambda _: None,
+    count: Callable[[str, int, int], None] = lambda *_: None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> BundleResult:
     """Compile programs of a workload for a target and pack them.
 
@@ -85,17 +87,15 @@ def build_bundle(
 
     Args:
         corpus: programs measured before: new ones are evolved from its fastest, none of it is built again.
-        tell: called after each program with the programs done, all of them, and the task's name.
+        count: called after each program: what is done, the programs done, and all of them.
 
     Raises:
         NetworkLoadError: the workload has no task with a choice of programs.
         StorageError: the archive cannot be written.
     """
-    import tvm
-
     start = time.monotonic()
     tvm_target = tvm.target.Target(target.target)
-    say(f"extracting the tasks of {workload}")
+    note(f"extracting the tasks of {workload}")
     tasks = [task for task in tasks_of(workload, tvm_target) if has_choice(task, tvm_target)]
     if not tasks:
         raise NetworkLoadError(f"no task of {workload} has a choice of programs", remedy="name a larger suite")
@@ -104,12 +104,12 @@ def build_bundle(
     facts = _deciding_facts(workload, target)
     work = rest / hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     work.mkdir(parents=True, exist_ok=True)
-    chosen = choose_candidates(tasks, shares, tvm_target, settings.seed, settings.checkpoint, corpus, say)
+    chosen = choose_candidates(tasks, shares, tvm_target, settings.seed, settings.checkpoint, corpus, note)
     names = {task.task_id: task.name for task in tasks}
     programs: list[BundleProgram] = []
     for program in _compile(chosen, target, work, settings.build_timeout):
         programs.append(program)
-        tell(len(programs), settings.programs, names[program.task_id])
+        count(f"compile {names[program.task_id]}", len(programs), settings.programs)
     order = list(names)
     programs.sort(key=lambda program: (order.index(program.task_id), program.key))
     command = f"tchub bundle --workload {workload} --target {shlex.quote(target.device or json.dumps(target.target))}"
@@ -129,16 +129,11 @@ def build_bundle(
 
 def _deciding_facts(workload: str, target: BundleTarget) -> dict[str, Any]:
     """Return what decides what a program is compiled to."""
-    import tvm
-
     versions = {"tchub_version": version("tchub"), "ffi_version": version("apache-tvm-ffi")}
     return {"workload": workload, **asdict(target), **versions, "tvm_version": str(tvm.__version__)}
 
 
 def _task(task: TuningTask) -> dict[str, Any]:
-    import tvm
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
     plain = {name: getattr(task, name) for name in ("task_id", "name", "op", "flops", "networks")}
     return {
         "manifest": plain | {"args": args_of(ArgInfo.from_entry_func(task.mod, remove_preproc=True))},
@@ -150,8 +145,6 @@ def _compile(
     candidates: Iterator[Candidate], target: BundleTarget, work: Path, timeout: float
 ) -> Iterator[BundleProgram]:
     """Compile on all cores; programs come as they are done."""
-    import tvm
-
     waiting: dict[Future[JobResult], tuple[Candidate, Path]] = {}
     with ExitStack() as stack:
         pool: WorkerPool | None = None
@@ -206,14 +199,12 @@ def choose_candidates(
     seed: int,
     checkpoint: str | None,
     corpus: Corpus | None,
-    say: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> Iterator[Candidate]:
     """Yield candidates of every task, its share of them at most.
 
     Half of each share are the best that a checkpoint knows of; all are evolved from the programs of a corpus.
     """
-    from ..search.models import choose_model
-
     model = choose_model(checkpoint, update="none").make() if checkpoint else None
     for task in tasks:
         count = shares[task.task_id]
@@ -229,7 +220,7 @@ def choose_candidates(
                 many = random_candidates(task, target, _CHOICE * count, seed, known)
                 yield from _ranked(model, task, target, many, count)
         except NoCandidateError as error:
-            say(f"{error.message}: left out")
+            note(f"{error.message}: left out")
 
 
 def _measured(corpus: Corpus | None, task_id: str) -> tuple[list[tuple[str, float]], list[str]]:
@@ -242,8 +233,6 @@ def _measured(corpus: Corpus | None, task_id: str) -> tuple[list[tuple[str, floa
 
 def _ranked(model: Any, task: TuningTask, target: Any, many: list[Candidate], count: int) -> list[Candidate]:
     """The first half of `count` by the model's ranking, the rest as they came, so that slow programs are there too."""
-    from tvm.s_tir.meta_schedule.database import Workload
-
     workload = Workload(task.mod)
     records: list[Any] = [tuning_record(task.mod, target, workload, json.loads(one.trace), ()) for one in many]
     programs = [record.as_measure_candidate() for record in records]

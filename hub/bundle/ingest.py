@@ -129,7 +129,7 @@ def _runs(device: Device, manifest: BundleManifest) -> bool:
 
 
 def _arch(device: Device) -> str:
-    """The device's architecture, as manifests name it."""
+    """Return the device's architecture, as manifests name it."""
     return device.isa.replace("-", "_") if device.kind == "cpu" else str(device.target.get("arch", device.isa))
 
 

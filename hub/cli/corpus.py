@@ -49,7 +49,7 @@ def collect_command(out: Path, programs: int, shard: str | None, output: Output,
     part = Shard.parse(shard) if shard else None
     workload = options.pop("workload")
     with shown_progress(output, part.folder(out) if part else out) as progress:
-        result = collect(workload, programs, out, shard=part, progress=progress.programs, say=output.note, **options)
+        result = collect(workload, programs, out, shard=part, progress=progress.programs, note=output.note, **options)
     counts = f"{result.programs} programs of {result.tasks} tasks ({result.failed} failed)"
     output.data(asdict(result), f"{counts} in {result.path}")
     whole = f"tchub corpus import {out}/shard-*-of-{part.count} --out {out}" if part else None
@@ -316,8 +316,7 @@ def bundle_command(
     settings = BuildSettings(max_bytes=int(max_size * 2**20) if max_size else None, **options)
     opened, resolved = Corpus.open(corpus) if corpus else None, resolve_target(str(target), threads, code)
     with shown_progress(output) as progress:
-        how: dict[str, Any] = {"corpus": opened, "say": output.note}
-        how["tell"] = lambda done, total, task: progress.count(f"compile {task}", done, total)
+        how: dict[str, Any] = {"corpus": opened, "note": output.note, "count": progress.count}
         result = build_bundle(str(workload), resolved, Path(str(out)), settings, **how)
     sizes = ", ".join(f"{path} ({size / 2**20:.1f} MiB)" for path, size in zip(result.paths, result.bytes, strict=True))
     counts = f"{result.programs} programs of {result.tasks} tasks ({result.failed} did not compile)"

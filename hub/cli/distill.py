@@ -12,6 +12,8 @@ import click
 
 from ...zoo.files import write_files
 from ...zoo.plain_json import json_file
+from ..registry import CheckpointName, Version, cache_root, find_checkpoint
+from ..registry.entry import as_object, is_number
 from ..text import Column, Part, score_text
 from . import options as opt
 from .output import Output
@@ -75,7 +77,6 @@ def distill_command(
     from ...zoo.models import Checkpoint
     from ...zoo.training.fit import CheckpointFacts
     from ...zoo.training.programs import StatementStore, corpus_device
-    from ..registry import CheckpointName, Version, cache_root, find_checkpoint
 
     new = kb.startswith(_NEW)
     start = kb.removeprefix(_NEW) if new else Checkpoint.load(find_checkpoint(kb))
@@ -140,8 +141,6 @@ def devices_table(devices: object) -> Iterator[Part]:
 
     An item without the shape of a device gets no row.
     """
-    from ..registry.entry import as_object, is_number
-
     rows = list(filter(None, map(as_object, devices if isinstance(devices, list) else ())))
     if not rows:
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..registry import cache_root, find_checkpoint
 from ..registry.listing import TITLES
 from ..text import Column, Part, score_text
 from . import options as opt
@@ -65,7 +66,6 @@ def train_command(
     from ...zoo.training.distributed import World
     from ...zoo.training.fit import CheckpointFacts, train_checkpoint
     from ...zoo.training.programs import Share, StatementStore
-    from ..registry import cache_root, find_checkpoint
 
     recipe = TrainConfig.find(config)
     opened = [Corpus.open(path) for path in dict.fromkeys(corpora)]
@@ -165,7 +165,6 @@ def evaluate_command(names: str, corpus: Path, baselines: str | None, output: Ou
     from ...zoo.corpus import Corpus
     from ...zoo.models import Checkpoint
     from ..publishing.evaluate import BASELINES, EvaluationConfig, evaluate_each
-    from ..registry import cache_root, find_checkpoint
     from .progress import shown_progress
 
     usual = "random" if options["split"] == "all" else "random,xgboost"

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...zoo.devices import Device, get_device
 from .. import api
-from ..registry import listing
+from ..api import CheckpointInfo
+from ..registry import Entry, PulledCheckpoint, Resolution, listing
 from ..registry.entry import METRICS
 from ..registry.files import read_json
 from ..registry.lock_file import LOCK_FILE
 from ..text import Column, Part, data_text, number_text, score_text, size_text
 from .options import FILE, command
 from .output import Output
-
-if TYPE_CHECKING:
-    from ...zoo.devices import Device
-    from ..api import CheckpointInfo
-    from ..registry import Entry, PulledCheckpoint, Resolution
 
 _SCORES = {key: listing.TITLES[key] for key in METRICS}
 _IN_SUMMARY = ("base", "weights_licence", "data", "measured_on", "devices")
@@ -274,8 +271,6 @@ def _pull_json(pulled: PulledCheckpoint) -> dict[str, Any]:
 
 def _device(text: str | None) -> Device | None:
     """Return the device of a name; None for this machine, which is detected only where the choice needs it."""
-    from ...zoo.devices import get_device
-
     return None if text in (None, "local") else get_device(text)
 
 

@@ -50,6 +50,16 @@ def trace_json(trace: Any) -> list[Any]:
     return _plain(trace.as_json())
 
 
+def replayed(mod: IRModule, trace: Sequence[Any]) -> Any:
+    """Return the schedule of a task's module that a trace, `[instructions, decisions]`, leads to."""
+    from tvm.s_tir import Schedule
+    from tvm.s_tir.schedule import Trace
+
+    schedule = Schedule(mod, error_render_level="none")
+    Trace.apply_json_to_schedule(trace, schedule)
+    return schedule
+
+
 def tuning_record(
     mod: IRModule, target: Any, workload: Any, trace: Sequence[Any], seconds: Sequence[float]
 ) -> Any | None:
@@ -59,13 +69,10 @@ def tuning_record(
         mod: the task's unscheduled module; workload: MetaSchedule's of it.
         trace: `[instructions, decisions]`; seconds: of the repeats.
     """
-    from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
-    from tvm.s_tir.schedule import Trace
 
-    schedule: Any = Schedule(mod, error_render_level="none")
     try:
-        Trace.apply_json_to_schedule(trace, schedule)
+        schedule = replayed(mod, trace)
     except Exception:  # TVM raises errors of every class for a trace that speaks of other blocks or loops
         return None
     args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)

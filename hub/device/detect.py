@@ -60,7 +60,7 @@ class LocalDevice:
         return int(self.target.get("num-cores", 1))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         plain = {k: getattr(self, k) for k in ("family", "cpu_model", "cores", "mcpu", "target", "exact")}
         return {
             "device": self.device.to_dict(),
@@ -158,7 +158,7 @@ def identify(facts: HostFacts) -> tuple[Device | None, bool, list[str]]:
 
 
 def match_gpu(name: str) -> str | None:
-    """The known device of a GPU by its driver's name, the longest match first; None where there is none."""
+    """Return the known device of a GPU by its driver's name, the longest match first; None where there is none."""
     whole = f" {name.replace('-', ' ')} "
     matches = [d for d in list_devices("gpu") if f" {d.match['gpu_name']} " in whole]
     best = max(matches, key=lambda d: len(d.match["gpu_name"]), default=None)
@@ -233,7 +233,7 @@ def localised(base: Device, exact: bool, mcpu: str, target: dict[str, Any], fact
 
 
 def generic(facts: HostFacts) -> Device:
-    """A device of which nothing is known but what the facts say."""
+    """Make a device of which nothing is known but what the facts say."""
     nothing = dict.fromkeys(CpuSpec.names())
     return Device(
         name=f"generic-{facts.arch}",
@@ -250,7 +250,7 @@ def generic(facts: HostFacts) -> Device:
 
 
 def _matches(match: Mapping[str, Any], facts: HostFacts) -> bool:
-    """Every mark that the device names must hold; facts without a CPUID model match no range."""
+    """Return True where every mark of a device holds; facts without a CPUID model match no range."""
     low, high = match.get("model_range", (None, None))
     return (
         match["vendor_id"] == facts.vendor_id

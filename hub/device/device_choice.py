@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.devices import UnknownDeviceError, get_device, list_devices
+from ...zoo.devices import Device, UnknownDeviceError, get_device, list_devices
 from ...zoo.errors import last_line
 from .cuda_card import CUDA, card_number, describe_card
 from .detect import LocalDevice, detect_local, generic
@@ -18,7 +18,6 @@ from .host_facts import HostFacts, read_host_facts
 from .rpc_session import LOCAL, RpcAddress, ServerFacts, parse_device
 
 if TYPE_CHECKING:
-    from ...zoo.devices import Device
     from .measure import MeasureConfig, Measurer
     from .rpc import RpcMeasurer
 
@@ -292,7 +291,7 @@ def missing_extensions(target: dict[str, Any], facts: HostFacts) -> list[str]:
 
 
 def cpu_target(name: str) -> dict[str, Any] | None:
-    """The target of a CPU or level that LLVM knows for this architecture, e.g. `x86-64-v2`; None for no such name."""
+    """Return the target of a CPU or level that LLVM has for this architecture, e.g. `x86-64-v2`; None for others."""
     from tvm.target import codegen
 
     if not codegen.llvm_version_major(allow_none=True):
@@ -324,7 +323,7 @@ def _extensions(target: dict[str, Any]) -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    """A name without the marks that LLVM and the system set differently: sse4.2 and sse4_2, avx512bf16."""
+    """Return a name without the marks that LLVM and the system set differently: sse4.2 and sse4_2, avx512bf16."""
     return name.translate(str.maketrans("", "", "._-"))
 
 

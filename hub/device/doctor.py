@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from ..registry.store import cache_root, home_root
 from .cuda_card import card_count, describe_card
 from .detect import LocalDevice, detect_local
@@ -50,7 +52,7 @@ def _judged(name: str, value: str, remedy: str, *, warn: bool = False, fail: boo
 
 
 def run_checks() -> Iterator[Check]:
-    """All checks, one after the other, in the order of what depends on what. Takes some seconds."""
+    """Run all checks, in the order of what depends on what; they take some seconds."""
     yield Check("python", "ok", ".".join(map(str, sys.version_info[:3])))
     pins = read_pins()
     versions = [check_version(package, pins.get(package)) for package in PINNED]
@@ -79,7 +81,7 @@ def failed(checks: list[Check]) -> bool:
 
 
 def read_pins() -> dict[str, str]:
-    """The exact versions that tchub's own metadata asks for, by package."""
+    """Return the exact versions that tchub's own metadata asks for, by package."""
     pins = {}
     for requirement in metadata.requires("tchub") or []:
         if match := re.match(r"([\w.-]+)==([\w.]+)$", requirement.split(";")[0].strip()):
@@ -88,7 +90,7 @@ def read_pins() -> dict[str, str]:
 
 
 def check_version(package: str, pin: str | None) -> Check:
-    """An exactly pinned package: installed, of that version, and importable."""
+    """Check that a package is installed, of the pinned version, and importable."""
     remedy = f"pip install '{package}=={pin}'" if pin else f"pip install {package}"
     try:
         version = metadata.version(package)
@@ -104,7 +106,7 @@ def check_version(package: str, pin: str | None) -> Check:
 
 
 def check_llvm() -> Check:
-    """LLVM inside TVM; without it no CPU program can be compiled."""
+    """Check that TVM has LLVM, without which no CPU program can be compiled."""
     from tvm.target import codegen
 
     version = codegen.llvm_version_major(allow_none=True)
@@ -114,7 +116,7 @@ def check_llvm() -> Check:
 
 
 def check_compiler() -> Check:
-    """A compiler that can link a shared library: TVM calls it for every program."""
+    """Check that a compiler links a shared library: TVM calls it for every program."""
     remedy = "install one, e.g. `apt install g++`, or set CXX to one"
     asked = os.environ.get("CXX") or os.environ.get("CC")
     path = asked or next((p for name in COMPILERS if (p := shutil.which(name))), None)
@@ -143,7 +145,7 @@ def _why_not(*command: str) -> str | None:
 
 
 def check_device(local: LocalDevice) -> Check:
-    """Which device this machine is."""
+    """Check that this machine is a known device."""
     value = f"{local.device.name} ({local.cpu_model}), mcpu {local.mcpu}"
     remedy = "no spec sheet for this CPU: adapt a checkpoint before you trust it"
     return _judged("device", value, remedy, warn=not local.exact)
@@ -160,7 +162,7 @@ def watch_business(seconds: float = 0.5) -> tuple[float, float, float]:
 
 
 def check_business(busy: float, stolen: float, load: float) -> Check:
-    """Nobody else runs on the cores that are to measure."""
+    """Check that nobody else runs on the cores that are to measure."""
     value = f"{busy:.0%} busy, {stolen:.1%} stolen, load {load:.2f} per core"
     if stolen > _STOLEN:
         return Check("neighbours", "warn", value, "the host gives time to others: measure at another hour")
@@ -170,8 +172,6 @@ def check_business(busy: float, stolen: float, load: float) -> Check:
 
 def measure_spread(repeats: int = 30) -> tuple[float, float]:
     """Return how far repeats of a matrix product are from their median: the median and the 90th percentile."""
-    import numpy as np
-
     a, b = np.random.default_rng(0).random((2, 160, 160), dtype=np.float32)
     seconds = []
     for _ in range(3 + repeats):
@@ -185,21 +185,21 @@ def measure_spread(repeats: int = 30) -> tuple[float, float]:
 
 
 def check_noise(p50: float, p90: float) -> Check:
-    """Repeats of one kernel agree."""
+    """Check that repeats of one kernel agree."""
     value = f"repeats differ by {p50:.1%} (median), {p90:.1%} (90th percentile)"
     remedy = "quieten the machine, or expect more repeats a program"
     return _judged("clock noise", value, remedy, warn=p90 > _NOISE)
 
 
 def check_governor(path: Path = GOVERNOR) -> Check:
-    """A clock that does not wander; virtual machines do not say."""
+    """Check that the clock does not wander; virtual machines do not say."""
     governor = path.read_text(encoding="utf-8").strip() if path.is_file() else "not reported by this system"
     remedy = "set it to performance: `cpupower frequency-set -g performance`"
     return _judged("governor", governor, remedy, warn=governor in ("powersave", "ondemand", "conservative"))
 
 
 def check_disk(path: Path, name: str = "disk", variable: str = "TCHUB_CACHE") -> Check:
-    """Room for checkpoints and journals, or for the programs that are compiled."""
+    """Check the room for checkpoints and journals, or for the programs that are compiled."""
     existing = next(p for p in (path, *path.resolve().parents) if p.exists())
     free = shutil.disk_usage(existing).free / 2**30
     value, remedy = f"{free:.1f} GiB free for {path}", f"free some space, or set {variable} to a larger disk"
@@ -207,7 +207,7 @@ def check_disk(path: Path, name: str = "disk", variable: str = "TCHUB_CACHE") ->
 
 
 def check_writable(name: str, path: Path, variable: str) -> Check:
-    """A folder that can be made and written."""
+    """Check that a folder can be made and written."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path, prefix=".doctor-") as file:
@@ -220,7 +220,7 @@ def check_writable(name: str, path: Path, variable: str) -> Check:
 
 
 def check_cards(known: int) -> Iterator[Check]:
-    """Each NVIDIA card, and whether programs can be compiled for it and measured on it; none is no fault.
+    """Check that programs can be compiled for each NVIDIA card and measured on it; none is no fault.
 
     `known` cards are those of the system, whether or not CUDA's driver shows them.
     """

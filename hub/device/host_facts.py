@@ -94,7 +94,7 @@ def usable_cpus() -> int:
 
 
 def usable_cores() -> int:
-    """Physical cores that this process may use: by its affinity, and no more than its cgroup's quota pays for."""
+    """Return the physical cores that this process's affinity allows and its cgroup's quota pays for."""
     usable, quota = len(physical_cores(cores())), cpu_quota()
     return usable if quota is None else max(1, min(usable, int(quota)))
 
@@ -142,13 +142,13 @@ def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
 
 
 def read_gpus(root: Path = PROC_GPUS) -> tuple[str, ...]:
-    """Names of the NVIDIA GPUs that the kernel's driver has, whether or not CUDA's driver shows them."""
+    """Return the names of the NVIDIA GPUs that the kernel's driver has, whether or not CUDA's driver shows them."""
     texts = (_text(file) for file in sorted(root.glob("*/information")))
     return tuple(match[1] for text in texts if (match := re.search(r"^Model:\s*(.*\S)", text, re.MULTILINE)))
 
 
 def _text(path: Path) -> str:
-    """A small system file's text, or nothing where it cannot be read (containers hide some)."""
+    """Return a small system file's text; empty where it cannot be read (containers hide some)."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -161,7 +161,7 @@ def _kib(text: str) -> float | None:
 
 
 def _count_cpus(ranges: str) -> int:
-    """CPUs in a list such as "0-3,8"."""
+    """Count the CPUs in a list such as "0-3,8"."""
     count = 0
     for part in filter(None, ranges.split(",")):
         low, _, high = part.partition("-")

@@ -315,7 +315,7 @@ def complaint(outputs: Mapping[int, Array], right: Mapping[int, Array]) -> str |
 
 
 def tolerance(dtype: np.dtype[Any]) -> float:
-    """Largest relative difference of two right outputs of a dtype; 0 for integers."""
+    """Return the largest relative difference of two right outputs of a dtype; 0 for integers."""
     if not _is_float(dtype):
         return 0.0
     from ml_dtypes import finfo

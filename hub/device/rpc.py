@@ -9,16 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .candidate import Candidate
 from .errors import NoServerError
 from .measure import MeasureConfig, Measurement, MeasuringJob, ProgramMeasurer
 from .pool import JobResult, Worker, Zygote, builder_setups, check_compiler
 from .rpc_session import CONNECT, RUN, Endpoint, RpcAddress, ServerFacts, ServerFault, TrackerClient
 from .worker import WorkerSetup
-
-if TYPE_CHECKING:
-    from .candidate import Candidate
 
 # One thread and one process of this machine serve one program under way; both mostly wait.
 _MOST_PROGRAMS = 1024
@@ -264,7 +262,7 @@ class RpcMeasurer(ProgramMeasurer):
         super().close()
 
     def window(self) -> int:
-        """Every core and every server has a next program."""
+        """Return the programs that give every core and every server a next one."""
         return min(_MOST_PROGRAMS, 2 * (self._cores + len(self._servers.servers)))
 
     def measure(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
+
 from ...zoo.errors import last_line
 from .errors import DeviceError, NoServerError
 from .jobs import RunResult
@@ -221,7 +223,6 @@ def run(library: str, args_info: ArgsInfo, config: TimingConfig, best: float | N
 
 def _arguments(connection: _Connection, args_info: ArgsInfo) -> Sequence[Any]:
     """Return random contents on the server; integers are those that `jobs.run` has."""
-    import numpy as np
     import tvm
 
     if connection.args_info == args_info:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tvm import IRModule
+from tvm.s_tir.meta_schedule import relax_integration
+
+from . import LAYOUTS
 from .network import Network
-from .prepare import LAYOUTS, for_inference, lower
+from .prepare import for_inference, lower
 from .tasks import TuningTask, from_extracted, merge, merged_variants
 from .winograd import ConvShape, convolutions
-
-if TYPE_CHECKING:
-    from tvm import IRModule
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0]) -> list[Tun
 
     Args:
         target: a `tvm.target.Target`.
-        layout: of the network's convolutions, one of `prepare.LAYOUTS`.
+        layout: of the network's convolutions, one of `networks.LAYOUTS`.
 
     Raises:
         NetworkLoadError: the network has no function to tune.
@@ -94,6 +95,4 @@ def lower_known(
 
 
 def _tasks(mod: IRModule, target: Any, network: str) -> list[TuningTask]:
-    from tvm.s_tir.meta_schedule import relax_integration
-
     return from_extracted(relax_integration.extract_tasks(mod, target), network)

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .simplify import constant_values, operator_name, static_shape
+import numpy as np
+from tvm import IRModule, relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
 
-if TYPE_CHECKING:
-    from tvm import IRModule
+from .simplify import constant_values, function_pass, operator_name, static_shape
+
+op: Any = relax.op
 
 _LANES = 16
 # Rows of a product's tile in registers; at least one of these should divide its rows.
@@ -31,57 +33,36 @@ _NOTHING = float("-inf")
 _BETWEEN, _LONGEST_CHAIN = ("add", "divide", "multiply", "reshape", "subtract"), 6
 
 
-@cache
 def join_projections() -> Any:
     """Return a pass that computes products of one tensor with several weights as one, where heads are split behind.
 
     There, as for the query, key and value of attention, each result is copied in any case: its copy takes its columns
     of the joint result, and the bias is added on the way.
     """
-    import numpy as np
-    from tvm import relax
-    from tvm.ir.transform import module_pass
-    from tvm.relax.expr_functor import PyExprMutator, mutator
+    return function_pass("TchubJoinProjections", lambda mod, func: _Joiner(mod, _projections(func)))
 
-    @mutator
-    class Joiner(PyExprMutator):
-        def __init__(self, mod: IRModule, groups: list[list[Any]]) -> None:
-            super().__init__(mod)
-            self.groups = {call: group for group in groups for call in group}
-            self.joint: dict[Any, Any] = {}  # by the first call of the group
 
-        def visit_call_(self, call: Any) -> Any:
-            group = self.groups.get(call)
-            if group is None:
-                return super().visit_call_(call)
-            if group[0] not in self.joint:
-                every: list[Any] = [constant_values(one.args[1]) for one in group]
-                weights = np.concatenate(every, axis=1)
-                product = relax.op.matmul(self.visit_expr(call.args[0]), relax.const(weights))
-                self.joint[group[0]] = self.builder_.emit(product)
-            before = sum(static_shape(one)[-1] for one in group[: group.index(call)])
-            axes: Any = [len(static_shape(call)) - 1]
-            begin: Any = [before]
-            end: Any = [before + static_shape(call)[-1]]
-            return relax.op.strided_slice(self.joint[group[0]], axes, begin, end)
+@mutator
+class _Joiner(PyExprMutator):
+    def __init__(self, mod: IRModule, groups: list[list[Any]]) -> None:
+        super().__init__(mod)
+        self.groups = {call: group for group in groups for call in group}
+        self.joint: dict[Any, Any] = {}  # by the first call of the group
 
-    @module_pass(opt_level=0, name="TchubJoinProjections")
-    def run(mod: IRModule, _: Any) -> IRModule:
-        mod = relax.transform.EliminateCommonSubexpr()(mod)  # reshapes of one tensor
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function) and (groups := _projections(func)):
-                joiner: Any = Joiner(mod, groups)
-                joiner.builder_.update_func(var, joiner.visit_expr(func))
-                mod = joiner.builder_.get()
-        return mod
-
-    return run
+    def visit_call_(self, call: Any) -> Any:
+        group = self.groups.get(call)
+        if group is None:
+            return super().visit_call_(call)
+        if group[0] not in self.joint:
+            every: list[Any] = [constant_values(one.args[1]) for one in group]
+            product = op.matmul(self.visit_expr(call.args[0]), relax.const(np.concatenate(every, axis=1)))
+            self.joint[group[0]] = self.builder_.emit(product)
+        before, axes = sum(static_shape(one)[-1] for one in group[: group.index(call)]), [len(static_shape(call)) - 1]
+        return op.strided_slice(self.joint[group[0]], axes, [before], [before + static_shape(call)[-1]])
 
 
 def _projections(func: Any) -> list[list[Any]]:
     """Return the products of a function to join, in the order in which they are computed."""
-    from tvm import relax
-
     users, groups = defaultdict[Any, list[Any]](list), defaultdict[Any, list[Any]](list)
     for var, value in _bound(func).items():
         for used in relax.analysis.free_vars(value):
@@ -140,87 +121,64 @@ class _Attention:
     columns: int
 
 
-@cache
+@mutator
+class _Padder(PyExprMutator):
+    def __init__(self, mod: IRModule, matches: dict[Any, _Attention]) -> None:
+        super().__init__(mod)
+        self.matches = matches
+
+    def visit_call_(self, call: Any) -> Any:
+        one = self.matches.get(call)
+        return super().visit_call_(call) if one is None else self._padded(call, one)
+
+    def _padded(self, call: Any, one: _Attention) -> Any:
+        rows, columns = padded_rows(one.rows), padded_columns(one.columns)
+        emit = self.builder_.emit
+        query, key, value = map(self.visit_expr, (*one.scores.args, call.args[1]))
+        x = emit(op.matmul(self._pad(query, -2, rows), self._pad(key, -1, columns)))
+        counted = relax.const(np.where(np.arange(columns) < one.columns, 0.0, _NOTHING).astype("float32"))
+        masked = False
+        for number, (step, position) in enumerate(one.chain):
+            # Before the last reshapes, where it becomes part of the product's kernel.
+            if not masked and all(operator_name(later) == "reshape" for later, _ in one.chain[number:]):
+                x, masked = emit(op.add(x, counted)), True
+            x = emit(self._again(step, position, x))
+        x = emit(op.nn.softmax(x if masked else emit(op.add(x, counted)), axis=-1))
+        heads = static_shape(call.args[0])[:-2]
+        x = emit(op.reshape(x, (*heads, rows, columns)))
+        x = emit(op.matmul(x, self._pad(value, -2, columns)))
+        return x if rows == one.rows else op.strided_slice(x, axes=[len(heads)], begin=[0], end=[one.rows])
+
+    def _again(self, step: Any, position: int, x: Any) -> Any:
+        """Return one of the chain's operators on padded scores."""
+        rows, columns = static_shape(x)[-2:]
+        if operator_name(step) == "reshape":
+            return op.reshape(x, (*static_shape(step)[:-2], rows, columns))
+        args = [self.visit_expr(arg) for arg in step.args]
+        other = args[1 - position]
+        for axis, extent in ((-2, rows), (-1, columns)):
+            shape = static_shape(other)
+            if len(shape) >= -axis and shape[axis] > 1:
+                other = self._pad(other, axis, extent)
+        args[position], args[1 - position] = x, other
+        return relax.Call(step.op, args, step.attrs)
+
+    def _pad(self, x: Any, axis: int, extent: int) -> Any:
+        shape = static_shape(x)
+        if shape[axis] == extent:
+            return x
+        width = [0, 0] * len(shape)
+        width[2 * (len(shape) + axis) + 1] = extent - shape[axis]
+        return self.builder_.emit(op.nn.pad(x, width, "constant", 0.0))
+
+
 def pad_attention() -> Any:
     """Return a pass that pads the tokens of attention where that makes its products faster; float32 alone."""
-    from tvm import relax
-    from tvm.ir.transform import module_pass
-    from tvm.relax.expr_functor import PyExprMutator, mutator
-
-    op: Any = relax.op
-
-    @mutator
-    class Padder(PyExprMutator):
-        def __init__(self, mod: IRModule, matches: dict[Any, _Attention]) -> None:
-            super().__init__(mod)
-            self.matches = matches
-
-        def visit_call_(self, call: Any) -> Any:
-            one = self.matches.get(call)
-            return super().visit_call_(call) if one is None else self._padded(call, one)
-
-        def _padded(self, call: Any, one: _Attention) -> Any:
-            rows, columns = padded_rows(one.rows), padded_columns(one.columns)
-            emit = self.builder_.emit
-            query, key, value = map(self.visit_expr, (*one.scores.args, call.args[1]))
-            x = emit(op.matmul(self._pad(query, -2, rows), self._pad(key, -1, columns)))
-            counted, masked = relax.const(_mask(one.columns, columns)), False
-            for number, (step, position) in enumerate(one.chain):
-                # Before the last reshapes, where it becomes part of the product's kernel.
-                if not masked and all(operator_name(later) == "reshape" for later, _ in one.chain[number:]):
-                    x, masked = emit(op.add(x, counted)), True
-                x = emit(self._again(step, position, x))
-            x = emit(op.nn.softmax(x if masked else emit(op.add(x, counted)), axis=-1))
-            heads = static_shape(call.args[0])[:-2]
-            x = emit(op.reshape(x, (*heads, rows, columns)))
-            x = emit(op.matmul(x, self._pad(value, -2, columns)))
-            return x if rows == one.rows else op.strided_slice(x, axes=[len(heads)], begin=[0], end=[one.rows])
-
-        def _again(self, step: Any, position: int, x: Any) -> Any:
-            """Return one of the chain's operators on padded scores."""
-            rows, columns = static_shape(x)[-2:]
-            if operator_name(step) == "reshape":
-                return op.reshape(x, (*static_shape(step)[:-2], rows, columns))
-            args = [self.visit_expr(arg) for arg in step.args]
-            other = args[1 - position]
-            for axis, extent in ((-2, rows), (-1, columns)):
-                shape = static_shape(other)
-                if len(shape) >= -axis and shape[axis] > 1:
-                    other = self._pad(other, axis, extent)
-            args[position], args[1 - position] = x, other
-            return relax.Call(step.op, args, step.attrs)
-
-        def _pad(self, x: Any, axis: int, extent: int) -> Any:
-            shape = static_shape(x)
-            if shape[axis] == extent:
-                return x
-            width = [0, 0] * len(shape)
-            width[2 * (len(shape) + axis) + 1] = extent - shape[axis]
-            return self.builder_.emit(op.nn.pad(x, width, "constant", 0.0))
-
-    @module_pass(opt_level=0, name="TchubPadAttention")
-    def run(mod: IRModule, _: Any) -> IRModule:
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function) and (matches := _attentions(func)):
-                padder: Any = Padder(mod, matches)
-                padder.builder_.update_func(var, padder.visit_expr(func))
-                mod = relax.transform.DeadCodeElimination()(padder.builder_.get())
-        return mod
-
-    return run
-
-
-def _mask(columns: int, padded: int) -> Any:
-    """Return what is added to a row of scores."""
-    import numpy as np
-
-    return np.where(np.arange(padded) < columns, 0.0, _NOTHING).astype("float32")
+    return function_pass("TchubPadAttention", lambda mod, func: _Padder(mod, _attentions(func)))
 
 
 def _attentions(func: Any) -> dict[Any, _Attention]:
     """Return the attentions of a function that are worth padding, by the call of their product with the values."""
-    from tvm import relax
-
     bound, uses = _bound(func), Counter()
     for value in bound.values():
         uses.update(relax.analysis.free_vars(value))

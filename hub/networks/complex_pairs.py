@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch._subclasses.complex_tensor import ComplexTensor
 from torch.fx import Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from .shapes import example_leaves
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 aten = torch.ops.aten
 
@@ -112,7 +110,7 @@ def _is_complex(value: Any) -> bool:
 
 
 def fourier(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
-    """The transform of a complex tensor."""
+    """Transform a complex tensor."""
     real, imaginary = torch.view_as_real(x).unbind(-1)
     for d in dim:
         cos, sin = _waves(x.shape[d], x.shape[d])
@@ -126,7 +124,7 @@ def fourier(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) ->
 
 
 def real_fourier(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Tensor:
-    """The transform of a real tensor, up to half of the frequencies of the last dimension where `onesided`."""
+    """Transform a real tensor, up to half of the frequencies of the last dimension where `onesided`."""
     *others, last = dim
     size = x.shape[last]
     cos, sin = (wave.T for wave in _waves(size, size // 2 + 1 if onesided else size))
@@ -149,14 +147,14 @@ def inverse_real_fourier(x: Tensor, dim: Sequence[int], normalization: int, last
 
 
 def _waves(size: int, rows: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of every frequency, rows times size; angles are exact, as multiples of a turn's part."""
+    """Return cosines and sines of every frequency, rows times size; angles are exact, as multiples of a turn's part."""
     turns = torch.arange(rows)[:, None] * torch.arange(size) % size
     angle = turns.to(torch.float32) * (2 * math.pi / size)
     return angle.cos(), angle.sin()
 
 
 def _along(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
-    """Product of a tensor with a matrix (old size times new size) along a dimension."""
+    """Multiply a tensor by a matrix (old size times new size) along a dimension."""
     moved = x.movedim(dim, -1)
     return (moved.reshape(-1, moved.shape[-1]) @ matrix).view(*moved.shape[:-1], -1).movedim(-1, dim)
 

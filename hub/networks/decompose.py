@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+from torch.fx import Node
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from . import replacements as our
 from .complex_pairs import fourier, inverse_real_fourier, pair_complex, real_fourier
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.fx import Node
 
 
 def decomposed(exported: Any) -> Any:
@@ -34,12 +37,10 @@ def decomposed(exported: Any) -> Any:
 
 @cache
 def _table() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's decompositions, for all that TVM lacks too, with ours for the operators named."""
-    import torch
-    from torch._decomp import decomposition_table
+    """Return PyTorch's decompositions, for all that TVM lacks too, with ours for the operators named."""
 
     def unless(rightly: Callable[..., bool], op: Any) -> Callable[..., Any]:
-        """PyTorch's decomposition where TVM does not translate an operator rightly."""
+        """Return PyTorch's decomposition where TVM does not translate an operator rightly."""
         parts = decomposition_table[op]
         return lambda x, *rest, **named: NotImplemented if rightly(x, *rest, **named) else parts(x, *rest, **named)
 
@@ -102,9 +103,7 @@ def _repeats_pixels(x: Tensor, output_size: Any, scale_factors: Any) -> bool:
 
 
 def _rounded_quotient(x: Tensor, y: Tensor | float, *, rounding_mode: str | None) -> Any:
-    """By a number: TVM's takes it for an int32 or a float32."""
-    import torch
-
+    """Divide by a number as by a tensor: TVM takes it for an int32 or a float32."""
     if isinstance(y, torch.Tensor):
         return NotImplemented
     return x.div(torch.scalar_tensor(y, dtype=torch.result_type(x, y)), rounding_mode=rounding_mode)
@@ -135,8 +134,6 @@ _ACCUMULATING = ("cumsum", "cumprod", "prod", "mean")
 
 def _promote_types(exported: Any) -> None:
     """Cast what elementwise operators take to the type that they compute in: TVM's half of an integer is zero."""
-    import torch
-
     graph = exported.graph_module.graph
     for node in list(graph.nodes):
         dtype = _computed_in(node) if node.op == "call_function" else None
@@ -153,9 +150,7 @@ def _promote_types(exported: Any) -> None:
 
 
 def _computed_in(node: Node) -> Any:
-    """The data type in which an operator computes, or None where it is no matter of types."""
-    import torch
-
+    """Return the data type in which an operator computes, or None where it is no matter of types."""
     target, value = node.target, node.meta.get("val")
     if not isinstance(target, torch._ops.OpOverload) or not isinstance(value, torch.Tensor):
         return None
@@ -182,16 +177,12 @@ Converter = Callable[[Any, Any], Any]
 
 @cache
 def translated() -> frozenset[str]:
-    """Names of the PyTorch operators that can be imported."""
-    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
-
+    """Return the names of the PyTorch operators that can be imported."""
     return frozenset(map(str, ExportedProgramImporter().convert_map)) | frozenset(converters())
 
 
 def converters() -> dict[str, Converter]:
-    """Converters by the name of the operator, for `from_exported_program(custom_convert_map=...)`."""
-    from tvm import relax
-
+    """Return converters by the name of the operator, for `from_exported_program(custom_convert_map=...)`."""
     return {
         "amax.default": _reduction(relax.op.max),
         "amin.default": _reduction(relax.op.min),
@@ -215,17 +206,13 @@ def _reduction(op: Callable[..., Any]) -> Converter:
 
 
 def _product(node: Any, importer: Any) -> Any:
-    """In the data type of its result: TVM's gives float32 for all."""
-    from tvm import relax
-
+    """Multiply in the data type of the result: TVM gives float32 for all."""
     x, y = importer.retrieve_args(node)
     return importer.block_builder.emit(relax.op.matmul(x, y, out_dtype=str(x.ty.dtype)))
 
 
 def _scatter(node: Any, importer: Any) -> Any:
     """Scatter with a reduction: `scatter_add`, or `scatter_reduce` with its name as the fifth argument."""
-    from tvm import relax
-
     x, dim, index, source = importer.retrieve_args(node)[:4]
     reduction = node.args[4] if len(node.args) > 4 else "sum"
     reductions = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}

@@ -8,12 +8,16 @@ loops stay, and which of the last two is innermost is measured. MetaSchedule fin
 
 from __future__ import annotations
 
-from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tvm import IRModule
+import tvm
+from tvm import IRModule
+from tvm.ir.transform import module_pass
+from tvm.relax.analysis import has_reshape_pattern
+from tvm.s_tir import Schedule
+from tvm.s_tir.stmt import SBlockRealize
+from tvm.tirx import IntImm, IterVar
 
 RULE = "tchub.elementwise"
 _LANES = (16, 8)
@@ -21,18 +25,14 @@ _LANES = (16, 8)
 _FEW = 1 << 16
 
 
-@cache
 def own_spaces() -> Any:
     """Return a pass that marks the functions without reductions, except reshapes, which cost nothing."""
-    import tvm
-    from tvm.ir.transform import module_pass
-    from tvm.s_tir import Schedule
 
     @module_pass(opt_level=0, name="TchubElementwiseSpaces")
     def run(mod: IRModule, _: Any) -> IRModule:
         mod = mod.clone()
         for var, func in mod.functions_items():
-            if not isinstance(func, tvm.tirx.PrimFunc) or not _is_of_blocks(func) or is_reshape(func):
+            if not isinstance(func, tvm.tirx.PrimFunc) or not _is_of_blocks(func) or has_reshape_pattern(func):
                 continue
             schedule: Any = Schedule(tvm.IRModule({"main": func}))
             if last := _last(schedule):
@@ -43,24 +43,13 @@ def own_spaces() -> Any:
     return run
 
 
-def is_reshape(func: Any) -> bool:
-    """Return whether a function only gives a tensor another shape, which Relax does without it."""
-    from tvm.relax.analysis import has_reshape_pattern
-
-    return bool(has_reshape_pattern(func))
-
-
 def _is_of_blocks(func: Any) -> bool:
     """Return whether blocks are all that a function has, unlike a scan's or a scatter's, which are written by hand."""
-    from tvm.s_tir.stmt import SBlockRealize
-
     return isinstance(func.body, SBlockRealize) and func.body.block.name_hint == "root"
 
 
 def _last(schedule: Any) -> Any:
     """Return the block that writes the output of a function of elementwise blocks; None for another function."""
-    from tvm.tirx import IntImm, IterVar
-
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     for block in blocks:
         inner = schedule.get(block)

@@ -14,9 +14,13 @@ import json
 import re
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch._export.serde.schema import SCHEMA_VERSION
 
 from .errors import NetworkImportError, file_error
 
@@ -73,8 +77,6 @@ _refuse = partial(file_error, remedy="save it again with torch.export.save, from
 
 
 def _open(path: Path) -> Any:
-    import torch
-
     try:
         return torch._C.PyTorchFileReader(str(path))
     except (RuntimeError, ValueError, LookupError):  # ValueError: names that are no texts
@@ -102,15 +104,12 @@ def _check_records(path: Path, reader: Any, names: list[str]) -> None:
 
 
 def _check_sizes(path: Path, reader: Any, size: int) -> None:
-    """PyTorch stores without compression, so a record that is larger than its file was made to fill the memory."""
+    """Refuse records larger than their file: PyTorch compresses nothing, so they were made to fill the memory."""
     if sum(map(reader.get_record_size, reader.get_all_records())) > size:
         raise _refuse(path, "holds compressed or overlapping records, which could fill the memory")
 
 
 def _check_version(path: Path, program: dict[str, Any]) -> None:
-    import torch
-    from torch._export.serde.schema import SCHEMA_VERSION
-
     version = (program["schema_version"]["major"], program["schema_version"]["minor"])
     if version > SCHEMA_VERSION or version[0] != SCHEMA_VERSION[0]:
         saved_by = str(program.get("torch_version", "unknown"))[:40]
@@ -122,7 +121,7 @@ def _check_version(path: Path, program: dict[str, Any]) -> None:
 
 
 def _check_payload(path: Path, reader: Any, record: str, name: str, facts: dict[str, Any]) -> None:
-    """Raw bytes of a tensor, as many as its shape needs."""
+    """Refuse a tensor that is pickled, or without the bytes that its shape needs."""
     if facts["use_pickle"]:
         raise _refuse(
             path,
@@ -150,7 +149,7 @@ def _check_graph(path: Path, program: dict[str, Any]) -> None:
 
 
 def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every string of a JSON document that PyTorch interprets, keys included, with the key that it stands under."""
+    """Yield every string of a JSON document that PyTorch interprets, keys included, with the key above it."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, list):
@@ -164,8 +163,7 @@ def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _check_tree(path: Path, text: str) -> None:
-    """Inputs and outputs are tuples, lists and dicts, or outputs of transformers, whose classes are imported here."""
-    from importlib import import_module
+    """Refuse inputs and outputs but tuples, lists, dicts, and transformers' outputs, whose classes are imported."""
 
     def nodes(tree: Any) -> Iterator[dict[str, Any]]:
         yield tree
@@ -188,8 +186,6 @@ def _check_tree(path: Path, text: str) -> None:
 
 
 def _check_example_inputs(path: Path, content: bytes) -> None:
-    import torch
-
     if not content:
         return
     try:

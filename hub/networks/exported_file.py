@@ -8,16 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.export.pt2_archive._package import load_pt2  # torch.export.load falls back to a pickled format
+from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
 
 from ...zoo.errors import last_line
 from .errors import NetworkImportError
 from .exported_archive import check_archive
 from .network import Network, at_sizes, is_users
 from .shapes import Shapes, example_leaves, export_again, fixed_program, free_sizes, nested_inputs
-
-if TYPE_CHECKING:
-    import torch
 
 
 def load_exported(path: Path) -> Any:
@@ -26,8 +28,6 @@ def load_exported(path: Path) -> Any:
     Raises:
         NetworkImportError: it holds something else, see `check_archive`.
     """
-    from torch.export.pt2_archive._package import load_pt2  # torch.export.load falls back to a pickled format
-
     check_archive(path)
     exported = load_pt2(str(path)).exported_programs["model"]
     exported._guards_code = []  # Python source that `module()` would run
@@ -44,8 +44,6 @@ def from_exported(exported: Any, name: str, shapes: Shapes | None = None) -> Net
     Raises:
         NetworkImportError: sizes are missing or wrong, or the program does not run at them.
     """
-    import torch
-
     free = free_sizes(exported)
 
     def make(label: str, sizes: dict[str, int]) -> Network:
@@ -76,9 +74,6 @@ def from_torch(
         NetworkImportError: it is no module; there are no example inputs; the module is on another device, or PyTorch
             cannot export it.
     """
-    import torch
-    from torch.utils._pytree import tree_leaves, tree_map_only
-
     if isinstance(module, torch.export.ExportedProgram):
         return from_exported(module, name or "network", shapes)
     if not isinstance(module, torch.nn.Module):
@@ -96,8 +91,12 @@ def from_torch(
         )
     args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs or ())
     # A tensor that is given twice would make two inputs one: PyTorch may read either for both.
-    args, kwargs = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), (args, dict(example_kwargs or {})))
-    tensors = [*module.parameters(), *module.buffers(), *(x for x in tree_leaves((args, kwargs)) if torch.is_tensor(x))]
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone(), (args, dict(example_kwargs or {})))
+    tensors = [
+        *module.parameters(),
+        *module.buffers(),
+        *(x for x in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(x)),
+    ]
     if elsewhere := {str(tensor.device) for tensor in tensors} - {"cpu"}:
         raise NetworkImportError(
             f"the module {name} or its inputs are on {', '.join(sorted(elsewhere))}",
@@ -119,8 +118,6 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
     Raises:
         NetworkImportError: PyTorch cannot export it; the error names the line of the module's code.
     """
-    import torch
-
     try:
         with torch.no_grad(), _silence():
             return torch.export.export(module, tuple(args), dict(kwargs))
@@ -151,7 +148,7 @@ def _silence() -> Iterator[None]:
 
 
 def _location_of(error: BaseException) -> str:
-    """Innermost line of the user's code in a traceback, as `FILE:LINE in FUNCTION: CODE`."""
+    """Return the innermost line of the user's code in a traceback, as `FILE:LINE in FUNCTION: CODE`."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
     return "".join(f"{Path(f.filename).name}:{f.lineno} in {f.name}: {f.line}" for f in frames[-1:])
 
@@ -161,9 +158,6 @@ def _location_of(error: BaseException) -> str:
 
 def half_types(exported: Any) -> list[str]:
     """Return the half-precision types in which a program holds or computes something, e.g. `["bfloat16"]`."""
-    import torch
-    from torch.utils import _pytree as pytree
-
     dtypes = set()
     for module in _graph_modules(exported.graph_module):
         for node in module.graph.nodes:
@@ -178,10 +172,6 @@ def in_precision(exported: Any, network: str, wide: Any) -> Any:
     Raises:
         NetworkImportError: PyTorch cannot run it so.
     """
-    import torch
-    from torch.fx.node import map_aggregate
-    from torch.utils import _pytree as pytree
-
     narrow = {torch.float16, torch.bfloat16, torch.float32} - {wide}
     shared: dict[int, Any] = {}  # tied weights stay one tensor
 
@@ -216,6 +206,4 @@ def precision_notes(half: list[str]) -> tuple[str, ...]:
 
 
 def _graph_modules(module: Any) -> list[Any]:
-    import torch
-
     return [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]

@@ -6,13 +6,16 @@ compiles each operator that it folds, so that NumPy does what it can before (`fo
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.fx.node import map_arg
+from tvm import relax
+from tvm.tirx import FloatImm, IntImm
 
 from .simplify import call_pass, constant_values, operator_name, static_shape
-
-if TYPE_CHECKING:
-    import torch
 
 # A folded value takes the place of its operators in the library: an expanded mask may be far larger than its inputs.
 MOST_BYTES = 16 << 20
@@ -29,8 +32,6 @@ def fold_constants(exported: Any) -> Any:
     Returns:
         `exported`.
     """
-    import torch
-
     exported._constants = dict(exported.constants)  # shared with the program that this one was decomposed from
     values = _known_values(exported)
     graph = exported.graph_module.graph
@@ -68,8 +69,6 @@ def _known_values(exported: Any) -> dict[Any, Any]:
 
 
 def _is_constant(node: Any, values: dict[Any, Any]) -> bool:
-    import torch
-
     op = node.target
     if isinstance(op, torch._ops.OpOverload) and (
         op._schema.is_mutable or torch.Tag.nondeterministic_seeded in op.tags
@@ -80,9 +79,6 @@ def _is_constant(node: Any, values: dict[Any, Any]) -> bool:
 
 def _evaluate(node: Any, values: dict[Any, Any]) -> Any:
     """Return the value of a node, or None where it would take too much memory."""
-    import torch
-    from torch.fx.node import map_arg
-
     described = node.meta.get("val")
     tensors = described if isinstance(described, list | tuple) else [described]
     size = sum(x.numel() * x.element_size() for x in tensors if isinstance(x, torch.Tensor))
@@ -94,8 +90,6 @@ def _evaluate(node: Any, values: dict[Any, Any]) -> Any:
 
 def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:
     """Make a node's value a lifted constant of the program."""
-    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
-
     graph, signature = exported.graph_module.graph, exported.graph_signature
     name = f"folded_{len(exported.constants)}"
     while name in exported.constants:
@@ -111,12 +105,8 @@ def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:
     node.replace_all_uses_with(constant)
 
 
-@cache
 def fold_arrays() -> Any:
     """Return a Relax pass that computes operators of constants by NumPy: batch norms' factors, layouts of weights."""
-    import numpy as np
-    from tvm import relax
-    from tvm.tirx import FloatImm, IntImm
 
     def shape_of(call: Any) -> list[int]:
         return [int(extent) for extent in call.ty.shape]

@@ -55,7 +55,7 @@ class Latency:
         return first, third
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form, in seconds."""
+        """Return the JSON form, in seconds."""
         first, third = self.quartiles
         repeats = list(self.seconds)
         return {"median": self.median, "first_quartile": first, "third_quartile": third, "repeats": repeats}
@@ -138,7 +138,7 @@ def compare_in_process(
 
 
 def reference_file(network: Network, folder: Path) -> Path:
-    """The file that the worker takes the right output from: the ONNX file itself, or an exported program."""
+    """Return the file that the worker takes the right output from: the ONNX file itself, or an exported program."""
     import torch
 
     from .onnx_file import OnnxNetwork
@@ -151,7 +151,7 @@ def reference_file(network: Network, folder: Path) -> Path:
 
 
 def _saveable(exported: Any) -> Any:
-    """Give the outputs in a flat tuple: PyTorch cannot save every form of them, e.g. the results of `x.topk(5)`."""
+    """Return a program whose outputs are flat: PyTorch cannot save every form of them, e.g. that of `x.topk(5)`."""
     from torch.utils._pytree import tree_structure
 
     entry, *rest = exported.module_call_graph
@@ -164,7 +164,7 @@ def _saveable(exported: Any) -> Any:
 def measure(
     runs: Mapping[str, Callable[[], Any]], max_seconds: float, min_repeats: int = MIN_REPEATS, *, settle: bool = False
 ) -> dict[str, list[float]]:
-    """Seconds a run of each system, one number a repeat; systems take turns until the time is up.
+    """Return seconds a run of each system, one number a repeat; systems take turns until the time is up.
 
     Args:
         max_seconds: shared by the systems.

@@ -5,12 +5,14 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tvm
+from tvm import IRModule, relax
+from tvm.relax import transform
+from tvm.relax.backend.cpu_generic import pipeline
 
 from ...zoo.files import storing
-
-if TYPE_CHECKING:
-    from tvm import IRModule
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,6 @@ def build_library(
         path: of the shared library, or for a card of its archive (`device.cuda_network`); written atomically.
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
     """
-    import tvm
-    from tvm import relax
-    from tvm.relax import transform
-    from tvm.relax.backend.cpu_generic import pipeline
-
     from ..device.cuda_network import build_network
     from ..device.jobs import linked_by
 

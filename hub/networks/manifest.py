@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
+import tvm
+from tvm import IRModule, relax
+from tvm.ir.expr import GenericConst
 
 from ...zoo.files import file_sha256, storing, write_atomically
 from ...zoo.plain_json import json_file
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import NetworkLoadError
 from .signature import Signature
-
-if TYPE_CHECKING:
-    from tvm import IRModule
 
 FILE = "network.json"
 FORMAT = 1
@@ -77,8 +77,6 @@ def write_manifest(
     Raises:
         StorageError: the file cannot be written.
     """
-    import tvm
-
     listed = tuple(
         LibraryFile(
             path.resolve().relative_to(folder.resolve()).as_posix(),
@@ -123,9 +121,6 @@ def read_manifest(folder: Path) -> Manifest:
 
 def constant_results(mod: IRModule) -> list[int]:
     """Return the numbers of the results of a Relax module's `main` that are constants of the module."""
-    from tvm import relax
-    from tvm.ir.expr import GenericConst
-
     main: Any = mod["main"]
     bound = {binding.var: binding.value for block in main.body.blocks for binding in block.bindings}
 

@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from tvm import IRModule
+from tvm.relax.frontend.torch import from_exported_program
 
 from ...zoo.errors import TchubError, last_line
 from .decompose import converters, decomposed
@@ -17,10 +21,6 @@ from .errors import NetworkImportError
 from .fold import fold_constants
 from .shapes import FreeSize, Shapes, choices
 from .signature import Signature, drop_constants
-
-if TYPE_CHECKING:
-    import torch
-    from tvm import IRModule
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 # tchub by where it lies: a user's own folder may be called tchub, too.
@@ -116,8 +116,6 @@ def import_exported(exported: Any, name: str) -> IRModule:
     Raises:
         NetworkImportError: TVM has no translation of an operator, or the program changes its state or its inputs.
     """
-    from tvm.relax.frontend.torch import from_exported_program
-
     with refused(name, "import", lambda operator: where_in_network(exported, operator)), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
         exported = decomposed(exported)

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import torch
+from tvm import IRModule
 
 from ...zoo.errors import last_line
 from .errors import NetworkImportError, file_error
@@ -15,11 +19,6 @@ from .exported_file import precision_notes
 from .network import Network, at_sizes, check_memory, refused
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from tvm import IRModule
 
 _TYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "bfloat16")
 
@@ -39,7 +38,7 @@ class OnnxInput:
     rows: int
 
     def example(self, spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
-        """Random values: normal, of the table's rows, or true and false."""
+        """Return random values: normal, of the table's rows, or true and false."""
         if self.dtype.kind in "iub":
             return rng.integers(0, 2 if self.dtype == bool else self.rows, spec.shape).astype(self.dtype)
         return rng.standard_normal(spec.shape).astype(spec.computed)
@@ -84,8 +83,6 @@ class OnnxNetwork(Network):
 
 def reference_module(path: Path) -> torch.nn.Module:
     """Return an ONNX file as a PyTorch module that ONNX Runtime runs on the inputs in the file's order."""
-    import torch
-
     model = load_onnx(path)
     source = model.SerializeToString() if onnx_in_float32(model) else str(path)  # a large one is better read from disk
     from onnxruntime import InferenceSession
@@ -109,9 +106,6 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     Raises:
         NetworkImportError: see `load_onnx`; or sizes are missing or wrong.
     """
-    import numpy as np
-    import torch
-
     model = load_onnx(path)
     inputs, returned = _inputs(model), {output.name: _dtype(output).name for output in model.graph.output}
     notes = precision_notes(onnx_in_float32(model))
@@ -227,7 +221,7 @@ def _attributes(graph: Any) -> Iterator[Any]:
 
 
 def _check_external(path: Path, tensor: Any) -> None:
-    """The file of a weight lies below the model's folder, links followed, and has the bytes that are asked for."""
+    """Refuse a weight's file outside of the model's folder, links followed, or without the bytes that are asked for."""
     facts = {entry.key: entry.value for entry in tensor.external_data}
     location, folder = facts.get("location", ""), path.parent.resolve()
     data = (folder / location).resolve()

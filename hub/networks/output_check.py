@@ -52,7 +52,7 @@ class OutputCheck:
         return "equal" if self.checked else "not checked"
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return asdict(self) | {"verdict": self.verdict}
 
 

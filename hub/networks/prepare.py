@@ -11,48 +11,37 @@ element. They are right to the accuracy of float32 (tests/hub/test_graph.py hold
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import tvm
+from tvm import IRModule
+from tvm.ir.transform import Sequential
+from tvm.relax import backend, transform
+from tvm.target import Target
+
+from . import LAYOUTS
 from .attention import join_projections, pad_attention
 from .elementwise import elementwise, own_spaces
-from .errors import NetworkLoadError
 from .fold import fold_arrays
 from .simplify import channels_first_only, elementwise_first, legal_types, simplify
 from .softmax import by_lanes, softmax
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 
-if TYPE_CHECKING:
-    from tvm import IRModule
 
-
-LAYOUTS = ("channels-last", "as-imported")
-"""Layouts of the convolutions; `as-imported` leaves the graph as it is, for Relax's `zero` pipeline alone."""
-
-
-def check_layout(layout: str) -> str:
-    """Raises NetworkLoadError unless `layout` is one of `LAYOUTS`."""
-    if layout not in LAYOUTS:
-        raise NetworkLoadError(f"{layout!r} is no layout", remedy=f"choose one of: {', '.join(LAYOUTS)}", layout=layout)
-    return layout
-
-
-def prepare(mod: IRModule, layout: str = "channels-last", *, cpu: bool = True) -> IRModule:
+def prepare(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRModule:
     """Lower an imported Relax module to fused TIR functions, the tasks.
 
     Args:
         mod: high-level Relax, weights as constants.
-        layout: see `LAYOUTS`. Inputs and outputs of the network keep the layout that they had.
+        layout: one of `networks.LAYOUTS`. Inputs and outputs of the network keep the layout that they had.
         cpu: use the design spaces that `register_rules` makes known.
-
-    Raises:
-        NetworkLoadError: no such layout.
     """
     return lower(for_inference(mod, layout, cpu=cpu), cpu=cpu)
 
 
-def for_inference(mod: IRModule, layout: str = "channels-last", *, cpu: bool = True) -> IRModule:
+def for_inference(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRModule:
     """Return an imported Relax module with its operators as they are run; see `prepare`."""
-    steps = _inference_passes(cpu) if check_layout(layout) == "channels-last" else []
+    steps = _inference_passes(cpu) if layout == LAYOUTS[0] else []
     return _run([legal_types(), *steps], mod)
 
 
@@ -70,16 +59,11 @@ def register_rules() -> None:
 
     They are needed wherever design spaces are generated, and nowhere else.
     """
-    import tvm
-
     for rule in (winograd_input, winograd_output, elementwise, softmax):
         tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
 
 
 def _run(passes: list[Any], mod: IRModule) -> IRModule:
-    from tvm.ir.transform import Sequential
-    from tvm.target import Target
-
     # Dispatch passes ask for a target; those of CPUs lower alike for all of them.
     with Target.current(allow_none=True) or Target("llvm"):
         return Sequential(passes)(mod)
@@ -87,8 +71,6 @@ def _run(passes: list[Any], mod: IRModule) -> IRModule:
 
 def _tensor_functions(cpu: bool) -> list[Any]:
     """Return the passes from Relax operators to fused TIR functions, those that Relax's own pipelines run."""
-    from tvm.relax import backend, transform
-
     return [
         backend.DispatchSampling(),
         backend.DispatchSortScan(),
@@ -103,12 +85,11 @@ def _tensor_functions(cpu: bool) -> list[Any]:
 
 
 def _inference_passes(cpu: bool) -> list[Any]:
-    from tvm.relax import transform
-
     return [
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
         simplify(),
+        transform.DeadCodeElimination(),
         channels_first_only(),
         transform.CanonicalizeBindings(),
         fold_arrays(),
@@ -117,8 +98,10 @@ def _inference_passes(cpu: bool) -> list[Any]:
         transform.CanonicalizeBindings(),
         elementwise_first(),
         transform.DeadCodeElimination(),
+        transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
         pad_attention(),
+        transform.DeadCodeElimination(),
         *([by_lanes()] if cpu else []),
         transform.FastMathTransform(),
         fold_arrays(),

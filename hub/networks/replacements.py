@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 
 def attention(
@@ -21,12 +22,10 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Attention by two products and a softmax; PyTorch's own decomposition looks at every score three times more.
+    """Compute attention by two products and a softmax; PyTorch's decomposition looks at every score three times more.
 
     Rows that a mask covers wholly give zeros, as in PyTorch.
     """
-    import torch
-
     if dropout_p > 0:
         return NotImplemented
     if enable_gqa and key.shape[-3] != query.shape[-3]:
@@ -47,7 +46,7 @@ def attention(
 
 
 def _repeated_heads(x: Tensor, heads: int) -> Tensor:
-    """Each head as often as grouped queries need it."""
+    """Repeat each head as often as grouped queries need it."""
     *batch, groups, tokens, size = x.shape
     x = x.unsqueeze(-3).expand(*batch, groups, heads // groups, tokens, size)
     return x.reshape(*batch, heads, tokens, size)
@@ -67,9 +66,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> Any:
-    """Sum, mean or maximum of bags, as a product with the matrix of which row is in which bag."""
-    import torch
-
+    """Return sum, mean or maximum of bags, as a product with the matrix of which row is in which bag."""
     starts = offsets[:-1] if include_last_offset else offsets
     rows = torch.nn.functional.embedding(indices, weight)
     places = torch.arange(indices.shape[0])
@@ -93,7 +90,7 @@ def embedding_bag(
 
 
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
-    """Advanced indexing as one gather of rows, by their number in the dimensions that are indexed."""
+    """Index as one gather of rows, by their number in the dimensions that are indexed."""
     where = _indexed(indices)
     if where is None:
         return NotImplemented
@@ -108,18 +105,14 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
 
 
 def _indexed(indices: Sequence[Tensor | None]) -> list[int] | None:
-    """The dimensions that are indexed; None for masks, which choose as many rows as they happen to have."""
-    import torch
-
+    """Return the dimensions that are indexed; None for masks, which choose as many rows as they happen to have."""
     if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
         return None
     return [i for i, index in enumerate(indices) if index is not None]
 
 
 def _row_number(x: Tensor, indices: Sequence[Tensor | None], where: Sequence[int]) -> Tensor:
-    """The place of each element that indices name, counted through the dimensions `where`."""
-    import torch
-
+    """Return the place of each element that indices name, counted through the dimensions `where`."""
     broadcast = torch.broadcast_tensors(*(index for index in indices if index is not None))
     number = torch.zeros_like(broadcast[0])
     for i, index in zip(where, broadcast, strict=True):
@@ -128,9 +121,7 @@ def _row_number(x: Tensor, indices: Sequence[Tensor | None], where: Sequence[int
 
 
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
-    """A scatter of rows; by a mask a choice of elements."""
-    import torch
-
+    """Put rows by a scatter; by a mask as a choice of elements."""
     where = _indexed(indices)
     if where is None:
         mask = indices[0]
@@ -147,7 +138,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
 
 
 def select(x: Tensor, dim: int, index: int) -> Any:
-    """TVM's reads before the tensor where the index counts from the end, and fails later where the dimension does."""
+    """Count index and dimension from the front: from the end TVM reads before the tensor, or fails later."""
     if index >= 0 and dim >= 0:
         return NotImplemented
     return x.select(dim % x.dim(), index % x.shape[dim])
@@ -155,8 +146,6 @@ def select(x: Tensor, dim: int, index: int) -> Any:
 
 def windows(x: Tensor, dimension: int, size: int, step: int) -> Any:
     """`Tensor.unfold`: overlapping windows along a dimension, as a new last dimension."""
-    import torch
-
     dimension %= max(1, x.dim())
     starts = torch.arange(0, x.shape[dimension] - size + 1, step)
     places = starts[:, None] + torch.arange(size)
@@ -168,9 +157,7 @@ def windows(x: Tensor, dimension: int, size: int, step: int) -> Any:
 
 
 def antialiased(x: Tensor, output_size: Sequence[int], align_corners: bool, *_: Any) -> Any:
-    """Two products with matrices of triangles, one of rows and one of columns."""
-    import torch
-
+    """Resize by two products with matrices of triangles, one of rows and one of columns."""
     if align_corners:
         return NotImplemented
 
@@ -186,7 +173,7 @@ def antialiased(x: Tensor, output_size: Sequence[int], align_corners: bool, *_: 
 
 
 def pooled(pool: Any) -> Callable[..., Any]:
-    """TVM's pools need the stride that PyTorch takes from the kernel, and an average has no divisor of its own."""
+    """Give pools the stride that PyTorch takes from the kernel, and averages a divisor: TVM has neither."""
 
     def run(x: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), *rest: Any) -> Any:
         *others, divisor = rest if len(rest) == 4 else (*rest, None)  # of an average alone
@@ -198,8 +185,6 @@ def pooled(pool: Any) -> Callable[..., Any]:
 
 
 def adaptive_maximum(x: Tensor, output_size: Sequence[int]) -> Any:
-    import torch
-
     for dim, parts in zip((-2, -1), output_size, strict=True):
         size = x.shape[dim]
         bounds = [(i * size // parts, -(-(i + 1) * size // parts)) for i in range(parts)]
@@ -219,8 +204,6 @@ def convolution(
     groups: int,
 ) -> Any:
     """Transpose a convolution of volumes, which TVM lacks: convolve the volume with zeros between its elements."""
-    from torch.nn import functional
-
     if not transposed or x.dim() != 5:
         return NotImplemented
     widths: list[int] = []

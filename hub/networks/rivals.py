@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import tvm
 from torch.export.passes import move_to_device_pass
 from torch.utils._pytree import tree_leaves
+from tvm import relax
 
 from ..device.host_facts import physical_cores
 from ..device.jobs import open_library
@@ -78,7 +80,7 @@ class ReferenceNetwork:
 
 
 def arrays(output: Any) -> list[np.ndarray]:
-    """The tensors of an output, PyTorch's or TVM's, nested or not; constants are in the signature."""
+    """Return the tensors of an output, PyTorch's or TVM's, nested or not; constants are in the signature."""
     nested = isinstance(output, dict | list | tuple) or hasattr(output, "numpy")
     leaves = tree_leaves(output if nested else list(output))
     tensors = [x for x in leaves if hasattr(x, "numpy") or isinstance(x, np.ndarray)]
@@ -114,7 +116,7 @@ def rival_runs(
 
 
 def _compiled(reference: ReferenceNetwork, _threads: int) -> Run:
-    """PyTorch's compiler, with weights as constants, as for deployment; on a card with CUDA graphs."""
+    """Run PyTorch's compiler, with weights as constants, as for deployment; on a card with CUDA graphs."""
     import torch._inductor.config as inductor
 
     inductor.freezing = True
@@ -186,9 +188,6 @@ def _shield(threads: int) -> None:
 
 
 def _library(path: str, sha256: str, inputs: Sequence[torch.Tensor]) -> Run:
-    import tvm
-    from tvm import relax
-
     device: Any = tvm.cpu()
     main = relax.VirtualMachine(open_library(path, sha256), device)["main"]  # which keeps its machine
     arguments = [tvm.runtime.tensor(x.numpy()) for x in inputs]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
 
 from ...zoo.errors import last_line
 from .errors import NetworkImportError
-
-if TYPE_CHECKING:
-    import torch
 
 Shapes = Mapping[str, Sequence[int]]
 """Sizes to tune at, by the name of a dynamic size: `{"batch": [1, 8]}`."""
@@ -35,7 +35,7 @@ class FreeSize:
     most: int | None = None
 
     def names(self) -> set[str]:
-        """Names that it can be given by: its own, and `INPUT.AXIS`."""
+        """Return the names that it can be given by: its own, and `INPUT.AXIS`."""
         return {self.name, *(f"{name}.{axis}" for name, axis in self.places)}
 
     @property
@@ -91,7 +91,7 @@ def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> li
 
 
 def _matched(free: Sequence[FreeSize], shapes: Shapes) -> dict[str, tuple[str, Sequence[int]]]:
-    """Given name and sizes of each free size that some were given for."""
+    """Return the given name and sizes of each free size that some were given for."""
     matched = {size.name: (name, shapes[name]) for size in free for name in shapes if name in size.names()}
     left = [size for size in free if size.name not in matched]
     names = [name for name in shapes if name not in {given for given, _ in matched.values()}]
@@ -127,7 +127,7 @@ def free_sizes(exported: Any) -> list[FreeSize]:
 
 
 def _whole(bound: Any) -> int | None:
-    """A bound of PyTorch's as a number; its infinities, and the int64 that stands for them, are none."""
+    """Return a bound of PyTorch's as a number; its infinities, and the int64 that stands for them, are none."""
     text = str(bound)
     return int(text) if text.isdigit() and int(text) < 1 << 40 else None
 
@@ -145,8 +145,6 @@ def example_leaves(exported: Any) -> list[Any]:
     Raises:
         NetworkImportError: it holds none.
     """
-    from torch.utils import _pytree as pytree
-
     if exported.example_inputs is None:
         raise NetworkImportError(
             "the program holds no example inputs", remedy="save it as torch.export.export gives it"
@@ -156,16 +154,12 @@ def example_leaves(exported: Any) -> list[Any]:
 
 def nested_inputs(exported: Any, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments of a program from its flat inputs, constants included."""
-    from torch.utils import _pytree as pytree
-
     args, kwargs = pytree.tree_unflatten(leaves, exported.call_spec.in_spec)
     return args, kwargs
 
 
 def call_arguments(exported: Any, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and named arguments of a program from the tensors among them alone, in order."""
-    import torch
-
     given = iter(tensors)
     leaves = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in example_leaves(exported)]
     return nested_inputs(exported, leaves)
@@ -193,8 +187,6 @@ def export_again(module: Any, inputs: tuple[tuple[Any, ...], dict[str, Any]], pr
     Raises:
         NetworkImportError: PyTorch cannot; it says the problem.
     """
-    import torch
-
     args, kwargs = inputs
     try:
         with torch.no_grad():
@@ -204,9 +196,7 @@ def export_again(module: Any, inputs: tuple[tuple[Any, ...], dict[str, Any]], pr
 
 
 def _resized(leaf: Any, meta: Any, sizes: Mapping[str, int]) -> Any:
-    """An example input at the wanted sizes: its values over and over, so that indices stay within their tables."""
-    import torch
-
+    """Return an example input at the wanted sizes: its values repeated, so that indices stay within their tables."""
     shape: Any = getattr(meta, "shape", ())
     for axis, size in enumerate(shape):
         if not isinstance(size, int):

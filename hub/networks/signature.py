@@ -224,7 +224,7 @@ def _numbered(values: Sequence[TensorSpec | Constant]) -> Iterator[Tree]:
 
 
 def _tree(spec: Any, leaves: Iterator[Tree]) -> Tree:
-    """The tree of a PyTorch tree specification, whose leaves are the next of `leaves`."""
+    """Return the tree of a PyTorch tree specification, whose leaves are the next of `leaves`."""
     if spec.is_leaf():
         return next(leaves)
     children = tuple(_tree(child, leaves) for child in spec.children())
@@ -247,7 +247,7 @@ def _tree(spec: Any, leaves: Iterator[Tree]) -> Tree:
 
 
 def _output_names(returns: Tree) -> list[str]:
-    """A name for each tensor of a result: its path."""
+    """Return a name for each tensor of a result: its path."""
     paths = [path for path, leaf in returns.leaves() if leaf.kind == "tensor"]
     names = [path if path and not path[0].isdigit() else f"output_{path}".rstrip("_") for path in paths]
     return [name if names.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(names)]

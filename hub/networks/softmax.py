@@ -7,12 +7,13 @@ MetaSchedule by the annotation `schedule_rule` of the last block.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, topi
+from tvm.ir import Op
 
 from .simplify import call_pass, static_shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Lanes by which a row is reduced, the widest first, down to those that are added one by one.
 _LANES, _FEW = (16, 8), 4
@@ -27,8 +28,6 @@ def lanes_of(row: int) -> int | None:
 
 def by_lanes() -> Any:
     """Return a pass that computes softmax over a last axis of float32 by lanes, wherever it can."""
-    from tvm.ir import Op
-
     softmax = Op.get("relax.nn.softmax")
 
     def rewrite(builder: Any, call: Any) -> Any:
@@ -44,8 +43,6 @@ def by_lanes() -> Any:
 
 
 def _softmax(x: Any) -> Any:
-    from tvm import te, topi
-
     largest = _reduced(x, te.max, "largest")
     shifted: Any = te.compute(x.shape, lambda *i: x(*i) - largest(*i[:-1], 0), name="shifted")
     powers = topi.fast_exp(shifted)
@@ -63,8 +60,6 @@ def _reduced(x: Any, reduce: Callable[..., Any], name: str) -> Any:
 
 
 def _folded(x: Any, reduce: Callable[..., Any], lanes: Any, name: str) -> Any:
-    from tvm import te
-
     axis: Any = te.reduce_axis((0, x.shape[-1] // lanes), name="k")
     shape = [*x.shape[:-1], lanes]
     return te.compute(shape, lambda *i: reduce(x(*i[:-1], axis * lanes + i[-1]), axis=axis), name=name)

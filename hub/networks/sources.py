@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.nn import Module
 
 from .errors import NetworkImportError, NetworkLoadError, file_error, reading
+from .exported_file import from_exported, from_torch, load_exported
 from .network import Network
+from .onnx_file import read_onnx
 from .shapes import Shapes, choices
+from .transformers_config import read_config
 from .workloads import load_network
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.export import ExportedProgram
-    from torch.nn import Module
 
 _SUFFIXES = (".pt2", ".onnx", ".json")
 
@@ -27,7 +29,7 @@ def open_network(
     name: str | None = None,
     shapes: Shapes | None = None,
 ) -> Network:
-    """A network by name, from a file, or from PyTorch.
+    """Open a network by name, from a file, or from PyTorch.
 
     Args:
         source: a name of `zoo.corpus.workloads.NETWORKS`; a `.pt2` file of `torch.export.save`; an `.onnx`
@@ -45,8 +47,6 @@ def open_network(
             example inputs are missing.
     """
     if not isinstance(source, str | Path | Network):
-        from .exported_file import from_torch
-
         return from_torch(source, example_inputs, example_kwargs, name, shapes)
     if example_inputs is not None or example_kwargs is not None:
         raise NetworkImportError(
@@ -70,15 +70,9 @@ def _open_file(path: Path, shapes: Shapes | None) -> Network:
     with reading(path):
         match path.suffix.lower():
             case ".pt2":
-                from .exported_file import from_exported, load_exported
-
                 return from_exported(load_exported(path), path.stem, shapes)
             case ".onnx":
-                from .onnx_file import read_onnx
-
                 return read_onnx(path, shapes)
             case ".json":
-                from .transformers_config import read_config
-
                 return read_config(path, shapes)
     raise file_error(path, "is of no kind that can be tuned", f"give a name, or a file in {', '.join(_SUFFIXES)}")

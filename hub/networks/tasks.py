@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tvm import DataType, IRModule
+from tvm.relax.analysis import has_reshape_pattern
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from ...zoo.corpus.canonical import renamed_module
 from ...zoo.corpus.tir import flops_of, operator_class, task_id
 from ..device.jobs import weight_arguments
-from .elementwise import is_reshape
 from .errors import NetworkLoadError
-
-if TYPE_CHECKING:
-    from tvm import IRModule
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def from_extracted(extracted: Iterable[Any], network: str) -> list[TuningTask]:
     tasks = [
         make_task(t.dispatched[0], t.task_name, int(t.weight))
         for t in extracted
-        if not is_reshape(t.dispatched[0]["main"])
+        if not has_reshape_pattern(t.dispatched[0]["main"])
     ]
     if not tasks:
         raise NetworkLoadError(f"{network} holds nothing to tune", remedy="does it compute anything?", network=network)
@@ -68,22 +68,23 @@ def from_extracted(extracted: Iterable[Any], network: str) -> list[TuningTask]:
     return sorted(tasks, key=_heaviest_first)
 
 
+def argument_bytes(mod: IRModule) -> list[int]:
+    """Return the bytes of each argument of a task."""
+    infos: Any = ArgInfo.from_entry_func(mod, remove_preproc=False)
+    return [prod(map(int, info.shape)) * max(1, int(DataType(str(info.dtype)).bits) // 8) for info in infos]
+
+
 def weight_bytes(tasks: Iterable[TuningTask]) -> int:
     """Return the bytes of weights that a network of these tasks reads in a run."""
-    from tvm import DataType
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
     total = 0
     for task in tasks:
-        infos: Any = ArgInfo.from_entry_func(task.mod, remove_preproc=False)
-        for position in weight_arguments(task.mod):
-            info = infos[position]
-            total += task.weight * prod(map(int, info.shape)) * max(1, int(DataType(str(info.dtype)).bits) // 8)
+        sizes = argument_bytes(task.mod)
+        total += task.weight * sum(sizes[position] for position in weight_arguments(task.mod))
     return total
 
 
 def merge(tasks: Iterable[TuningTask]) -> list[TuningTask]:
-    """One entry a task id; occurrences by network are kept, weights added."""
+    """Merge tasks of one id; occurrences by network are kept, weights added."""
     merged: dict[str, TuningTask] = {}
     for task in tasks:
         old = merged.get(task.task_id)

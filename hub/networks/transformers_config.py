@@ -10,16 +10,15 @@ from functools import cache
 from inspect import Parameter, signature
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from ...zoo.untrusted import read_plain
 from .errors import NetworkImportError, file_error, reading
 from .exported_file import export_module, precision_notes
 from .network import Network, at_sizes, check_memory
 from .shapes import FreeSize, Shapes
-
-if TYPE_CHECKING:
-    import torch
 
 DEFAULT_TOKENS = 128
 DEFAULT_PIXELS = 224
@@ -45,8 +44,6 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
         NetworkImportError: transformers has no such model, it would run code of a repository, or the machine has not
             the memory for it.
     """
-    import torch
-
     fields = json.loads(read_plain(path, MAX_BYTES))
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise file_error(path, "is no transformers configuration: it has no model_type", "give a model's config.json")
@@ -88,8 +85,6 @@ _FREE = {"batch": "all inputs", "seq": "texts"}
 
 def _model(kind: Any, config: Any, folder: Path | None, inputs: Mapping[str, torch.Tensor]) -> torch.nn.Module:
     """Return a model in inference mode, float32: with a folder's weights, or random ones that suit the inputs."""
-    import torch
-
     if folder is not None:
         return kind.from_pretrained(
             folder, config=config, local_files_only=True, use_safetensors=True, dtype=torch.float32
@@ -127,7 +122,7 @@ def _config(path: Path, fields: dict[str, Any]) -> Any:
 
 
 def _model_class(path: Path, fields: dict[str, Any], config: Any) -> Any:
-    """The class that `architectures` names, if it is a model of transformers; else the model without a head."""
+    """Return the class that `architectures` names, if it is a model of transformers; else the model without a head."""
     import transformers
 
     named = fields.get("architectures")
@@ -171,8 +166,6 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
     Raises:
         NetworkImportError: the configuration does not tell an input's shape, or no memory holds it.
     """
-    import torch
-
     parameters = signature(kind.forward).parameters
     text = config.get_text_config()
     wanted = {kind.main_input_name} | {
@@ -242,8 +235,6 @@ def settle_batch_norms(module: torch.nn.Module, *args: Any, **kwargs: Any) -> to
     Returns:
         `module`.
     """
-
-    import torch
 
     norm_types = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 

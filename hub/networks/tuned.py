@@ -16,6 +16,11 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
+import ml_dtypes  # noqa: F401 (NumPy then knows bfloat16 by its name)
+import numpy as np
+import tvm
+from tvm import relax
+
 from ...zoo.errors import TchubWarning
 from ...zoo.files import storing, write_atomically
 from ..device.cuda_network import card_for, card_function
@@ -112,7 +117,7 @@ class TunedNetwork:
         return partial(self._main(number), *map(_argument, tensors, self.signatures[number].inputs))
 
     def _match(self, read: Callable[[Signature], list[Any]]) -> tuple[int, list[Any]]:
-        """The number of the library that was compiled for a call, and the call's tensors, as `read` takes them."""
+        """Return the number of the library that was compiled for a call, and the tensors that `read` takes from it."""
         refused: list[NetworkInputError] = []
         for number, signature in enumerate(self.signatures):
             try:
@@ -128,7 +133,7 @@ class TunedNetwork:
         ) from refused[0]
 
     def _run(self, number: int, tensors: Sequence[Any]) -> list[Any]:
-        """The tensors of the result, PyTorch's if any argument is."""
+        """Return the tensors of the result, PyTorch's if any argument is."""
         library, signature = self._libraries[number], self.signatures[number]
         convert = _torch_result if any(map(_is_torch, tensors)) else _numpy_result
         result = self._main(number)(*map(_argument, tensors, signature.inputs))
@@ -137,15 +142,12 @@ class TunedNetwork:
         return [convert(x, spec, i in library.constants) for i, (x, spec) in specs]
 
     def _main(self, number: int) -> Any:
-        """The compiled function, in a virtual machine of the calling thread: machines cannot be entered twice."""
+        """Return the compiled function in a machine of the calling thread: machines cannot be entered twice."""
         _set_threads(self.threads)
         functions: dict[Any, Any] = vars(self._machines)
         if number not in functions and self._on_card:
             functions[number] = card_function(self.folder / self._libraries[number].file, self.target)
         elif number not in functions:
-            import tvm
-            from tvm import relax
-
             device: Any = tvm.cpu()
             functions[number] = relax.VirtualMachine(self._modules[number], device)["main"]  # which keeps its machine
         return functions[number]
@@ -165,7 +167,6 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
-    import tvm
 
     if manifest.tvm != tvm.__version__:
         raise NetworkLoadError(
@@ -207,7 +208,6 @@ def _set_threads(threads: int) -> None:
     """Let the libraries that this thread calls run on so many threads."""
     if getattr(_pool, "threads", None) == threads:
         return
-    import tvm
 
     os.environ.setdefault("TVM_BIND_THREADS", "0")
     if _asked is None:  # TVM reads it when the pool starts, and would start half of the logical CPUs
@@ -230,12 +230,8 @@ def _is_torch(value: Any) -> bool:
 
 
 def _argument(value: Any, spec: TensorSpec) -> Any:
-    """An argument as TVM's tensor, of the data type that the compiled function takes."""
-    import tvm
-
+    """Return an argument as TVM's tensor, of the data type that the compiled function takes."""
     if not _is_torch(value):
-        import numpy as np
-
         return tvm.runtime.tensor(np.ascontiguousarray(value, dtype=numpy_type(spec.computed)).reshape(spec.shape))
     import torch
 
@@ -274,8 +270,6 @@ def read_arrays(path: Path, signature: Signature) -> dict[str, Any]:
     Raises:
         NetworkInputError: the file cannot be read.
     """
-    import numpy as np
-
     try:
         loaded = np.load(path, allow_pickle=False)
         arrays = {"arr_0": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
@@ -300,8 +294,6 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     Raises:
         StorageError: the file cannot be written.
     """
-    import numpy as np
-
     plain = {name: a.astype(np.float32) if a.dtype.name == "bfloat16" else a for name, a in arrays.items()}
     buffer = io.BytesIO()
     np.savez(buffer, **plain)
@@ -311,8 +303,6 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 def random_arrays(signature: Signature) -> dict[str, Any]:
     """Make inputs of the right shapes: numbers of a normal distribution; zeros where integers may be indices; True."""
-    import numpy as np
-
     rng = np.random.default_rng(0)
 
     def make(spec: TensorSpec) -> Any:
@@ -326,7 +316,4 @@ def random_arrays(signature: Signature) -> dict[str, Any]:
 
 def numpy_type(name: str) -> Any:
     """Return NumPy's data type of this name, e.g. `float32` or `bfloat16`."""
-    import ml_dtypes  # noqa: F401 (numpy then knows bfloat16 by its name)
-    import numpy as np
-
     return np.dtype(name)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from tvm import relax, te
+from tvm.ir import Op
+from tvm.tirx import IntImm, Select, const
 
 from .simplify import call_pass, constant_values
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
@@ -46,8 +48,6 @@ class ConvShape:
     @classmethod
     def of_call(cls, call: Any) -> ConvShape | None:
         """Return the shape of a call of Relax's conv2d; None for one of another kind."""
-        from tvm.tirx import IntImm
-
         attrs, types = call.attrs, [arg.ty for arg in call.args[:2]]
         image, weight = (list(one.shape or ()) for one in types)
         plain = (
@@ -76,9 +76,6 @@ def winograd(shapes: Collection[ConvShape]) -> Any:
 
     What follows a convolution, a bias or an activation say, becomes part of the last transform's kernel.
     """
-    from tvm import relax
-    from tvm.ir import Op
-
     conv2d = Op.get("relax.nn.conv2d")
     op: Any = relax.op
 
@@ -107,9 +104,6 @@ def winograd(shapes: Collection[ConvShape]) -> Any:
 
 def convolutions(mod: Any) -> set[ConvShape]:
     """Return the convolutions of a Relax module that `winograd` can compute."""
-    from tvm import relax
-    from tvm.ir import Op
-
     conv2d, shapes = Op.get("relax.nn.conv2d"), set()
 
     def visit(expr: Any) -> None:
@@ -125,8 +119,6 @@ def convolutions(mod: Any) -> set[ConvShape]:
 @cache
 def matrices(m: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the transforms of the output (m, m + 2), the weights (m + 2, 3) and the input (m + 2, m + 2)."""
-    import numpy as np
-
     points = np.array(_POINTS[m])
     size = m + _KERNEL - 1
     output, weights, image = np.zeros((m, size)), np.zeros((size, _KERNEL)), np.zeros((size, size))
@@ -142,8 +134,6 @@ def matrices(m: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.nda
 
 def transformed(weight: np.ndarray[Any, Any], m: int) -> np.ndarray[Any, Any]:
     """Return weights (3, 3, inputs, outputs) as the product takes them: ((m + 2) ** 2, inputs, outputs)."""
-    import numpy as np
-
     _, matrix, _ = matrices(m)
     both = np.einsum("ix,jy,xyco->ijco", matrix, matrix, weight.astype(np.float64))
     return both.reshape(-1, *weight.shape[2:]).astype(np.float32)
@@ -151,15 +141,11 @@ def transformed(weight: np.ndarray[Any, Any], m: int) -> np.ndarray[Any, Any]:
 
 def _extents(*extents: int) -> list[Any]:
     """Return extents of the type that Relax has them of."""
-    from tvm.tirx import IntImm
-
     return [IntImm("int64", extent) for extent in extents]
 
 
 def _input_transform(shape: ConvShape, data: Any) -> Any:
     """Return tiles of an image, transformed: (products, tiles, channels)."""
-    from tvm import te
-
     m, (top, left, bottom, right) = shape.tile or 0, shape.padding
     size = m + 2
     rows, columns = (shape.height + top + bottom - 2) // m, (shape.width + left + right - 2) // m
@@ -187,8 +173,6 @@ def _input_transform(shape: ConvShape, data: Any) -> Any:
 
 def _output_transform(shape: ConvShape, data: Any) -> Any:
     """Return the image of transformed tiles."""
-    from tvm import te
-
     m, (top, left, bottom, right) = shape.tile or 0, shape.padding
     size = m + 2
     height, width = shape.height + top + bottom - 2, shape.width + left + right - 2
@@ -210,8 +194,6 @@ def _output_transform(shape: ConvShape, data: Any) -> Any:
 
 def _rows(matrix: np.ndarray[Any, Any], index: Any, term: Callable[[int], Any]) -> Any:
     """Return the product of one row of a constant matrix with terms; once loops are unrolled, the row is known."""
-    from tvm.tirx import Select, const
-
     result: Any = None
     for number, row in reversed(list(enumerate(matrix))):
         total: Any = None

@@ -5,32 +5,33 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+import tvm
 from torch import nn
+from tvm import IRModule, te, topi
+from tvm.te import placeholder
 
 from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES, NetworkSpec, OperatorSpec
+from . import LAYOUTS
 from .alternatives import extract
 from .errors import NetworkLoadError
 from .exported_file import export_module
 from .network import Network
-from .prepare import LAYOUTS
 from .tasks import TuningTask, make_task, merge
 from .transformers_config import settle_batch_norms
 
-if TYPE_CHECKING:
-    from tvm import IRModule
-
 
 def load_network(name: str) -> Network:
-    """Return the reference network of this name.
+    """Return the reference network of this name: random weights, batch 1, its first output alone.
 
     Raises:
         NetworkLoadError: no such network; the error names the nearest.
     """
     if name in NETWORKS:
-        return from_spec(NETWORKS[name])
+        spec = NETWORKS[name]
+        return Network(name, lambda: export_module(*_build(spec), {}, name), lambda: _build(spec)[1])
     near = difflib.get_close_matches(name, [*NETWORKS, *SUITES], n=3, cutoff=0.4)
     raise NetworkLoadError(
         f"no network is called {name!r}",
@@ -45,7 +46,7 @@ def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0]) -> list[Tunin
 
     Args:
         target: a `tvm.target.Target`.
-        layout: of a network's convolutions, one of `prepare.LAYOUTS`; single operators are as they are.
+        layout: of a network's convolutions, one of `networks.LAYOUTS`; single operators are as they are.
 
     Raises:
         NetworkLoadError: no such workload, or nothing to tune in it.
@@ -60,11 +61,6 @@ def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0]) -> list[Tunin
 def workload_names() -> list[str]:
     """Return every name that `tasks_of` takes."""
     return [*NETWORKS, *SUITES, *OPERATORS]
-
-
-def from_spec(spec: NetworkSpec) -> Network:
-    """Return a reference network: random weights, batch 1, its first output alone."""
-    return Network(spec.name, lambda: export_module(*_build(spec), {}, spec.name), lambda: _build(spec)[1])
 
 
 class _FirstOutput(nn.Module):
@@ -166,18 +162,12 @@ class ResNeXt(nn.Module):
 
 def operator_module(spec: OperatorSpec) -> IRModule:
     """Return the operator as an `IRModule` with one TIR function `main`, unscheduled, float32."""
-    import tvm
-    from tvm import te
-
     function = te.create_prim_func(_operator(spec.op, spec.shape))
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
 
 def _operator(op: str, s: Mapping[str, int]) -> list[Any]:
     """Return inputs and output of an operator in TVM's tensor expressions."""
-    from tvm import topi
-    from tvm.te import placeholder
-
     match op:
         case "conv2d" | "depthwise":
             data = placeholder((1, s["channels"], s["size"], s["size"]), name="data")

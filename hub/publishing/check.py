@@ -147,7 +147,7 @@ def _ask(name: str, subject: CheckSubject, evaluate: bool) -> CheckFinding:
 
 
 def check_metrics(subject: CheckSubject) -> str:
-    """All five scores of the checkpoint and those of a random order, each between 0 and 1."""
+    """Check all five scores of the checkpoint and those of a random order: each lies between 0 and 1."""
     run = subject.card.metrics
     values = [(line.key, key, line.value(key)) for line in run.scores for key in SCORES]
     problems = [f"{name}.{key} is {value}" for name, key, value in values if value is not None and not 0 <= value <= 1]
@@ -161,7 +161,7 @@ def check_metrics(subject: CheckSubject) -> str:
 
 
 def check_scores(subject: CheckSubject) -> str:
-    """The evaluation that metrics.json names gives the published scores again, within the tolerance."""
+    """Check that the evaluation that metrics.json names gives the published scores again, within the tolerance."""
     from .evaluate import EvaluationConfig, evaluate
 
     corpus, run = _judging_corpus(subject), subject.card.metrics
@@ -212,7 +212,7 @@ def _judging_corpus(subject: CheckSubject) -> Corpus:
 
 
 def check_leak(subject: CheckSubject) -> str:
-    """No test task was learnt, as far as the config and the corpora tell."""
+    """Check that no test task was learnt, as far as the config and the corpora tell."""
     judge, trainings = _judging_corpus(subject), dict(_trainings(subject))
     names = [str(corpus.name) for corpora in trainings.values() for corpus in corpora or ()]
     subject.require_corpora(names)

@@ -89,7 +89,7 @@ def open_question(detail: str, remedy: str) -> PublishError:
 
 
 def check_files(subject: CheckSubject) -> str:
-    """Config, weights, metrics, card and plots, and nothing else; plain files that are what they seem."""
+    """Check for config, weights, metrics, card and plots, and nothing else: plain files that are what they seem."""
     try:
         present = {path.name: path for path in subject.folder.iterdir() if path.name not in _BESIDE}
     except OSError as error:
@@ -146,13 +146,13 @@ def _fault(path: Path) -> str | None:
 
 
 def check_weights(subject: CheckSubject) -> str:
-    """Both phases of loading: the audit of config and header, then the model with its finite weights."""
+    """Check both phases of loading: the audit of config and header, then the model with its finite weights."""
     model = subject.checkpoint.model
     return f"{subject.config['arch']} loads: {model.parameter_count():,} finite parameters"
 
 
 def check_name(subject: CheckSubject) -> str:
-    """`arch-family` of the config's own architecture and family, and a semantic version."""
+    """Check the name: the config's own architecture and family, and a semantic version."""
     config = subject.config
     parsed = CheckpointName.parse(f"{config.get('name')}@{config.get('version')}")
     if parsed.variant:
@@ -169,7 +169,7 @@ def check_name(subject: CheckSubject) -> str:
 
 
 def check_version(subject: CheckSubject) -> str:
-    """No published version of this name has other weights or another config."""
+    """Check that no published version of this name has other weights or another config."""
     name, version = str(subject.config.get("name")), str(subject.config.get("version"))
     listed = [entry for entry in subject.index.entries if entry.name == name]
     same = next((entry for entry in listed if entry.version == version), None)
@@ -186,7 +186,7 @@ def check_version(subject: CheckSubject) -> str:
 
 
 def check_device(subject: CheckSubject) -> str:
-    """The family is one of the zoo's, and the spec sheet that the model reads is whole."""
+    """Check that the family is one of the zoo's, and that the spec sheet that the model reads is whole."""
     family, own = str(subject.config.get("family")), subject.config.get("device")
     if family in KINDS:
         return f"a knowledge base of {family.upper()}s"
@@ -202,14 +202,14 @@ def check_device(subject: CheckSubject) -> str:
 
 
 def check_facts(subject: CheckSubject) -> str:
-    """Every fact that a card needs is in the files."""
+    """Check that every fact that a card needs is in the files."""
     if lacking := missing(subject.card):
         raise failed(f"missing: {_shortened(lacking)}", "add what is missing; tchub contribute asks for it")
     return "every fact that a card needs is in config.json and metrics.json"
 
 
 def check_text(subject: CheckSubject) -> str:
-    """README.md is the card of the files, with nothing left to fill in."""
+    """Check that README.md is the card of the files, with nothing left to fill in."""
     try:
         text = read_plain(subject.folder / CARD_FILE, MAX_TEXT_BYTES).decode()
     except (OSError, ValueError) as error:
@@ -222,7 +222,7 @@ def check_text(subject: CheckSubject) -> str:
 
 
 def check_licences(subject: CheckSubject) -> str:
-    """An SPDX licence of the weights; of every corpus one, or the words that none was found."""
+    """Check that weights have an SPDX licence, and every corpus one, or the words that none was found."""
     weights, corpora = subject.card.config.lineage.weights_licence, subject.card.corpora
     problems = [] if is_spdx(weights) else [f"weights: {weights or 'none given'}"]
     unknown = [corpus for corpus in corpora if not (corpus.unlicensed or is_spdx(corpus.licence))]

@@ -15,13 +15,21 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ...cards import TITLES, draw, read_metrics, render_card
 from ...zoo.corpus import Corpus, CorpusError, check_corpus, split_tasks
 from ...zoo.corpus.schema import META_FILE
 from ...zoo.devices import Device, UnknownDeviceError, get_device
 from ...zoo.files import locked_folder, write_files
+from ...zoo.models import Checkpoint
 from ...zoo.models.config import CONFIG_FILE, CheckpointConfig
 from ...zoo.plain_json import json_file
+from ...zoo.training import TrainConfig
+from ...zoo.training.distributed import World
+from ...zoo.training.fit import CheckpointFacts, train_checkpoint
+from ...zoo.training.programs import Share, StatementStore, corpus_device
+from ..device.device_choice import ChosenDevice, choose_device
 from ..registry import cache_root, find_checkpoint
 from ..registry.files import CARD_FILE, METRICS_FILE, WEIGHTS_FILE
 from .check import CheckFinding, check
@@ -32,9 +40,6 @@ from .publish import PublishConfig, PublishResult, publish
 from .repository import Repository
 
 if TYPE_CHECKING:
-    from ...zoo.models import Checkpoint
-    from ...zoo.training import TrainConfig
-    from ..device.device_choice import ChosenDevice
     from ..tuning.collect import CollectProgress
 
     Note = Callable[[str], None]
@@ -138,9 +143,6 @@ def contribute(
         LockError: another process works in the folder.
         TchubError: a subclass for each way a step can fail.
     """
-    from ...zoo.models import Checkpoint
-    from ...zoo.training import TrainConfig
-
     if config.destination and ask is None and not config.yes:
         message = f"nobody is there to agree to publishing in {config.repo}"
         raise PublishError(message, reason="facts", remedy="add --yes, or --no-publish", missing=["yes"])
@@ -205,12 +207,9 @@ def find_device(config: ContributionConfig, note: Note) -> tuple[Device, ChosenD
         PublishError: it has no spec sheet.
     """
     if not config.measures:
-        from ...zoo.training.programs import corpus_device
-
         device = corpus_device(Corpus.open(config.corpora[0]))
         get_device(device.family)
         return device, None
-    from ..device.device_choice import choose_device
 
     chosen = choose_device(config.device, config.threads, target=config.target, linker=config.linker)
     facts = chosen.facts
@@ -248,7 +247,7 @@ def _measure(
     if (folder / META_FILE).is_file() and wanted.items() <= Corpus.open(folder).meta.items():
         note(f"{folder}: collected before")
         return folder
-    measured = collect(workload, config.programs, folder, config=settings, progress=progress, say=note)
+    measured = collect(workload, config.programs, folder, config=settings, progress=progress, note=note)
     note(f"{measured.programs} programs of {measured.tasks} tasks ({measured.failed} failed)")
     return folder
 
@@ -261,12 +260,6 @@ def train(
     Raises:
         CorpusError: a corpus cannot be trusted.
     """
-    import torch
-
-    from ...zoo.training.distributed import World
-    from ...zoo.training.fit import CheckpointFacts, train_checkpoint
-    from ...zoo.training.programs import Share, StatementStore
-
     plan = {
         "corpora": [corpus_content(corpus) for corpus in corpora],
         "recipe": recipe.as_dict(),
@@ -308,7 +301,6 @@ def evaluate(
     config: ContributionConfig, corpus: Corpus, trained: Path, base: Checkpoint | None, note: Note
 ) -> dict[str, Any]:
     """Return the metrics of the checkpoint beside random choice, XGBoost, a tenth of the data, and its start."""
-    from ...zoo.models import Checkpoint
     from . import evaluate as evaluation
 
     path = trained / EVALUATION_FILE

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ...zoo.corpus import CorpusError, computations, metric_weight, split_tasks, usable_programs
+from ...zoo.corpus import Corpus, CorpusError, computations, metric_weight, split_tasks, usable_programs
 from ...zoo.corpus.splits import PARTS
 from ...zoo.features import get_schema
-from ...zoo.models import ContextModel, XGBoostRanker, get_architecture
-from ...zoo.training import TrainConfig, TrainingError, evaluate_model, evaluate_random, evaluate_scores, predict
+from ...zoo.models import Checkpoint, ContextModel, XGBoostRanker, get_architecture
+from ...zoo.training import (
+    RankingDataset,
+    TrainConfig,
+    TrainingError,
+    evaluate_model,
+    evaluate_random,
+    evaluate_scores,
+    predict,
+)
 from ...zoo.training.evaluation import (
     RankedPrograms,
     draw_labels,
@@ -28,11 +36,6 @@ from ...zoo.training.programs import Share, StatementStore, corpus_device
 from ...zoo.training.training_data import load_part, load_training_data
 from ...zoo.untrusted import parse_json, read_plain
 from ..search.candidate_features import require_kind
-
-if TYPE_CHECKING:
-    from ...zoo.corpus import Corpus
-    from ...zoo.models import Checkpoint
-    from ...zoo.training import RankingDataset
 
 FEW_DATA = 0.1
 # Three programs a task are few enough that one training says little: the scores are the mean of these many.

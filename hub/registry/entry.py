@@ -206,7 +206,7 @@ class Entry:
         return sum(record.size for record in self.files.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form, as in index.json."""
+        """Return the JSON form, as in index.json."""
         return asdict(self) | {"sources": list(self.sources)}
 
     @classmethod

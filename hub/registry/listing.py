@@ -227,7 +227,7 @@ class CatalogueItem:
         return (self.entry, *self.older)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form, as in catalogue.json."""
+        """Return the JSON form, as in catalogue.json."""
         versions = [entry.version for entry in self.versions]
         return record(self.entry, self.metrics) | {"page": self.page, "versions": versions}
 

@@ -6,21 +6,20 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from huggingface_hub import ModelHubMixin
 from huggingface_hub.constants import is_offline_mode
 
 from ...cards import render_card
 from ...zoo.models import Checkpoint
+from ...zoo.models.checkpoint import MAX_WEIGHT_BYTES
+from ...zoo.models.config import MAX_CONFIG_BYTES
 from .entry import Version
 from .errors import CheckpointNameError
 from .files import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE
 from .network import ANSWER_SECONDS, SLOWEST, ask_hub, network_ruled_out, require_size
 from .registry import find_checkpoint
-
-if TYPE_CHECKING:
-    from typing import Self
 
 MAIN = "main"
 
@@ -84,9 +83,6 @@ def newest_version(tags: Iterable[str]) -> str | None:
 def _snapshot(repo: str, revision: str | None, options: dict[str, Any], force: bool) -> Path:
     """Return the Hub cache's folder of a revision; files larger than a checkpoint's are refused before a byte."""
     from huggingface_hub import snapshot_download
-
-    from ...zoo.models.checkpoint import MAX_WEIGHT_BYTES
-    from ...zoo.models.config import MAX_CONFIG_BYTES
 
     commit = revision or newest_version(_tags(repo, options)) or MAIN
     options |= {"revision": commit}

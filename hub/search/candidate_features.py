@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.corpus.tir import operator_class
+from ...zoo.devices import Device
 from ...zoo.features import DeviceKindError, FeatureSchema, get_schema
 from ...zoo.features.columns import OPS
 from ...zoo.features.skeleton import Skeleton
 from ...zoo.features.statements import statement_matrices
-from ...zoo.primitives.metaschedule import read_trace
+from ...zoo.primitives.metaschedule import Template, read_trace
+from ...zoo.primitives.scope import Decision
 from ...zoo.tvm_import import import_tensor_intrinsics
+from ..device.candidate import replayed
 from ..device.host_facts import usable_cpus
 
 if TYPE_CHECKING:
-    from ...zoo.devices import Device
     from ...zoo.models import Checkpoint
-    from ...zoo.primitives.metaschedule import Template
-    from ...zoo.primitives.scope import Decision
 
 
 def candidate_features(
@@ -94,30 +94,18 @@ def replayed_features(
     Returns:
         As `candidate_features`.
     """
-    return candidate_features(checkpoint, _context(mod, target), [_replay(mod, trace) for trace in traces])
-
-
-def _replay(mod: Any, trace: str) -> Any:
-    """Return a candidate without argument infos, which are for running it."""
-    from tvm.s_tir import Schedule
-    from tvm.s_tir import meta_schedule as ms
-    from tvm.s_tir.schedule import Trace
-
-    schedule = Schedule(mod)
-    Trace.apply_json_to_schedule(json.loads(trace), schedule)
-    return ms.MeasureCandidate(schedule, [])
-
-
-def _context(mod: Any, target: dict[str, Any] | str) -> Any:
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
     import_tensor_intrinsics()
-    return ms.TuneContext(mod=mod, target=tvm.target.Target(target), num_threads=usable_cpus())
+    context = ms.TuneContext(mod=mod, target=tvm.target.Target(target), num_threads=usable_cpus())
+    # Without argument infos, which are for running a program.
+    candidates = [ms.MeasureCandidate(replayed(mod, json.loads(trace)), []) for trace in traces]
+    return candidate_features(checkpoint, context, candidates)
 
 
 def _lower(context: Any, candidates: Sequence[Any]) -> Iterator[np.ndarray | None]:
-    """Statements of each program, None of one that TVM cannot lower: it fails a whole batch, which is halved."""
+    """Yield statements of each program, None of one that TVM cannot lower: it fails a whole batch, which is halved."""
     if not candidates:
         return
     try:

@@ -7,16 +7,17 @@ import math
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
 
 from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
 from ..device.cuda_network import default_schedules
 from ..networks.prepare import register_rules
+from ..networks.tasks import TuningTask
 from .errors import NoCandidateError
-
-if TYPE_CHECKING:
-    from ..networks.tasks import TuningTask
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.2
@@ -27,8 +28,6 @@ _EVOLVE = {"population_size": 48, "genetic_num_iters": 1, "init_min_unmeasured":
 
 def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, threads: int = 1) -> Any:
     """Return MetaSchedule's context of one task, with its own design space and a seed."""
-    from tvm.s_tir import meta_schedule as ms
-
     import_tensor_intrinsics()
     register_rules()
     return ms.TuneContext(
@@ -44,17 +43,12 @@ def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, thread
 
 def untuned_candidate(task: TuningTask, target: Any = None) -> Any:
     """Return the task as extracted, for a card with dlight's schedule, as a MetaSchedule `MeasureCandidate`."""
-    from tvm.s_tir import Schedule
-    from tvm.s_tir import meta_schedule as ms
-
     args = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
     mod = default_schedules(task.mod, target) if target is not None and target.kind.name == "cuda" else task.mod
     return ms.MeasureCandidate(Schedule(mod), args)
 
 
 def _generate(context: Any, count: int, database: Any) -> Iterator[Any]:
-    from tvm.s_tir import meta_schedule as ms
-
     spaces = context.generate_design_space()
     if not spaces:
         return
@@ -105,8 +99,6 @@ def random_candidates(
     Raises:
         NoCandidateError: the target admits no schedule of this task.
     """
-    from tvm.s_tir import meta_schedule as ms
-
     seen = set(known)
     first = len(seen)
     distinct: list[Candidate] = []
@@ -141,8 +133,6 @@ def evolved_candidates(
             One whose trace does not apply to the task's module is no parent.
         known: keys to leave out, besides those of `measured`.
     """
-    from tvm.s_tir import meta_schedule as ms
-
     database = ms.database.MemoryDatabase()
     workload = database.commit_workload(task.mod)
     seen = set(known)

@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm.ir.utils import derived_object
-from tvm.s_tir.meta_schedule.cost_model import PyCostModel
+from tvm.s_tir.meta_schedule.cost_model import CostModel, PyCostModel
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from ...zoo.corpus.tir import operator_class
 from ...zoo.features import get_schema
 from ...zoo.machine import one_thread
+from ...zoo.primitives.metaschedule import Template
+from ...zoo.primitives.scope import Decision
 from ...zoo.tvm_import import import_tensor_intrinsics
 from .candidate_features import candidate_features, require_target, skeleton
 from .errors import TuningError
@@ -27,14 +31,8 @@ from .interrupt import StopFlag
 from .online import OnlineLearner, OnlineSettings
 
 if TYPE_CHECKING:
-    from tvm.s_tir.meta_schedule.cost_model import CostModel
-    from tvm.s_tir.meta_schedule.runner import RunnerResult
-    from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
-
     from ...zoo.models import Checkpoint
     from ...zoo.models.context import TaskPosterior
-    from ...zoo.primitives.metaschedule import Template
-    from ...zoo.primitives.scope import Decision
 
 UPDATES = ("auto", "none", "context", "few-shot")
 # A task's scores are centred on the first batch that holds this many programs (a search's first

@@ -11,15 +11,17 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import prod
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tvm import IRModule
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.schedule import Trace
 
 from ...zoo.primitives.metaschedule import Template
 from ...zoo.primitives.scope import Decision
 from ..device.candidate import trace_json
 from .design_slots import ChoiceSlot, SeenSlot, Slot, TileSlot
-
-if TYPE_CHECKING:
-    from tvm import IRModule
 
 Decisions = tuple[Decision, ...]
 """The answer of each sampling instruction of a space, in order."""
@@ -121,8 +123,6 @@ class DesignSpace:
 
     def replay(self, decisions: Decisions) -> Any | None:
         """Return the program as a `MeasureCandidate`, post-processed; None when TVM or a postprocessor refuses it."""
-        from tvm.s_tir import meta_schedule as ms
-
         schedule = self._apply(dict(zip(self.template.samplers, decisions, strict=True)))
         if schedule is None:
             return None
@@ -140,9 +140,6 @@ class DesignSpace:
 
     def _apply(self, decisions: dict[int, Decision], seed: int | None = None) -> Any | None:
         """Return the scheduled module before post-processing; what is not decided is sampled by TVM."""
-        from tvm.s_tir import Schedule
-        from tvm.s_tir.schedule import Trace
-
         schedule: Any = Schedule(self._mod, seed=seed, debug_mask="none", error_render_level="none")
         answers = {self._instructions[i]: list(d) if isinstance(d, tuple) else d for i, d in decisions.items()}
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections import deque
@@ -146,8 +147,6 @@ class OnlineLearner:
         Raises:
             RunStateError: another format, another checkpoint or feature schema, or a damaged file.
         """
-        import copy
-
         header, tensors = _read_state(path)
         mine, theirs = self._identity(), {key: header.get(key) for key in self._identity()}
         if mine != theirs:

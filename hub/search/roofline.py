@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tvm
+from tvm import te
+from tvm.s_tir import Schedule
 
 from ...zoo.corpus.tir import product_flops
+from ..networks.tasks import TuningTask, argument_bytes
 from .candidates import untuned_candidate
-
-if TYPE_CHECKING:
-    from ..networks.tasks import TuningTask
-    from .measuring import Measure
+from .measuring import Measure
 
 # Accumulators of a kernel: 6 x 16 floats fill the registers of AVX2 and of NEON, 6 x 32 those of AVX-512.
 _ROWS, _WIDTHS = 6, (16, 32)
@@ -41,10 +43,7 @@ class Roofline:
 
         What follows a product, an activation say, may take its turn where multiply-adds wait, and counts nothing.
         """
-        from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
-        infos: Any = ArgInfo.from_entry_func(task.mod, remove_preproc=False)
-        size = sum(prod(int(extent) for extent in info.shape) * _bytes(str(info.dtype)) for info in infos)
+        size = sum(argument_bytes(task.mod))
         flops = product_flops(task.mod) or task.flops
         return max(flops / self.flops, size / self.bandwidth)
 
@@ -68,8 +67,6 @@ def measure_roofline(measure: Measure, cores: int) -> Roofline | None:
 
 def _multiply(width: int, cores: int) -> tuple[TuningTask, float]:
     """Return a kernel of multiply-adds in registers, and its FLOPs."""
-    from tvm import te
-
     a = te.placeholder((_DEPTH, _ROWS), name="a")
     b = te.placeholder((_DEPTH, width), name="b")
     k = te.reduce_axis((0, _DEPTH), name="k")
@@ -91,8 +88,6 @@ def _multiply(width: int, cores: int) -> tuple[TuningTask, float]:
 
 def _copy(cores: int) -> tuple[TuningTask, float]:
     """Return a kernel that reads and writes a cache's worth of floats, and its bytes."""
-    from tvm import te
-
     source = te.placeholder((cores, _COPIED // 16, 16), name="source")
     out: Any = te.compute(source.shape, lambda core, i, j: source[core, i, j] + 1.0, name="out")
     schedule = _schedule([source, out])
@@ -103,20 +98,8 @@ def _copy(cores: int) -> tuple[TuningTask, float]:
 
 
 def _schedule(args: list[Any]) -> Any:
-    import tvm
-    from tvm import te
-    from tvm.s_tir import Schedule
-
     return Schedule(tvm.IRModule({"main": te.create_prim_func(args).with_attr("global_symbol", "main")}))
 
 
 def _task(name: str, schedule: Any) -> TuningTask:
-    from ..networks.tasks import TuningTask
-
     return TuningTask(name, name, "roofline", 1, schedule.mod, 0.0)
-
-
-def _bytes(dtype: str) -> int:
-    import tvm
-
-    return max(1, int(tvm.DataType(dtype).bits) // 8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
 
 from .cost_model import tvm_cost_model
@@ -59,8 +60,6 @@ class DecisionStrategy(PySearchStrategy):
 
     def notify_runner_results(self, measure_candidates: list[Any], results: list[Any]) -> None:
         """Learn the results of a batch."""
-        from tvm.s_tir import meta_schedule as ms
-
         assert self._search is not None
         self._search.notify(measure_candidates, results)
         if self._learns:

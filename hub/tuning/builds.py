@@ -7,22 +7,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..device.device_choice import ChosenDevice
+from ..networks import LAYOUTS
 from ..networks.alternatives import Alternative, find_alternatives
 from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
 from ..networks.latency import Comparison, compare
 from ..networks.library import build_library
-from ..networks.network import refused
+from ..networks.network import Network, refused
 from ..networks.output_check import require
-from ..networks.prepare import LAYOUTS, for_inference, lower
+from ..networks.prepare import for_inference, lower
+from ..networks.signature import Signature
+from ..networks.tasks import TuningTask
 from ..networks.winograd import ConvShape, convolutions
-
-if TYPE_CHECKING:
-    from ..device.device_choice import ChosenDevice
-    from ..networks.network import Network
-    from ..networks.signature import Signature
-    from ..networks.tasks import TuningTask
+from .remote_latency import compare_card, compare_remote
 
 Compare = Callable[["Network", Mapping[str, Path]], Comparison]
 """Runs libraries beside the original, e.g. on an RPC server."""
@@ -35,7 +34,7 @@ class FirstBuild:
     Attributes:
         mod: fused Relax, whose functions are the tasks.
         graph: what it was lowered from, which can be lowered otherwise too.
-        layout: of its convolutions, see `prepare.LAYOUTS`.
+        layout: of its convolutions, see `networks.LAYOUTS`.
         comparison: of the untuned library with the original.
         notes: sentences for the user.
     """
@@ -66,8 +65,6 @@ def first_compare(device: ChosenDevice, threads: int) -> Compare:
 
     A server that cannot run it is no end: its programs are measured all the same, and the report says why.
     """
-    from .remote_latency import compare_card, compare_remote
-
     address = device.address
     if device.card is not None:
         return partial(compare_card, number=device.card)

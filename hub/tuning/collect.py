@@ -8,27 +8,28 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
+
+import tvm
 
 from ...zoo.corpus import Corpus, Program, Task, merge_corpus
 from ...zoo.corpus.tir import computation_of_module
+from ...zoo.corpus.workloads import SUITES
+from ..device.candidate import Candidate
+from ..device.detect import LocalDevice
 from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
-from ..device.measure import MeasureConfig
+from ..device.measure import MeasureConfig, Measurer
+from ..device.rpc import RpcMeasurer
 from ..device.timing import TimingConfig
+from ..networks import LAYOUTS
 from ..networks.errors import NetworkLoadError
+from ..networks.tasks import TuningTask, merge
+from ..networks.workloads import tasks_of
 from ..records.scope import MeasurementScope
 from ..records.store import MeasuredProgram, RunStore, open_store
-from ..search.candidates import prefetch
+from ..search.candidates import evolved_candidates, has_choice, prefetch, random_candidates
 from ..search.errors import NoCandidateError, TuningError
-
-if TYPE_CHECKING:
-    from ..device.candidate import Candidate
-    from ..device.detect import LocalDevice
-    from ..device.measure import Measurer
-    from ..device.rpc import RpcMeasurer
-    from ..networks.tasks import TuningTask
-
 
 LICENCE = "Apache-2.0"
 # A space smaller than this has nothing to rank.
@@ -150,13 +151,6 @@ class CollectConfig:
 
 def _load_tasks(store: RunStore, workload: str, target: Any, progress: Callable[[str], None]) -> list[TuningTask]:
     """Return the suite's tasks; kept in the store, because extracting them takes minutes."""
-    import tvm
-
-    from ...zoo.corpus.workloads import SUITES
-    from ..networks.prepare import LAYOUTS
-    from ..networks.tasks import TuningTask, merge
-    from ..networks.workloads import tasks_of
-
     tasks: list[TuningTask] = []
     for name in (name for part in workload.split(",") for name in SUITES.get(part, (part,))):
         noted = store.noted(f"tasks of {name}, {LAYOUTS[0]}", list[_TaskRow])
@@ -187,13 +181,13 @@ class _Collector:
     per_task: int
     seed: int
     progress: Callable[[CollectProgress], None]
-    say: Callable[[str], None]
+    note: Callable[[str], None]
     total: int
     failed: int = 0
     just_failed: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self, tasks: Sequence[TuningTask]) -> None:
-        """Both phases over all tasks."""
+        """Measure random, then evolved programs of all tasks."""
         names = {task.task_id: task.name for task in tasks}
         for program in self.store.programs(traces=False):
             if program.task_id in names and program.measurement.error is None:
@@ -216,8 +210,6 @@ class _Collector:
         return [p for p in programs if not p.passing or (p.task_id, p.key) in self.just_failed]
 
     def _random(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
-        from ..search.candidates import random_candidates
-
         for task in tasks:
             known = {program.key for program in self._known(task)}
             missing = self.per_task // 2 - len(known)
@@ -226,13 +218,11 @@ class _Collector:
             try:
                 candidates = random_candidates(task, self.target, self.per_task // 2, self.seed)
             except NoCandidateError as error:
-                self.say(f"{error.message}: left out")
+                self.note(f"{error.message}: left out")
                 continue
             yield from [candidate for candidate in candidates if candidate.key not in known][:missing]
 
     def _evolved(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
-        from ..search.candidates import evolved_candidates
-
         for task in tasks:
             known = self._known(task)
             measured = [(p.trace, p.latency) for p in known if p.measurement.error is None]
@@ -259,7 +249,7 @@ def collect(
     *,
     config: CollectConfig | None = None,
     progress: Callable[[CollectProgress], None] = lambda _: None,
-    say: Callable[[str], None] = lambda _: None,
+    note: Callable[[str], None] = lambda _: None,
     **options: Any,
 ) -> CollectResult:
     """Measure about `programs` candidates of a suite's tasks and write them as a corpus.
@@ -272,19 +262,15 @@ def collect(
         programs: shared evenly by the tasks; a task with a smaller space gives fewer.
         out: the corpus folder; measured programs are in its `records.sqlite` from the moment they are measured.
         config: the settings.
-        progress, say: called after each program, and with each step.
+        progress, note: called after each program, and with each step.
         **options: fields of `CollectConfig`, e.g. `seed=1`; they win over `config`.
 
     Raises:
         NetworkLoadError: the suite has no task with a choice of programs.
         TuningError: there are more shards than such tasks.
-        DeviceError, NoServerError, DeviceError: the device cannot be used.
+        DeviceError, NoServerError: the device cannot be used.
         MeasurementFailureRateError: nearly every program fails here.
     """
-    import tvm
-
-    from ..search.candidates import has_choice
-
     config = replace(config or CollectConfig(), **options)
     device = choose_device(config.device, config.threads, target=config.target, linker=config.linker)
     facts, asked, shard, target = device.facts, programs, config.shard, tvm.target.Target(device.facts.target)
@@ -295,20 +281,20 @@ def collect(
     # A shard writes to no file of others: on a cluster the user's data folder is often behind NFS.
     with open_store(folder, MeasurementScope.of_device(facts, weights), share=shard is None) as store:
         known = {task_id for path in config.besides for task_id in Corpus.open(path).tasks}
-        tasks = [task for task in _load_tasks(store, workload, target, say) if task.task_id not in known]
+        tasks = [task for task in _load_tasks(store, workload, target, note) if task.task_id not in known]
         rich = [task for task in tasks if has_choice(task, target, MIN_SPACE)]
         if not rich:
             raise NetworkLoadError(
                 f"no task of {workload} has a choice of programs", remedy="collect a larger suite", workload=workload
             )
-        say(f"{len(rich)} of {len(tasks)} tasks have a choice of programs")
+        note(f"{len(rich)} of {len(tasks)} tasks have a choice of programs")
         per_task = max(MIN_SPACE, -(-programs // len(rich)))
         if shard:
             rich, total = shard.of(rich), len(rich)
             programs = min(programs, per_task * len(rich))
-            say(f"shard {shard}: {len(rich)} of {total}")
+            note(f"shard {shard}: {len(rich)} of {total}")
         with device.measurer(measure) as measurer:
-            collector = _Collector(store, measurer, target, per_task, config.seed, progress, say, programs)
+            collector = _Collector(store, measurer, target, per_task, config.seed, progress, note, programs)
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
         again = {"command": collect_command(device, workload, asked, config), "licence": config.licence}
@@ -335,8 +321,6 @@ def export_corpus(
     licence: str = LICENCE,
 ) -> Corpus:
     """Add the programs of these tasks to the corpus folder."""
-    import tvm
-
     version = str(tvm.__version__)
     known = {task.task_id: task for task in tasks}
     target = json.dumps(device.target, sort_keys=True)

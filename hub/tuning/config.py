@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..networks.prepare import LAYOUTS, check_layout
+from ..networks import LAYOUTS
 from ..search.errors import TuningError
 
 if TYPE_CHECKING:
@@ -63,8 +63,6 @@ class TuneConfig:
         reuse: begin with what earlier runs measured on this device. That is for the same target.
         resume: take up what the folder holds; False refuses a folder that holds a run.
         untuned: also measure each task as extracted, once, outside the budget and its clock.
-        failure_floor: programs before the failure rate counts.
-        failure_rate: share of failed programs at which the run stops.
         builder, runner: MetaSchedule objects instead of tchub's workers, e.g. for a remote device.
 
     Raises:
@@ -93,16 +91,14 @@ class TuneConfig:
     reuse: bool = True
     resume: bool = True
     untuned: bool = True
-    failure_floor: int = 16
-    failure_rate: float = 0.9
     builder: Any = field(default=None, compare=False)
     runner: Any = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        check_layout(self.layout)
         _check_rivals([name for name in self.compare if name != "stock"])
         at_least_one = "give a number of at least 1"
         problems = {
+            "layout": (self.layout not in LAYOUTS, f"choose one of: {', '.join(LAYOUTS)}"),
             "trials": (self.trials < 1, at_least_one),
             "latency_target": (self.latency_target is not None and not self.latency_target > 0, "give milliseconds"),
             "threads": (self.threads is not None and self.threads < 1, at_least_one),

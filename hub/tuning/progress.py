@@ -21,13 +21,13 @@ class TuneProgress:
     """Receives each step of a run; this one shows nothing."""
 
     def stage(self, text: str) -> None:
-        """A step of the whole run begins, e.g. `compile`."""
+        """Begin a step of the whole run, e.g. `compile`."""
 
     def note(self, text: str) -> None:
-        """Something that is worth a line of its own, e.g. that the machine is busy."""
+        """Report something that is worth a line of its own, e.g. that the machine is busy."""
 
     def session(self, label: str, view: SessionView) -> None:
-        """The session `label` (`tuned` or `stock`) changed; `view` is updated in place."""
+        """Show the session `label` (`tuned` or `stock`), which changed; `view` is updated in place."""
 
 
 @dataclass

@@ -12,18 +12,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+import tvm
+from tvm import relax, rpc
 
 from ..device.cuda_network import CudaDriver, CudaNetwork
 from ..device.patience import TimeLimit
-from ..device.rpc_session import RpcAddress
+from ..device.rpc_session import RpcAddress, set_threads
 from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, compare_in_process
-
-if TYPE_CHECKING:
-    import torch
-
-    from ..networks.network import Network
+from ..networks.network import Network
+from ..networks.output_check import check_output
+from ..networks.rivals import ReferenceNetwork, arrays, rival_runs
 
 REPEATS = 15
 REPEAT_SECONDS = 0.02
@@ -75,21 +77,18 @@ class _RemoteNetwork:
     """A compiled network on a server."""
 
     def __init__(self, session: Any, path: str, inputs: Sequence[torch.Tensor]) -> None:
-        import tvm
-        from tvm import relax
-
         self._device: Any = session.cpu()
         session.upload(path)
         self._machine: Any = relax.VirtualMachine(session.load_module(Path(path).name), self._device)
         self._machine.set_input("main", *[tvm.runtime.tensor(x.numpy(), self._device) for x in inputs])
 
     def run(self) -> Any:
-        """The outputs, brought here."""
+        """Return the outputs, brought here."""
         self._machine.invoke_stateful("main")
         return self._machine.get_outputs("main")
 
     def time(self, number: int) -> float:
-        """Seconds a run, timed on the server."""
+        """Return seconds a run, timed on the server."""
         evaluator = self._machine.time_evaluator("invoke_stateful", self._device, number=number, repeat=1)
         return float(evaluator("main").results[0])
 
@@ -98,18 +97,16 @@ class _CardNetwork:
     """A compiled network on a card of this machine."""
 
     def __init__(self, driver: CudaDriver, path: str, inputs: Sequence[torch.Tensor]) -> None:
-        import torch
-
         self._network = CudaNetwork(driver, path)
         # As bytes: NumPy does not know all of PyTorch's types.
         self._inputs = [x.detach().contiguous().reshape(-1).view(torch.uint8).numpy() for x in inputs]
 
     def run(self) -> Any:
-        """The outputs, brought here."""
+        """Return the outputs, brought here."""
         return [x.astype("float32") if x.dtype.name == "bfloat16" else x for x in self._network(self._inputs)]
 
     def time(self, number: int) -> float:
-        """Seconds a run as one CUDA graph, the inputs being on the card."""
+        """Return seconds a run as one CUDA graph, the inputs being on the card."""
         return self._network.run(number)
 
 
@@ -117,12 +114,10 @@ class _TorchNetwork:
     """PyTorch's network on a card, its inputs being there."""
 
     def __init__(self, run: Callable[[], Any], device: torch.device) -> None:
-        import torch
-
         self._run, self._wait = run, torch.get_device_module(device).synchronize
 
     def time(self, number: int) -> float:
-        """Seconds a run, from the first launch to the end of the last kernel."""
+        """Return seconds a run, from the first launch to the end of the last kernel."""
         self._wait()
         start = time.perf_counter()
         for _ in range(number):
@@ -132,8 +127,6 @@ class _TorchNetwork:
 
 
 def _torch_device(number: int) -> torch.device:
-    import torch
-
     if not torch.cuda.is_available():
         raise LatencyError(
             "this PyTorch cannot use the card", remedy="install PyTorch for CUDA to have it beside the tuned network"
@@ -146,8 +139,6 @@ def _torch_networks(
     request: dict[str, Any], expected: Sequence[Any]
 ) -> tuple[dict[str, _TorchNetwork], dict[str, str]]:
     """Return PyTorch's networks on the card, and why one has none."""
-    from ..networks.rivals import ReferenceNetwork, rival_runs
-
     names = request.get("rivals", ())
     try:
         device = _torch_device(request["card"]) if names else None
@@ -162,7 +153,7 @@ def _torch_networks(
 
 
 def measure(networks: Mapping[str, _RemoteNetwork | _CardNetwork | _TorchNetwork]) -> dict[str, list[float]]:
-    """Seconds a run of each, one number a repeat; they take turns, so that a disturbance hits all."""
+    """Return seconds a run of each, one number a repeat; they take turns, so that a disturbance hits all."""
     numbers = {name: max(1, round(REPEAT_SECONDS / network.time(1))) for name, network in networks.items()}
     seconds: dict[str, list[float]] = {name: [] for name in networks}
     for _ in range(REPEATS):
@@ -173,13 +164,6 @@ def measure(networks: Mapping[str, _RemoteNetwork | _CardNetwork | _TorchNetwork
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Do what `compare_remote` or `compare_card` asks."""
-    import torch
-    from tvm import rpc
-
-    from ..device.rpc_session import set_threads
-    from ..networks.output_check import check_output
-    from ..networks.rivals import ReferenceNetwork, arrays
-
     with torch.inference_mode():
         reference = ReferenceNetwork(request)
         expected = arrays(reference.run())

@@ -8,15 +8,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import combinations
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from ...zoo.files import storing, write_atomically
 from ...zoo.plain_json import plain
-from .progress import curve
+from ..search.scheduler import TaskProgress
+from .progress import SessionView, curve
 from .report_page import render
 
 if TYPE_CHECKING:
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
     from ..records.store import MeasuredProgram
     from ..search.choice import AlternativeChoice
     from ..search.models import ModelChoice
-    from ..search.scheduler import TaskProgress
-    from .progress import SessionView
 
 FORMAT = 1
 # Programs of a task before the order of its scores says something.
@@ -159,15 +160,11 @@ def spearman(programs: Sequence[MeasuredProgram]) -> float | None:
     pairs = _scored(programs)
     if len(pairs) < MIN_CORRELATED:
         return None
-    scores, latencies = (_ranks(np.array(values)) for values in zip(*pairs, strict=True))
-    if np.ptp(scores) == 0 or np.ptp(latencies) == 0:
+    scores, latencies = zip(*pairs, strict=True)
+    if len(set(scores)) == 1 or len(set(latencies)) == 1:
         return None
-    return float(-np.corrcoef(scores, latencies)[0, 1])
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Return ranks from 0; equal values share their mean rank."""
-    return np.array([((values < x).sum() + (values <= x).sum() - 1) / 2 for x in values])
+    correlation: Any = spearmanr(scores, latencies)
+    return -float(correlation.statistic)
 
 
 def agreement(programs: Sequence[MeasuredProgram]) -> dict[str, Any]:
@@ -180,12 +177,10 @@ def agreement(programs: Sequence[MeasuredProgram]) -> dict[str, Any]:
     correlations = [value for group in groups if (value := spearman(group)) is not None]
     right = total = 0
     for group in groups:
-        pairs = _scored(group)
-        for i, (score, latency) in enumerate(pairs):
-            for other_score, other_latency in pairs[:i]:
-                if latency != other_latency and score != other_score:
-                    total += 1
-                    right += (score > other_score) == (latency < other_latency)
+        for (score, latency), (other_score, other_latency) in combinations(_scored(group), 2):
+            if latency != other_latency and score != other_score:
+                total += 1
+                right += (score > other_score) == (latency < other_latency)
     return {
         "pairs": total,
         "pairwise_accuracy": right / total if total else None,

@@ -7,8 +7,8 @@ import pytest
 import torch
 import tvm
 from scipy import special
-from tchub.hub.networks.errors import NetworkLoadError
-from tchub.hub.networks.prepare import LAYOUTS, prepare
+from tchub.hub.networks import LAYOUTS
+from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.tasks import from_extracted
 from tvm import relax, te, topi
 from tvm.relax.frontend.torch import from_exported_program
@@ -148,9 +148,3 @@ def test_the_polynomials_have_the_accuracy_of_float32(name: str, exact) -> None:
     out = tvm.runtime.tensor(np.zeros(4096, np.float32))
     built["main"](tvm.runtime.tensor(numbers), out)
     np.testing.assert_allclose(out.numpy(), exact(numbers.astype(np.float64)), rtol=4e-7, atol=4e-7)
-
-
-def test_an_unknown_layout_is_refused_with_the_known_ones(network) -> None:
-    with pytest.raises(NetworkLoadError) as caught:
-        prepare(_import(network), "nchw16c")
-    assert all(layout in caught.value.remedy for layout in LAYOUTS)

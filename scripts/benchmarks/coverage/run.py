@@ -101,8 +101,8 @@ def tuned(source: Any, arguments: dict[str, Any], name: str, folder: Path) -> di
 def compiled(source: Any, arguments: dict[str, Any], name: str, threads: int = 1) -> dict[str, Any]:
     """Compile untuned and compare with the original, as `tune` does before it measures anything."""
     from tchub.hub.device.device_choice import choose_device
+    from tchub.hub.networks import LAYOUTS
     from tchub.hub.networks.latency import compare
-    from tchub.hub.networks.prepare import LAYOUTS
     from tchub.hub.networks.sources import open_network
     from tchub.hub.tuning.builds import first_build
     from tvm.target import Target

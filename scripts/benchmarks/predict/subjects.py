@@ -128,22 +128,15 @@ class Programs:
 
 def programs(name: str, target: Any, count: int, seed: int, threads: int) -> Programs:
     """At most `count` distinct valid programs of an operator; fewer when its space is smaller."""
+    from tchub.hub.device.candidate import replayed
     from tchub.hub.networks.tasks import make_task
     from tchub.hub.networks.workloads import operator_module
     from tchub.hub.search.candidates import random_candidates, tune_context
     from tchub.zoo.corpus.workloads import OPERATORS
+    from tvm.s_tir import meta_schedule as ms
 
     task = make_task(operator_module(OPERATORS[name]), name)
-    live = [_replay(task.mod, json.loads(c.trace)) for c in random_candidates(task, target, count, seed)]
+    traces = [json.loads(one.trace) for one in random_candidates(task, target, count, seed)]
+    live = [ms.MeasureCandidate(replayed(task.mod, trace), []) for trace in traces]
     click.echo(f"{name} for {target.kind.name}: {len(live)} programs", err=True)
     return Programs(tune_context(task, target, "replay-trace", seed, threads), live)
-
-
-def _replay(mod: Any, trace: Any) -> Any:
-    from tvm.s_tir import Schedule
-    from tvm.s_tir import meta_schedule as ms
-    from tvm.s_tir.schedule import Trace
-
-    schedule: Any = Schedule(mod)
-    Trace.apply_json_to_schedule(trace, schedule)
-    return ms.MeasureCandidate(schedule, [])

@@ -172,7 +172,7 @@ def test_what_did_not_compile_before_a_stop_is_tried_again(
     told: list[int] = []
     short = BuildSettings(2, max_bytes=1000, build_timeout=1e-4)
     with pytest.raises(BundleError):
-        build_bundle("small", target, archive, short, tell=lambda done, *_: told.append(done))
+        build_bundle("small", target, archive, short, count=lambda _text, done, _total: told.append(done))
     assert told == [1, 2], "both were given up"
     assert not list(archive.with_suffix(".work").glob("*/*.json"))
     assert build_bundle("small", target, archive, BuildSettings(2)).failed == 0

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tchub.hub.networks import LAYOUTS
 from tchub.hub.networks.decompose import decomposed
 from tchub.hub.networks.network import import_exported
-from tchub.hub.networks.prepare import LAYOUTS, prepare
+from tchub.hub.networks.prepare import prepare
 from torch import Tensor, nn
 from torch.nn import functional as F
 

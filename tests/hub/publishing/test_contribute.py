@@ -59,7 +59,7 @@ def slow_calls(patch: pytest.MonkeyPatch) -> list[str]:
         patch.setattr(place, lambda *args, **how: (called.append(name), own(*args, **how))[1])
 
     record("tchub.hub.tuning.collect.collect")
-    record("tchub.zoo.training.fit.train_checkpoint")
+    record(f"{MODULE}.train_checkpoint")
     record("tchub.hub.publishing.evaluate.evaluate")
     return called
 
@@ -98,7 +98,7 @@ class Stopped(Exception):
     [
         (f"{MODULE}.gather_facts", ["train_checkpoint", "evaluate", "evaluate"]),
         ("tchub.hub.tuning.collect.collect", ["train_checkpoint", "evaluate", "evaluate"]),
-        ("tchub.zoo.training.fit.train_checkpoint", ["evaluate", "evaluate"]),
+        (f"{MODULE}.train_checkpoint", ["evaluate", "evaluate"]),
         ("tchub.hub.publishing.evaluate.evaluate", ["evaluate", "evaluate"]),
         (f"{MODULE}.draw", ["evaluate"]),
         (f"{MODULE}.check", ["evaluate"]),

@@ -23,7 +23,7 @@ from tchub.hub.records.store import FILE, RunStore, home_file
 from tchub.hub.search.errors import TuningError
 from tchub.hub.tuning import collect as collecting
 from tchub.hub.tuning.collect import CollectProgress, Shard, _Collector, collect
-from tchub.zoo.corpus import Corpus, merge_corpora, workloads
+from tchub.zoo.corpus import Corpus, merge_corpora
 
 OPERATOR = "batch-matmul-scores"
 SCOPE = MeasurementScope("here", "EPYC", "{}", 1, "0.27.0")
@@ -186,7 +186,7 @@ def test_shards_merge_to_what_one_machine_collects(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(measure, "Measurer", _Clock)
     # What evolves depends on the threads of the search as well; what is drawn at random, on the seed alone.
     monkeypatch.setattr(collecting._Collector, "_evolved", lambda *_: iter(()))
-    monkeypatch.setattr(workloads, "SUITES", {"tiny": ("batch-matmul-scores", "dense-tall")})
+    monkeypatch.setattr(collecting, "SUITES", {"tiny": ("batch-matmul-scores", "dense-tall")})
     collect("tiny", 16, tmp_path / "whole", seed=3)
     shared = home_file().read_bytes()
     results = [collect("tiny", 16, tmp_path / "cut", seed=3, shard=Shard(number, 2)) for number in (1, 2)]

@@ -234,3 +234,9 @@ def test_a_runtime_that_is_unknown_or_not_installed_is_refused_before_anything_i
     with pytest.raises(TuningError, match="openvino is not installed") as caught:
         TuneConfig(compare=["openvino"])
     assert "pip install" in str(caught.value.remedy)
+
+
+def test_an_unknown_layout_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(TuningError, match="layout='nchw16c'") as caught:
+        TuneConfig(layout="nchw16c")
+    assert caught.value.remedy == "choose one of: channels-last, as-imported"
