@@ -17,17 +17,17 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_924, 17),
-    "hub/registry": (3_336, 17),
-    "hub/device": (5_158, 29),
-    "hub/networks": (5_440, 30),
-    "hub/search": (2_787, 17),
-    "hub/records": (559, 4),
-    "hub/tuning": (2_297, 11),
-    "hub/adaptation": (2_030, 9),
-    "hub/publishing": (1_834, 9),
-    "hub/bundle": (832, 5),
-    "hub/site": (319, 3),
+    "hub/cli": (2_905, 16),
+    "hub/registry": (3_332, 17),
+    "hub/device": (5_073, 28),
+    "hub/networks": (5_200, 30),
+    "hub/search": (2_751, 17),
+    "hub/records": (561, 4),
+    "hub/tuning": (2_183, 11),
+    "hub/adaptation": (1_972, 9),
+    "hub/publishing": (1_829, 9),
+    "hub/bundle": (821, 5),
+    "hub/site": (308, 3),
     "zoo/primitives": (2_263, 11),
     "zoo/devices": (434, 3),
     "zoo/features": (1_186, 8),
@@ -36,11 +36,11 @@ BUDGETS = {
     "zoo/training": (1_924, 13),
     "zoo/adapt": (3_553, 19),
     "cards": (1_279, 6),
-    "scripts": (8_475, 52),
-    "tests": (29_299, 225),
+    "scripts": (8_552, 53),
+    "tests": (29_303, 225),
 }
-PRODUCT = (45_653, 266)
-MOST_ERRORS = 45
+PRODUCT = (45_070, 264)
+MOST_ERRORS = 44
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
     *("zoo/devices", "zoo/primitives", "zoo/features", "zoo/corpus", "zoo/models", "zoo/training", "zoo/adapt"),
