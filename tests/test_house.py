@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
     "hub/cli": (2_905, 16),
-    "hub/registry": (3_332, 17),
+    "hub/registry": (3_322, 17),
     "hub/device": (5_073, 28),
     "hub/networks": (5_200, 30),
     "hub/search": (2_751, 17),
@@ -37,10 +37,10 @@ BUDGETS = {
     "zoo/adapt": (3_553, 19),
     "cards": (1_279, 6),
     "scripts": (8_552, 53),
-    "tests": (29_303, 225),
+    "tests": (29_307, 225),
 }
-PRODUCT = (45_070, 264)
-MOST_ERRORS = 44
+PRODUCT = (45_068, 264)
+MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
     *("zoo/devices", "zoo/primitives", "zoo/features", "zoo/corpus", "zoo/models", "zoo/training", "zoo/adapt"),

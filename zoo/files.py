@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -11,9 +12,16 @@ from pathlib import Path
 
 from .errors import TchubError
 
+# Errors of the operating system for those who may read, but not write.
+NO_PERMISSION = (errno.EROFS, errno.EACCES, errno.EPERM)
+
 
 class StorageError(TchubError):
-    """A file or folder cannot be written, e.g. because the disk is full. Field: path."""
+    """A file or folder cannot be written: full, read-only, in use. Fields: path, errno where the system gave one."""
+
+    @property
+    def read_only(self) -> bool:
+        return self.fields.get("errno") in NO_PERMISSION
 
 
 class LockError(TchubError):
@@ -30,7 +38,7 @@ def storing(path: Path, remedy: str = _FREE) -> Iterator[None]:
         yield
     except OSError as error:
         problem = f"{path} cannot be written: {error.strerror or error}"
-        raise StorageError(problem, remedy=remedy, path=str(path)) from error
+        raise StorageError(problem, remedy=remedy, path=str(path), errno=error.errno) from error
 
 
 def file_sha256(path: Path | str) -> str:

@@ -100,7 +100,7 @@ def detect_local(
     base, exact, reasons = identify(facts)
     if host_cpu is None and ask_llvm:
         host_cpu = _llvm_host_cpu()
-    mcpu, why = _mcpu(facts, base if exact else None, host_cpu)
+    mcpu, why = _mcpu(base if exact else None, host_cpu)
     target: dict[str, Any] = {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}
     if facts.arch == "aarch64":
         target["mtriple"] = "aarch64-linux-gnu"
@@ -124,7 +124,7 @@ def _llvm_host_cpu() -> str | None:
     return str(codegen.llvm_get_system_cpu()) if codegen.llvm_version_major(allow_none=True) else None
 
 
-def _mcpu(facts: HostFacts, known: Device | None, host_cpu: str | None) -> tuple[str, str]:
+def _mcpu(known: Device | None, host_cpu: str | None) -> tuple[str, str]:
     if host_cpu:
         return host_cpu, f"mcpu {host_cpu}: LLVM's name of this CPU"
     if known is not None:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...zoo.files import LockError
+from ...zoo.files import LockError, StorageError
 from .entry import CheckpointName
-from .errors import CheckpointNameError, StoreError
+from .errors import CheckpointNameError
 from .files import Outcome, is_folder, leftovers
 from .store import Store
 
@@ -66,7 +66,7 @@ def prune(store: Store, *, keep: int = 1, dry_run: bool = False) -> list[CacheIt
         dry_run: remove nothing; works on a read-only cache too.
 
     Raises:
-        StoreError: the cache cannot be read, or not be written.
+        StorageError: the cache cannot be read, or not be written.
     """
     return [item for name in _names(store) for item in _prune_name(store, name, keep, dry_run)]
 
@@ -82,7 +82,7 @@ def _prune_name(store: Store, name: str, keep: int, dry_run: bool) -> list[Cache
     except LockError:
         item = _item(CHECKPOINTS, name, store.root / name)
         return [replace(item, reason="left alone: another process is writing it")]
-    except StoreError as error:
+    except StorageError as error:
         if dry_run and error.read_only:  # where nobody can write, nobody has to be kept out
             return list(_unneeded(store, name, keep))
         raise
@@ -110,7 +110,7 @@ def _names(store: Store) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StoreError(
+        raise StorageError(
             f"{store.root} cannot be read: {error.strerror}",
             remedy=f"check its permissions, or set {store.variable} to a folder of your own",
             path=str(store.root),

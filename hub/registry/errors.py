@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Any
 
 from ...zoo.errors import TchubError
-
-# Errors of the operating system for those who may read, but not write.
-NO_PERMISSION = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class CheckpointNameError(TchubError):
@@ -28,14 +24,6 @@ class IndexFileError(TchubError):
 
 class IntegrityError(TchubError):
     """Files that differ from the index. Fields: `outcome` (see `files.Outcome`), `path`, `expected`, `actual`."""
-
-
-class StoreError(TchubError):
-    """The store cannot be written: full, read-only, in use. Fields: `path`, `errno`. Nothing is half-written."""
-
-    @property
-    def read_only(self) -> bool:
-        return self.fields.get("errno") in NO_PERMISSION
 
 
 class SourceError(TchubError):

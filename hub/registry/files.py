@@ -17,9 +17,9 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ...zoo.files import file_sha256
+from ...zoo.files import NO_PERMISSION, StorageError, file_sha256
 from ...zoo.untrusted import parse_json, read_plain
-from .errors import NO_PERMISSION, IndexFileError, IntegrityError, StoreError
+from .errors import IndexFileError, IntegrityError
 
 T = TypeVar("T")
 
@@ -263,8 +263,8 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> StoreError:
-    """Return the StoreError for an error of the operating system; `variable` moves what could not be written."""
+def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> StorageError:
+    """Return the StorageError for an error of the operating system; `variable` moves what could not be written."""
     message, remedy = f"{path} cannot be written: {error.strerror or error}", f"check the disk, or set {variable}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         message, remedy = f"no space left to write {path}", f"free some space, or set {variable} to a larger disk"
@@ -272,4 +272,4 @@ def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> St
         remedy = f"set {variable} to a folder you may write"
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
         remedy = f"a file is where a folder should be: set {variable} to another folder"
-    return StoreError(message, remedy=f"{remedy}; nothing was half-written", path=str(path), errno=error.errno)
+    return StorageError(message, remedy=f"{remedy}; nothing was half-written", path=str(path), errno=error.errno)

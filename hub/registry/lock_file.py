@@ -119,7 +119,7 @@ def pin(path: Path, entries: Iterable[Entry]) -> LockFile:
 
     Raises:
         IndexFileError: the file cannot be used, or is at odds with an entry; or it is a folder.
-        StoreError: it cannot be written; it is as it was before.
+        StorageError: it cannot be written; it is as it was before.
         LockError: another process has been writing it for two minutes.
     """
     if path.is_dir():

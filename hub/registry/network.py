@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import NO_PERMISSION, NotInSourceError, SourceError
+from ...zoo.files import NO_PERMISSION
+from .errors import NotInSourceError, SourceError
 from .files import Outcome, Verification, store_error
 
 T = TypeVar("T")
@@ -119,7 +120,7 @@ def hub_errors(
     offline: bool = False,
     fields: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
-    """Turn the errors of huggingface_hub into SourceError, or StoreError for the disk.
+    """Turn the errors of huggingface_hub into SourceError, or StorageError for the disk.
 
     Args:
         alternative: what else one can do when the server fails; offline: the caller ruled the network out.

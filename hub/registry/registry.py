@@ -10,8 +10,9 @@ from typing import Any
 
 from ...zoo.devices import Device
 from ...zoo.errors import TchubWarning
+from ...zoo.files import StorageError
 from .entry import Entry, describe
-from .errors import IntegrityError, SourceError, StoreError
+from .errors import IntegrityError, SourceError
 from .files import CONFIG_FILE, Outcome, Verification, is_folder, verify_folder
 from .index import Index
 from .lock_file import LockFile
@@ -92,7 +93,7 @@ class Registry:
 
         Raises:
             IntegrityError: the files are not what the index says.
-            SourceError, StoreError: it is not here, and cannot be fetched.
+            SourceError, StorageError: it is not here, and cannot be fetched.
         """
         entry = resolution.entry
         if self.folder(entry) == (wheel := self._in_wheel(entry)):
@@ -153,8 +154,8 @@ class Registry:
 
         try:
             return PulledCheckpoint(self.cache.add(entry, fill), used[0], resolution)
-        except (StoreError, SourceError, IntegrityError) as error:
-            unavailable = not isinstance(error, StoreError) or error.read_only
+        except (StorageError, SourceError, IntegrityError) as error:
+            unavailable = not isinstance(error, StorageError) or error.read_only
             if not (unavailable and self.cache.verify(entry).ok):
                 raise
             text = f"{error.message}; {entry.id} is served as it is stored, without the card that was corrected since"

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import platformdirs
 
-from ...zoo.files import LockError, locked, write_atomically
+from ...zoo.files import LockError, StorageError, locked, write_atomically
 from ...zoo.plain_json import json_file
 from .entry import RECORD, CheckpointName, Entry, Version
-from .errors import CheckpointNameError, IndexFileError, StoreError
+from .errors import CheckpointNameError, IndexFileError
 from .files import (
     Outcome,
     Verification,
@@ -92,7 +92,7 @@ class Store:
         check = self.verify(entry)
         if not check.ok and is_folder(self.path(entry).parent):
             # Once more while nobody replaces it: by now it may be repaired.
-            with suppress(StoreError, LockError), self.locked(entry.name):
+            with suppress(StorageError, LockError), self.locked(entry.name):
                 check = self.verify(entry)
         remedy = f"run: tchub pull {entry.id}" if not entry.is_local else f"adapt again; remove {check.path}"
         check.require(f"check the permissions; else {remedy}" if check.outcome is Outcome.UNREADABLE else remedy)
@@ -105,7 +105,7 @@ class Store:
 
         Raises:
             IntegrityError: what `fill` wrote is not what the entry says.
-            StoreError: the store cannot be written, or holds this version with another model; nothing changed.
+            StorageError: the store cannot be written, or holds this version with another model; nothing changed.
             LockError: another process has been writing this name for two minutes.
         """
 
@@ -120,7 +120,7 @@ class Store:
         return self.path(entry)
 
     def add_new(self, name: str, fill: Callable[[Path, str], Entry]) -> Entry:
-        """Store the next version of a local checkpoint: 1.0.0, 1.0.1, ... Never overwrites; raises StoreError.
+        """Store the next version of a local checkpoint: 1.0.0, 1.0.1, ... Never overwrites; raises StorageError.
 
         `fill` writes the files for the given version into the folder, and returns the entry for them.
         """
@@ -135,7 +135,7 @@ class Store:
         return {name: str(other) for name, other in read_json(self.root / STAND_INS).items()}
 
     def stand_in(self, name: str, other: str) -> None:
-        """Let a checkpoint stand for a name until one is stored under it; raises StoreError."""
+        """Let a checkpoint stand for a name until one is stored under it; raises StorageError."""
         with self.locked(STAND_INS), self.guarded(self.root):
             write_atomically(self.root / STAND_INS, json_file(self.stand_ins() | {name: other}))
 
@@ -156,13 +156,13 @@ class Store:
         return sorted(versions)
 
     def remove(self, folder: Path) -> None:
-        """Remove a version or a leftover, only while `locked`; raises StoreError."""
+        """Remove a version or a leftover, only while `locked`; raises StorageError."""
         with self.guarded(folder):
             remove_folder(folder)
 
     @contextmanager
     def locked(self, name: str, seconds: float = 120.0) -> Iterator[None]:
-        """Be the only process that writes versions of `name`; raises LockError after `seconds`, or StoreError."""
+        """Be the only process that writes versions of `name`; raises LockError after `seconds`, or StorageError."""
         with ExitStack() as stack:
             with self.guarded(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ class Store:
 
     @contextmanager
     def guarded(self, path: Path) -> Iterator[None]:
-        """Turn the operating system's errors into StoreError with a remedy."""
+        """Turn the operating system's errors into StorageError with a remedy."""
         try:
             yield
         except OSError as error:
@@ -182,7 +182,7 @@ class Store:
         path = self.path(entry)
         stored = self.record(path)
         if stored and stored.changed_in(entry) and verify_folder(path, stored.files).ok:
-            raise StoreError(
+            raise StorageError(
                 f"{path} is whole, but the index lists other files for {entry.id}; versions never change",
                 remedy=f"ask the index's maintainers; to accept the change remove {path}",
                 path=str(path),

@@ -8,7 +8,7 @@ import pytest
 from tchub.hub.cli import main
 from tchub.hub.registry import Registry, Store
 from tchub.hub.registry.cache import prune
-from tchub.hub.registry.errors import StoreError
+from tchub.zoo.files import StorageError
 from toy_checkpoints import forbid_reading, publish, write_index, write_toy
 
 VERSIONS = ("0.9.0", "0.9.1", "0.10.0")
@@ -137,6 +137,6 @@ def test_a_cache_that_cannot_be_written_is_an_error(cache, monkeypatch):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StorageError, match="cannot be written"):
         prune(cache)
     assert len(stored(cache)) == 4

@@ -13,9 +13,10 @@ from registry_kit import newer, release
 from tchub.hub.api import pull_and_pin, pull_pinned
 from tchub.hub.cli import main
 from tchub.hub.registry import Index
-from tchub.hub.registry.errors import IndexFileError, StoreError, UnknownCheckpointError
+from tchub.hub.registry.errors import IndexFileError, UnknownCheckpointError
 from tchub.hub.registry.files import FileRecord, records_of
 from tchub.hub.registry.lock_file import LockFile, pin
+from tchub.zoo.files import StorageError
 from toy_checkpoints import publish, write_index
 
 
@@ -108,7 +109,7 @@ def test_a_folder_that_cannot_be_written_keeps_the_lock_file(project, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)
-    with pytest.raises(StoreError, match="no space left"):
+    with pytest.raises(StorageError, match="no space left"):
         pull_and_pin(["tcl-t4"])
     assert sorted(path.name for path in project.iterdir()) == [".tchub.lock.writing", "tchub.lock"]
     assert (project / "tchub.lock").read_bytes() == before

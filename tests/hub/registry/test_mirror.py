@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from mirror_server import MirrorServer, broken_off, dripping, endless, make_certificate, running, silent, status
 from registry_kit import refused
 from tchub.hub.registry import Entry, Store
-from tchub.hub.registry.errors import IntegrityError, NotInSourceError, SourceError, StoreError
+from tchub.hub.registry.errors import IntegrityError, NotInSourceError, SourceError
 from tchub.hub.registry.mirror import Mirror
+from tchub.zoo.files import StorageError
 from toy_checkpoints import make_registry, publish
 
 VERSION = "tcl-epyc/1.0.0"
@@ -126,7 +127,7 @@ def test_a_disk_that_is_full_while_a_file_arrives(server, entry, source, tmp_pat
         (folder / "model.safetensors").symlink_to("/dev/full")
         source.fetch(entry, folder)
 
-    with pytest.raises(StoreError, match="no space left") as caught:
+    with pytest.raises(StorageError, match="no space left") as caught:
         Store(tmp_path / "store").add(entry, fill)
     assert "TCHUB_CACHE" in caught.value.remedy
     assert list((tmp_path / "store" / "tcl-epyc").iterdir()) == []

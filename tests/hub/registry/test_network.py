@@ -13,8 +13,9 @@ from hub_client import use_client
 from hub_protocol import HubServer, running
 from registry_kit import refused
 from tchub.hub.registry import Entry
-from tchub.hub.registry.errors import IntegrityError, SourceError, StoreError
+from tchub.hub.registry.errors import IntegrityError, SourceError
 from tchub.hub.registry.sources import HfSource
+from tchub.zoo.files import StorageError
 from toy_checkpoints import make_registry, publish
 
 REPO = "zoo/tcl-epyc"
@@ -172,6 +173,6 @@ def test_a_disk_that_takes_no_more_is_no_fault_of_the_source(hub, entry, source,
         raise OSError(number, os.strerror(number), "file")
 
     monkeypatch.setattr("huggingface_hub.file_download.http_get", fail)
-    with pytest.raises(StoreError, match=text) as caught:
+    with pytest.raises(StorageError, match=text) as caught:
         make_registry(tmp_path, entry).pull("tcl-epyc")
     assert "TCHUB_CACHE" in caught.value.remedy

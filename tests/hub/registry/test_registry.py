@@ -192,7 +192,7 @@ def no_space(source, target):
 
 def test_a_disk_that_is_full_at_the_last_step(zoo, monkeypatch):
     monkeypatch.setattr("os.rename", no_space)
-    assert refusal(lambda: hub.pull(NAME))["error"] == "StoreError"
+    assert refusal(lambda: hub.pull(NAME))["error"] == "StorageError"
     assert tree(zoo / "cache") == {}
 
 
@@ -203,7 +203,7 @@ def test_a_disk_that_is_full_keeps_the_older_version(zoo, monkeypatch):
     entries = [*Registry.default().index.entries, describe(newer, NAME, "1.0.1", sources=[(zoo / "zoo").as_uri()])]
     write_index(zoo / "index.json", *entries)
     fill_disk(monkeypatch)
-    assert refusal(lambda: hub.pull(NAME))["error"] == "StoreError"
+    assert refusal(lambda: hub.pull(NAME))["error"] == "StorageError"
     assert tree(zoo / "cache/checkpoints" / NAME / VERSION) == before
     assert [entry.version for entry in Registry.default().cache.entries()] == [VERSION]
 
@@ -231,7 +231,7 @@ def test_a_read_only_cache(zoo, monkeypatch):
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     error = refusal(lambda: hub.pull(NAME))
-    assert error["error"] == "StoreError"
+    assert error["error"] == "StorageError"
     assert "set TCHUB_CACHE to a folder you may write" in str(error["remedy"])
     assert not (zoo / "cache").exists()
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tchub.hub.registry import Store
 from tchub.hub.registry.entry import LASTING_FILES
-from tchub.hub.registry.errors import IntegrityError, StoreError
+from tchub.hub.registry.errors import IntegrityError
 from tchub.hub.registry.files import FileRecord, Outcome
-from tchub.zoo.files import LockError
+from tchub.zoo.files import LockError, StorageError
 from toy_checkpoints import publish
 
 
@@ -108,7 +108,7 @@ def test_a_rename_that_fails_keeps_what_was_there(store, entry, fill, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device", str(target))
 
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(StoreError, match="no space left"):
+    with pytest.raises(StorageError, match="no space left"):
         store.add(entry, fill)
     assert (path / "README.md").read_text() == "damaged"
     assert leftovers(store) == []
@@ -154,7 +154,7 @@ def test_a_version_whose_content_changed_in_the_index_is_refused(store, entry, f
     path = store.add(entry, fill)
     for name in LASTING_FILES:
         moved = replace(entry, files=dict(entry.files) | {name: FileRecord(3, "0" * 64)})
-        with pytest.raises(StoreError, match="other files"):
+        with pytest.raises(StorageError, match="other files"):
             store.add(moved, lambda folder: pytest.fail("fetched"))
     assert store.require(entry) == path
 

@@ -16,9 +16,10 @@ from hub_protocol import running as running_hub
 from registry_kit import Publisher, refused
 from tchub import hub
 from tchub.hub.registry import Index, parse_source
-from tchub.hub.registry.errors import NotInSourceError, StoreError
+from tchub.hub.registry.errors import NotInSourceError
 from tchub.hub.registry.trust import METADATA, REFRESHED, TrustedIndexes
 from tchub.zoo.errors import TchubError, TchubWarning
+from tchub.zoo.files import StorageError
 
 
 @pytest.fixture
@@ -191,7 +192,7 @@ def test_a_cache_that_cannot_be_written_is_a_typed_error_and_keeps_what_it_has(
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr("tchub.hub.registry.trust.write_atomically", full)
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(StorageError) as caught:
         publisher.refresh(cache)
     assert "TCHUB_CACHE" in caught.value.remedy
 
