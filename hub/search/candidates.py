@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import queue
-import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tvm.s_tir import Schedule
@@ -20,7 +20,6 @@ from ..networks.tasks import TuningTask
 from .errors import NoCandidateError
 
 T = TypeVar("T")
-_POLL_SECONDS = 0.2
 # A population as large as MetaSchedule's default (512, four generations) takes 6 to 28 s a task; candidates for a
 # corpus need variety around good programs, not the predicted optimum.
 _EVOLVE = {"population_size": 48, "genetic_num_iters": 1, "init_min_unmeasured": 8, "eps_greedy": 0.2}
@@ -153,37 +152,12 @@ def prefetch(items: Iterable[T], size: int) -> Iterator[T]:
     Worth it for candidates: TVM's search runs outside the interpreter's lock, so workers stay busy meanwhile.
     The thread ends when the iterator is closed.
     """
-    ready: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(size)
-    closed = threading.Event()
-
-    def put(entry: tuple[bool, T | BaseException | None]) -> bool:
-        while not closed.is_set():
-            try:
-                ready.put(entry, timeout=_POLL_SECONDS)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def fill() -> None:
+    source, end = iter(items), object()
+    with ThreadPoolExecutor(1, thread_name_prefix="tchub-prefetch") as pool:
+        ready = deque(pool.submit(next, source, end) for _ in range(size))
         try:
-            for item in items:
-                if not put((True, item)):
-                    return
-            put((False, None))
-        except BaseException as error:  # carried to the reader, which raises it
-            put((False, error))
-
-    thread = threading.Thread(target=fill, name="tchub-prefetch", daemon=True)
-    thread.start()
-    try:
-        while True:
-            more, item = ready.get()
-            if not more:
-                if isinstance(item, BaseException):
-                    raise item
-                return
-            yield item  # type: ignore[misc]
-    finally:
-        closed.set()
-        thread.join()
+            while (item := ready.popleft().result()) is not end:
+                ready.append(pool.submit(next, source, end))
+                yield item  # type: ignore[misc]
+        finally:
+            pool.shutdown(cancel_futures=True)
