@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
         raise
 
 
-def write_files(folder: Path, files: dict[str, bytes]) -> None:
+def write_files(folder: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> None:
     """Write files into a folder in the order given, each replaced whole; the folder is made.
 
     Raises:

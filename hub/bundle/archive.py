@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 
-from ...zoo.files import storing, write_atomically
+from ...zoo.files import write_files
 from ...zoo.untrusted import check_zip
 from ..device import onsite
 from ..device.onsite.files import FORMAT, MANIFEST, OnsiteError, Package
@@ -76,9 +76,7 @@ def write_parts(
     archives = _archives(facts, tasks, programs, max_bytes)
     paths = [out] if len(archives) == 1 else [out.with_stem(f"{out.stem}-{n + 1}") for n in range(len(archives))]
     for path, data in zip(paths, archives, strict=True):
-        with storing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, data)
+        write_files(path.parent, {path.name: data})
     return paths
 
 

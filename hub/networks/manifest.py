@@ -12,7 +12,7 @@ import tvm
 from tvm import IRModule, relax
 from tvm.ir.expr import GenericConst
 
-from ...zoo.files import file_sha256, storing, write_atomically
+from ...zoo.files import file_sha256, write_files
 from ...zoo.plain_json import json_file
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import NetworkLoadError
@@ -87,8 +87,7 @@ def write_manifest(
         for path, signature, mod in libraries
     )
     facts = asdict(Manifest(network, listed, target, threads, tvm.__version__))
-    with storing(folder / FILE):
-        write_atomically(folder / FILE, json_file({"format": FORMAT} | facts))
+    write_files(folder, {FILE: json_file({"format": FORMAT} | facts)})
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -20,7 +20,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import PyDatabase, TuningRecord, Workload
 
 from ...zoo.corpus.tir import task_id
-from ...zoo.files import storing, write_atomically
+from ...zoo.files import write_files
 from ..device.candidate import Candidate, args_of, trace_json, trace_key, tuning_record
 from ..device.detect import detect_local
 from ..device.measure import Measurement
@@ -193,10 +193,7 @@ def export_json(records: Any, folder: Path) -> None:
                 args = [["TENSOR", dtype, shape] for shape, dtype in program.args]
                 yield _line([lines[program.task_id], [json.loads(program.trace), times, target, args]])
 
-    with storing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / WORKLOADS, (_line(workload.as_json()) for workload in workloads.values()))
-        write_atomically(folder / RECORDS, rows())
+    write_files(folder, {WORKLOADS: (_line(workload.as_json()) for workload in workloads.values()), RECORDS: rows()})
 
 
 def _line(value: Any) -> bytes:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from ...zoo.files import storing, write_atomically
+from ...zoo.files import write_files
 from ...zoo.plain_json import plain
 from ..search.scheduler import TaskProgress
 from .progress import SessionView, curve
@@ -191,7 +191,5 @@ def agreement(programs: Sequence[MeasuredProgram]) -> dict[str, Any]:
 
 def write_report(report: dict[str, Any], folder: Path) -> None:
     """Write `report.json` and `report.html`, each atomically."""
-    files = {"report.json": json.dumps(plain(report), indent=1, allow_nan=False), "report.html": render(report, folder)}
-    for name, text in files.items():
-        with storing(folder / name):
-            write_atomically(folder / name, text.encode())
+    text = json.dumps(plain(report), indent=1, allow_nan=False)
+    write_files(folder, {"report.json": text.encode(), "report.html": render(report, folder).encode()})

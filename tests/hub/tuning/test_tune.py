@@ -19,7 +19,6 @@ from tchub.hub.cli import main
 from tchub.hub.networks.errors import LatencyError, NetworkImportError, OutputMismatchError
 from tchub.hub.networks.latency import Comparison, Latency
 from tchub.hub.networks.output_check import OutputCheck
-from tchub.hub.records import database
 from tchub.hub.records.store import RunStateError
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import InterruptedRunError, TuningError
@@ -28,6 +27,7 @@ from tchub.hub.tuning import report_page
 from tchub.hub.tuning import tune as tune_module
 from tchub.hub.tuning.config import TuneConfig
 from tchub.hub.tuning.tune import TuneResult
+from tchub.zoo import files
 from tchub.zoo.files import StorageError
 from tiny_network import Tiny
 
@@ -176,10 +176,14 @@ def test_a_network_that_does_not_run_is_an_error_and_the_report_is_there(
 def test_a_full_disk_is_an_error_that_names_the_file(
     tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    write = files.write_atomically
 
-    monkeypatch.setattr(database, "write_atomically", full)
+    def full(path: Path, data: Any) -> None:
+        if path.parent.name == "database":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(files, "write_atomically", full)
     with pytest.raises(StorageError, match=r"database cannot be written: No space left") as caught:
         hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
     assert "free some disk space" in str(caught.value.remedy)
