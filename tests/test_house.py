@@ -20,13 +20,13 @@ BUDGETS = {
     "hub/cli": (2_905, 16),
     "hub/registry": (3_322, 17),
     "hub/device": (5_073, 28),
-    "hub/networks": (5_200, 30),
+    "hub/networks": (5_199, 30),
     "hub/search": (2_725, 17),
-    "hub/records": (561, 4),
-    "hub/tuning": (2_183, 11),
+    "hub/records": (558, 4),
+    "hub/tuning": (2_181, 11),
     "hub/adaptation": (1_972, 9),
     "hub/publishing": (1_829, 9),
-    "hub/bundle": (821, 5),
+    "hub/bundle": (819, 5),
     "hub/site": (308, 3),
     "zoo/primitives": (2_263, 11),
     "zoo/devices": (434, 3),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_553, 19),
     "cards": (1_279, 6),
     "scripts": (8_552, 53),
-    "tests": (29_307, 225),
+    "tests": (29_316, 225),
 }
-PRODUCT = (45_042, 264)
+PRODUCT = (45_034, 264)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
