@@ -16,7 +16,6 @@ CPU_CONV = [
     ["TENSOR", [32, 16, 3, 3], "float32"],
     *([1, 1], [1, 1, 1, 1], [1, 1], "NCHW", "NCHW", "float32"),
 ]
-CPU_POINTWISE = [CPU_CONV[0], ["TENSOR", [32, 16, 1, 1], "float32"], [1, 1], [0, 0], [1, 1], "NCHW", "NCHW", "float32"]
 CPU_DEPTHWISE = [CPU_CONV[0], ["TENSOR", [16, 1, 3, 3], "float32"], *CPU_CONV[2:]]
 DENSE = [["TENSOR", [64, 128], "float32"], ["TENSOR", [96, 128], "float32"], None, "float32"]
 BATCH = [["TENSOR", [4, 32, 16], "float32"], ["TENSOR", [4, 24, 16], "float32"], [4, 32, 24]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from method_kit import line_data, source, tiny_tilenet, training_set
@@ -12,7 +10,7 @@ from tchub.zoo.adapt import method as ensemble
 from tchub.zoo.adapt.adapt_model import CrossValidation, adapt_model, applying
 from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.continual import device as continual_method
-from tchub.zoo.adapt.errors import AdaptError, LabelError
+from tchub.zoo.adapt.errors import AdaptError
 from tchub.zoo.adapt.method import model_digest
 from tchub.zoo.models import CostModel, ProgressiveNetwork
 
@@ -81,9 +79,3 @@ def test_what_a_method_lacks_is_named_with_a_remedy(model: CostModel):
         with pytest.raises(AdaptError, match=why) as caught:
             applying(name, base, sources)
         assert caught.value.remedy
-
-
-@pytest.mark.parametrize("method", ["few-shot", "continual", "ensemble"])
-def test_labels_without_an_order_are_refused(model: CostModel, method: str):
-    with pytest.raises(LabelError):
-        adapt_model(method, training_set(model, replace(line_data(), latency=np.full(60, 1e-3))))

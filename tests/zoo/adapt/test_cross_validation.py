@@ -7,8 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from fine_tune_kit import make_data, small
-from method_kit import line_data, tiny_tilenet, training_set
+from method_kit import line_data, make_data, small, tiny_tilenet, training_set
 from tchub.zoo.adapt.adapt_model import CrossValidation, cross_validate, nested_gain
 from tchub.zoo.adapt.method import FewShot, TrainedModel, TrainingSet
 from tchub.zoo.devices import get_device
@@ -78,9 +77,6 @@ def test_programs_of_the_held_fold_are_never_learnt(model: CostModel):
     counts = Counter(latency for part in seen for latency in part)
     assert set(counts.values()) == {2}, "every program is held once"
     assert len(counts) == len(data)
-
-
-# Programs that a model has learnt before do not judge it
 
 
 def remembering(indices: np.ndarray) -> CostModel:

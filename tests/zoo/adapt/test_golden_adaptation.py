@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from fine_tune_kit import make_data, small
-from method_kit import line_data, source, tiny_tilenet, training_set
+from method_kit import line_data, make_data, small, source, tiny_tilenet, training_set
 from tchub.zoo.adapt import Pool, choose_holdout, create_sampler
 from tchub.zoo.adapt.adapt_model import adapt_model
 from tchub.zoo.adapt.budget import LearningPoint, decide
@@ -26,14 +23,6 @@ from tchub.zoo.plain_json import plain
 GOLDEN = json.loads((Path(__file__).parent / "golden_adaptation.json").read_text())
 TASK = np.repeat(np.arange(8), [60, 40, 50, 10, 80, 30, 60, 20])
 POOL = Pool(TASK, ("conv", "conv", "mm", "pool", "mm", "norm", "conv", "pool"))
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def close(value: Any, expected: Any) -> bool:

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fine_tune_kit import NETWORKS, make_data, same_state, small, state_of
-from method_kit import line_data, tiny_tilenet
+from method_kit import NETWORKS, make_data, same_state, small, state_of
 from tchub.zoo.adapt.errors import AdaptError, LabelError
 from tchub.zoo.adapt.fine_tune import in_head
 from tchub.zoo.adapt.multi_task import MultiHead, multi_task
@@ -24,9 +23,6 @@ def other_device(seed: int = 5) -> RankingDataset:
     data = make_data(tasks=8, programs=32, seed=seed)
     reversed_rule = data.features[:, :, 0].sum(1) + 2 * data.features[:, :, 3].sum(1)
     return replace(data, latency=np.exp(reversed_rule / 2))
-
-
-# The network of several heads
 
 
 def test_with_arch_tlp_it_is_mtl_tlp():
@@ -70,9 +66,6 @@ def test_each_program_is_described_by_its_own_head(arch: str):
     torch.testing.assert_close(shared(x), shared.network(0)(x))
 
 
-# Learning
-
-
 @every_network
 def test_the_result_is_a_plain_model_of_the_architecture(arch: str):
     model = small(arch)
@@ -92,31 +85,6 @@ def test_a_few_labels_of_the_target_and_many_of_another_device_rank_the_target()
     heads = MultiHead(small(), 2, fresh=True)
     result, _ = multi_task(heads, make_data(tasks=6, programs=8), [other_device()], config)
     assert evaluate_model(result, make_data(seed=9))["pairwise"] > 0.8
-
-
-def test_a_run_that_was_cut_goes_on_and_a_seed_decides(tmp_path):
-    target, sources, model = make_data(tasks=3, programs=8), [other_device()], small("tilenet")
-    config = replace(SHORT, epochs=3, save_every=1)
-
-    def cut(entry: dict[str, float]) -> None:
-        if entry["epoch"] == 1:
-            raise KeyboardInterrupt
-
-    whole, _ = multi_task(model, target, sources, config)
-    with pytest.raises(KeyboardInterrupt):
-        multi_task(model, target, sources, config, resume_dir=tmp_path, on_epoch=cut)
-    resumed, training = multi_task(model, target, sources, config, resume_dir=tmp_path)
-    assert training.resumed_from == 2
-    assert same_state(resumed, state_of(whole))
-    assert not same_state(multi_task(model, target, sources, config, seed=1)[0], state_of(whole))
-
-
-def test_the_accuracy_of_a_training_of_three_heads_is_as_recorded():
-    """Golden number of seed 3."""
-    recipe = replace(TrainConfig.find("tilenet"), epochs=2, learning_rate=5e-3, groups_per_batch=4, warmup_epochs=0)
-    sources = [line_data(4, 8, seed) for seed in (1, 2)]
-    result, _ = multi_task(tiny_tilenet(), line_data(), sources, recipe, seed=3)
-    assert evaluate_model(result, line_data(seed=9))["pairwise"] == pytest.approx(0.553380147, abs=1e-3)
 
 
 def test_what_cannot_share_a_trunk_is_refused():

@@ -12,11 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tchub.zoo.corpus.importers.records import Broken, ImportContext, LogEntry, TaskFacts
+from tchub.zoo.corpus.importers.records import Broken, ImportContext, LogEntry
 from tchub.zoo.corpus.importers.run import read_entries
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps
 
-HASH = "0123456789abcdef0123456789abcdef"
 CUDA = "cuda -keys=cuda,gpu -max_num_threads=1024 -thread_warp_size=32"
 HARDWARE = [-1, 16, 64, 49152, 2147483647, 1024, 8, 32]
 STEPS = [["FU", 1, [0, 1]], ["SP", 1, 0, 4096, [64], 1], ["AN", 1, 0, 5], ["AN", 1, 1, 6]]
@@ -77,32 +76,16 @@ def test_every_kind_of_file_is_read(tmp_path: Path, name: str) -> None:
     assert len(list(read_entries(write(tmp_path / name, record(), record()), "ansor", CONTEXT))) == 2
 
 
-# Tasks
-
-
-def test_facts_overrule_guesses(tmp_path: Path) -> None:
-    key = json.dumps([HASH])
-    facts = {key: TaskFacts("attention", "batch_matmul", 7.0, (("bert", 12),))}
-    task = entry(tmp_path, ImportContext("t4", facts=facts), key=[HASH]).task
-    assert (task.name, task.op, task.flops, task.networks) == ("attention", "batch_matmul", 7.0, (("bert", 12),))
-
-
-# Results, devices and damage
-
-
 @pytest.mark.parametrize(
     ("result", "error"),
     [
         ([[1e10], 1, 1.0, 2], "invalid"),
         ([[1e10], 2, 1.0, 2], "build"),
-        ([[1e10], 3, 1.0, 2], "build"),
         ([[1e10], 4, 1.0, 2], "run"),
-        ([[1e10], 5, 1.0, 2], "invalid"),
         ([[1e10], 6, 1.0, 2], "build_timeout"),
         ([[1e10], 7, 1.0, 2], "run_timeout"),
         ([[1e10], 8, 1.0, 2], "crash"),
         ([[1e10], 0, 1.0, 2], "crash"),
-        ([[], 4, 1.0, 2], "run"),
     ],
 )
 def test_failed_programs_say_why(tmp_path: Path, result: list[Any], error: str) -> None:
@@ -117,19 +100,12 @@ def test_failed_programs_say_why(tmp_path: Path, result: list[Any], error: str) 
     [
         ("{", "not-json"),
         ("[" * 100_000, "wrong-shape"),
-        ("[]", "wrong-shape"),
         ({"i": [], "r": OK}, "wrong-shape"),
-        ({"i": [["key", CUDA], [[], STEPS]], "r": OK}, "not-json"),
-        (record(key={}), "wrong-shape"),
-        (record(target=3), "wrong-shape"),
-        (record(steps={}), "wrong-shape"),
         (record(steps=[["ZZ", 0]]), "unknown-step"),
         (record(steps=[["SP", 0]]), "bad-steps"),
         (record(result=[[], 0, 1, 2]), "bad-result"),
         (record(result=[[-1.0], 0, 1, 2]), "bad-result"),
-        (record(result=[[math.nan], 0, 1, 2]), "not-json"),
         (record(result=[[0.1], 99, 1, 2]), "bad-result"),
-        (record(result=None), "wrong-shape"),
         (record(steps=[["PR", 1, 0, "\ud800"]]), "not-json"),
     ],
 )

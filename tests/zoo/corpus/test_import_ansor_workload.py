@@ -34,9 +34,7 @@ def conv2d(*sizes: int, stride: tuple[int, int] = (1, 1), kernel: tuple[int, int
             computation.windowed("maxpool", 2, 16, 8, 8, (2, 2), (2, 2)),
         ),
         (["matmul_layer", 8, 64, 16], "matmul", 16384, computation.matmul(8, 16, 64)),
-        (["matmul_add", 8, 64, 16, "float32"], "matmul", 16384, computation.matmul(8, 16, 64)),
         (["reduction_layer", [8, 4, 4], [1, 2], False], "reduce", 128, computation.reduction([8, 4, 4], [1, 2])),
-        (["reduction_layer", [8, 4, 4], 2, False], "reduce", 128, computation.reduction([8, 4, 4], [2])),
         (["relu_layer", 8, 4], "elementwise", 32, computation.elementwise([8, 4])),
     ],
 )
@@ -49,20 +47,12 @@ def test_functions_are_known_by_name(key: list[Any], op: str, flops: float, text
     ("shapes", "op", "flops", "text"),
     [
         ([[1, 8, 8, 16], [3, 3, 16, 32], [1, 1, 1, 32], [1, 8, 8, 32]], "conv2d", 589824, conv2d(1, 16, 8, 8, 32)),
-        ([[1, 8, 8, 16], [6, 6, 16, 32], [1, 1, 1, 32], [1, 8, 8, 32]], "conv2d", 589824, conv2d(1, 16, 8, 8, 32)),
-        ([[1, 16, 8, 8], [32, 16, 3, 3], [1, 32, 1, 1], [1, 32, 8, 8]], "conv2d", 589824, conv2d(1, 16, 8, 8, 32)),
         ([[1, 16, 8, 8], [4, 16, 3, 3, 8], [1, 32, 8, 8]], "conv2d", 589824, conv2d(1, 16, 8, 8, 32)),
         (  # a residual input comes first
             [[1, 24, 56, 56], [1, 144, 56, 56], [24, 144, 1, 1], [1, 24, 1, 1], [1, 24, 56, 56]],
             "conv2d",
             21676032,
             conv2d(1, 144, 56, 56, 24, kernel=(1, 1)),
-        ),
-        (
-            [[1, 8, 8, 16], [3, 3, 16, 1], [1, 4, 4, 16]],
-            "depthwise",
-            4608,
-            computation.windowed("depthwise", 1, 16, 8, 8, (3, 3), (2, 2)),
         ),
         (
             [[1, 16, 8, 8], [16, 1, 3, 3], [1, 16, 8, 8]],

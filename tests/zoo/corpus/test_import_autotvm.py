@@ -69,16 +69,10 @@ def test_facts_complete_the_task(tmp_path: Path) -> None:
     assert (task.op, task.flops) == ("conv2d", 7.0)
 
 
-# Failures
-
-
 def test_the_sentinel_is_no_latency_and_a_message_no_damage(tmp_path: Path) -> None:
     sentinel, message = entries(tmp_path, record(costs=[1e9]), record(costs=["Traceback ..."], error=4))
     assert sentinel.program.error == "crash"
     assert message.program.error == "run"
-
-
-# Knobs against padding
 
 
 def conv_without_padding(tile_y: list[Any]) -> str:
@@ -113,25 +107,15 @@ def test_a_line_of_another_form_proves_nothing_about_paddings(tmp_path: Path, li
     assert broken(tmp_path, line, conv_without_padding([-1, 1, 2, 1])) == [kind]
 
 
-# Damage
-
-
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
         ("{half a rec", "not-json"),
         ("[" * 100_000, "wrong-shape"),
-        ("[]", "wrong-shape"),
         ('{"input": []}', "wrong-shape"),
-        (record(args={}), "wrong-shape"),  # type: ignore[arg-type]
-        (record(args=[1, 2, 3]), "wrong-shape"),
         (record(entity=[["tile_f", "sp", [-1, 5, 1, 1]]]), "bad-knobs"),
-        (record(entity=[[1]]), "bad-knobs"),
-        (record(costs=[]), "bad-result"),
         (record(costs=[-1.0]), "bad-result"),
-        (record(costs=["no"]), "bad-result"),
         (record(costs=[float("nan")]), "not-json"),
-        (record(error=77), "bad-result"),
         (record().replace("0.10.0", "\\ud800"), "not-json"),
     ],
 )

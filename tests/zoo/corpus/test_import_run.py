@@ -15,16 +15,11 @@ from tchub.zoo.corpus import (
     Corpus,
     CorpusError,
     check_corpus,
-    check_leaks,
-    exclude_computations,
-    held_out_computations,
     sequence_of,
     split_tasks,
-    write_corpus,
 )
 from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol
 from tchub.zoo.corpus.importers.records import TaskFacts, sniff_framework
-from tchub.zoo.corpus.schema import contradiction
 
 CONTEXT = ImportContext("toy-gpu", "MIT", "a repository")
 
@@ -95,21 +90,6 @@ def test_a_target_that_contradicts_the_device_is_refused(tmp_path: Path, device:
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "word"),
-    [
-        ('"cuda -model=t4"', '"cuda -keys=cuda,gpu -model=a100"', "model"),
-        ('"cuda"', '"llvm -mcpu=znver3"', "kind"),
-        ('"llvm -mcpu=znver2"', '"llvm -mcpu=znver3"', "mcpu"),
-        ('"cuda -model=unknown"', '"cuda -model=t4"', None),
-        ('"cuda -libs=cublas -model=t4"', '"cuda -keys=gpu -model=t4"', None),
-        ("{", '""', None),
-    ],
-)
-def test_targets_contradict_where_both_name_the_device(one: str, other: str, word: str | None):
-    assert contradiction(one, other) == contradiction(other, one) == word
-
-
 def test_a_log_of_nobody_is_an_error(tmp_path: Path):
     (tmp_path / "x.json").write_text('{"some": "thing"}\n')
     with pytest.raises(CorpusError, match="no tuning log"):
@@ -176,24 +156,6 @@ def test_a_second_spelling_of_a_task_keeps_its_part(tmp_path: Path):
         assert report.without_task == []
     with pytest.raises(CorpusError, match="in two parts"):
         import_corpus(log, tmp_path / "c", context, split={"train": ["conv"], "test": ["conv~2"]})
-
-
-def test_no_corpus_may_train_on_what_another_tests(log: Path, tmp_path: Path):
-    import_corpus(log, tmp_path / "a", CONTEXT)
-    import_corpus(log, tmp_path / "b", CONTEXT)
-    ids = sorted(Corpus.open(tmp_path / "a").tasks)
-    corpora = []
-    for name, split in (("a", {"train": ids[:2], "test": ids[2:]}), ("b", {"train": ids[1:], "test": ids[:1]})):
-        old = Corpus.open(tmp_path / name)
-        corpora.append(write_corpus(old.path, old.meta | {"split": split}, old.tasks.values(), old.iter_programs()))
-    one, _ = corpora
-    leaks = {(Path(leak.trained_by).name, leak.tasks[0]) for leak in check_leaks(corpora)}
-    assert leaks == {("a", ids[0]), ("b", ids[2])}
-    assert [Path(leak.trained_by).name for leak in check_leaks(corpora, allowed=[one.path])] == ["b"]
-    held_out = held_out_computations(corpora)
-    splits = [exclude_computations(corpus, split_tasks(corpus), held_out) for corpus in corpora]
-    assert [split.train for split in splits] == [(ids[1],), (ids[1],)]
-    assert splits[0].test == (ids[2],)
 
 
 OLD_TRACE = [

@@ -11,8 +11,7 @@ import pytest
 from corpus_kit import META, make_program, make_task
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import dataset
-from tchub.zoo.corpus import Corpus, CorpusError, CorpusWriter, Program, Task, write_corpus, writer
+from tchub.zoo.corpus import Corpus, CorpusError, CorpusWriter, Program, Task, writer
 
 
 def task_of(letter: str) -> Task:
@@ -21,16 +20,6 @@ def task_of(letter: str) -> Task:
 
 def program_of(letter: str, number: int, latency: float = 1e-3) -> Program:
     return make_program(f"{number:04d}", letter * 16, latency, framework="ansor", primitives="{}", licence="MIT")
-
-
-def test_all_columns_are_read_back_and_other_readers_take_the_table_as_it_is(tmp_path: Path):
-    programs = [program_of(letter, i, 1e-3 * (i + 1)) for letter in "abc" for i in range(6)]
-    corpus = write_corpus(tmp_path / "corpus", META, map(task_of, "abc"), programs)
-    assert list(corpus.iter_programs()) == programs
-    assert list(corpus.tasks.values()) == list(map(task_of, "abc"))
-    table = dataset.dataset(corpus.path / "programs.parquet").to_table(filter=dataset.field("latency") < 2.5e-3)
-    assert len(table) == 6
-    assert set(table["framework"].to_pylist()) == {"ansor"}
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.booleans()), min_size=1, max_size=40))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.devices import CpuSpec, Device, GpuSpec, UnknownDeviceError, distance, get_device, list_devices
-from tchub.zoo.devices.device import CPU_SCALES, GPU_SCALES, ROW_WIDTHS
+from tchub.zoo.devices.device import ROW_WIDTHS
 from tchub.zoo.errors import TchubError
 
 ALL = list_devices()
@@ -18,22 +18,12 @@ IDS = [d.name for d in ALL]
 every_device = pytest.mark.parametrize("device", ALL, ids=IDS)
 
 
-# The families
-
-
 @every_device
 def test_each_number_has_a_source_and_an_unknown_one_says_why(device: Device) -> None:
     for name, value in device.spec.values().items():
         source = device.spec.sources[name]
         says_unknown = source.startswith(("unknown: ", "not supported: "))
         assert (value is None) == says_unknown, f"{name}: {value} from {source!r}"
-
-
-def test_the_sheets_hold_all_of_table_1() -> None:
-    assert len(CpuSpec.names()) == 11
-    assert len(GpuSpec.names()) == 12
-    assert tuple(CPU_SCALES) == CpuSpec.names()
-    assert tuple(GPU_SCALES) == GpuSpec.names()
 
 
 @pytest.mark.parametrize("device", list_devices("gpu"), ids=lambda d: d.name)
@@ -56,9 +46,6 @@ def test_cpu_numbers_agree_with_each_other(device: Device) -> None:
     assert device.target["num-cores"] == spec.cores
 
 
-# TVM targets
-
-
 @every_device
 def test_tvm_accepts_the_target(device: Device) -> None:
     tvm = pytest.importorskip("tvm")
@@ -67,9 +54,6 @@ def test_tvm_accepts_the_target(device: Device) -> None:
     for name, value in device.target.items():
         if name != "kind":
             assert target.attrs[name] == value
-
-
-# The hardware row
 
 
 @every_device
@@ -95,9 +79,6 @@ def test_a_row_of_another_width_is_refused(name: str, width: int) -> None:
     assert caught.value.fields["expected"] == ROW_WIDTHS[get_device(name).kind]
 
 
-# JSON
-
-
 @every_device
 def test_json_round_trip(device: Device) -> None:
     assert Device.from_dict(json.loads(json.dumps(device.to_dict()))) == device
@@ -116,13 +97,10 @@ def test_a_device_with_a_field_missing_is_refused(device: Device, data: st.DataO
     ("change", "match"),
     [
         ({"kind": "tpu"}, "kind"),
-        ({"name": ""}, "name"),
         ({"name": 3}, "name"),
         ({"aliases": "epyc"}, "aliases"),
         ({"target": {"mcpu": "znver5"}}, "no kind"),
-        ({"target": []}, "target"),
         ({"spec": {}}, "cores"),
-        ({"format": 0}, "format"),
         ({"format": 99}, "has format 99"),
         ({"colour": "red"}, "colour"),
         *(({"spec": SHEET | {"cores": {"value": v, "source": "x"}}}, "spec") for v in (-1, "3", True, float("inf"))),
@@ -134,9 +112,6 @@ def test_a_device_with_a_wrong_field_is_refused(change: dict, match: str) -> Non
     with pytest.raises(TchubError, match=match) as caught:
         Device.from_dict(get_device("epyc-turin").to_dict() | change)
     assert caught.value.remedy
-
-
-# Names
 
 
 @pytest.mark.parametrize(
@@ -163,9 +138,6 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
         get_device("epyc-turim")
     assert caught.value.fields["nearest"][0] == "epyc-turin"
     assert "epyc-turin" in caught.value.message
-
-
-# Distance
 
 
 def test_the_order_of_fits() -> None:

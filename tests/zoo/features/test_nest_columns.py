@@ -70,9 +70,6 @@ programs = st.one_of(
 )
 
 
-# What the columns are
-
-
 def test_the_documented_columns_are_those_there_are() -> None:
     assert (sum(WIDTHS), len(WIDTHS)) == (PROGRAM_COLUMNS, len(PARTS))
 
@@ -91,9 +88,6 @@ def test_a_convolution_by_hand() -> None:
     assert close(row["totals"], 2, 2**1.0, 2 * 2 * 2, 16 * 4 * 8, 4 * 3, 1)
     # The filters' slot as an operand: T = 512 products of a step read T / 16 numbers of one and 16 of the other.
     assert row["reuse"][1] == pytest.approx(-log2(1 / 16 + 16 / 512), abs=1e-5)
-
-
-# That it does not matter who tells a program, nor with which others
 
 
 @settings(max_examples=60, deadline=None)
@@ -117,9 +111,6 @@ def test_a_program_has_one_row_whatever_its_batch(batch: list[PrimitiveSequence]
     assert np.allclose(together, np.reshape(alone, together.shape), atol=1e-5)
 
 
-# What holds of every program
-
-
 @settings(max_examples=60, deadline=None)
 @given(programs, st.sampled_from([0.0, 1.0, 40.0, 108.0]))
 def test_every_program_has_a_finite_row(program: PrimitiveSequence, units: float) -> None:
@@ -134,9 +125,6 @@ def test_a_program_without_primitives_and_a_batch_without_programs(name: str) ->
     assert schema.extract([EMPTY]).shape == (1, 1, schema.width)
     assert np.isfinite(schema.extract([EMPTY], device(schema.kind))).all()
     assert schema.extract([]).shape == (0, 1, schema.width)
-
-
-# The device
 
 
 @pytest.mark.parametrize("name", ["nest-gpu", "nest-cpu"])

@@ -48,13 +48,9 @@ def test_padding_decides_the_output_that_tiles_must_divide() -> None:
 @pytest.mark.parametrize(
     ("knob", "value"),
     [
-        ("tile_f", [-1, 2, 4]),  # three parts
         ("tile_f", [-1, 3, 4, 2]),  # does not divide 32
-        ("tile_f", [4, 2, 4, 2]),  # 64, not 32
         ("tile_f", [2, -1, 4, 2]),  # the rest is not outermost
         ("tile_f", "wide"),
-        ("tile_f", [-1, 2, 4.0, 2]),
-        ("tile_rc", [-1, 0]),
         ("unroll_explicit", None),  # the knob is missing
         ("auto_unroll_max_step", "many"),
     ],

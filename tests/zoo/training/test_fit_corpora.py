@@ -87,20 +87,6 @@ def test_no_training_task_computes_what_a_test_or_validation_task_does(target, s
     assert {"other-2", "other-3"} <= learnt
 
 
-def test_a_source_is_learnt_from_whole(target, source):
-    """Its own validation tasks judge nothing, so that they need not be kept apart."""
-    data = load_training_data(target, [source], "tcl", Share(programs=0.5))
-    assert len(data.own) == 6 * len(set(data.own.group))
-    assert len(data.sources) == 12 * len(data.sources.task_ids)
-
-
-def test_each_program_has_the_row_of_its_own_device(target, source):
-    data = load_training_data(target, [source], "tcl")
-    width = data.schema.width
-    assert np.array_equal(data.own.features[0, -1], get_device("epyc-turin").hardware_row(width))
-    assert np.array_equal(data.sources.features[0, -1], get_device("xeon").hardware_row(width))
-
-
 def test_the_cap_holds_for_every_task_of_every_corpus(target, source):
     data = load_training_data(target, [source], "tcl", Share(per_task=5)).train
     assert set(np.bincount(data.group)) == {5}
@@ -115,18 +101,6 @@ def test_zero_shot_touches_no_label_of_the_target_but_the_test_tasks(target, sou
     assert not computations([source], data.val) & computations([target], data.test)
     assert not computations([source], data.val) & computations([source], data.sources)
     assert len(data.test) == 24
-
-
-def test_the_facts_name_every_corpus(target, source):
-    fitted = fit(target, RECIPE, sources=[source], share=Share(per_task=6))
-    told = fitted.metrics["trained_on"]
-    assert [(c["name"], c["device"], c["licence"]) for c in told] == [
-        ("target", "epyc-turin", "CC0-1.0"), ("sources", "xeon", "CC0-1.0"),
-    ]  # fmt: skip
-    assert all(c["programs"] == 6 * c["tasks"] for c in told)
-    training = fitted.checkpoint.config.training
-    assert (training["corpus"]["name"], training["sources"][0]["name"]) == ("target", "sources")
-    assert fitted.metrics["split"] == "test"
 
 
 def test_training_measures_which_classes_its_scores_hold_for_and_never_on_a_test_task(tmp_path):
@@ -175,14 +149,6 @@ def test_a_start_is_kept_where_no_epoch_ranks_the_validation_tasks_better(target
         assert torch.equal(value, worse.checkpoint.model.state_dict()[name])
 
 
-def test_a_recipe_without_finer_settings_fine_tunes_a_start_at_a_tenth_of_its_rate(target):
-    recipe, rates = replace(RECIPE, finetune={}, warmup_epochs=1, schedule="constant"), []
-    fit(
-        target, recipe, init=fit(target, RECIPE).checkpoint, on_epoch=lambda entry: rates.append(entry["learning_rate"])
-    )
-    assert rates == [recipe.learning_rate / 10] * recipe.epochs
-
-
 def test_a_start_gets_to_know_the_device_that_it_goes_on_with(target, source):
     recipe = TrainConfig(arch="tilenet", feature_schema="nest", model={"hidden": 8, "device_dropout": 0.2}, epochs=1)
     base = fit(source, recipe).checkpoint
@@ -196,9 +162,6 @@ def test_another_architecture_is_no_start(target, source):
     changed = replace(base, config=replace(base.config, feature_schema="tlp-cpu"))
     with pytest.raises(TrainingError, match="tlp-cpu"):
         fit(target, RECIPE, init=changed)
-
-
-# Architectures of other kinds
 
 
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm"])

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from tchub.zoo.training import TrainingError, get_loss
+from tchub.zoo.training import get_loss
 from tchub.zoo.training.losses import LOSSES, lambda_rank, log_ranknet, pairwise_rank
 
 ALL = torch.ones(1, 2, dtype=torch.bool)
@@ -94,12 +94,6 @@ def test_equal_labels_are_no_pair(loss):
     assert value.item() == 0
     assert scores.grad is not None
     assert scores.grad.abs().max() == 0
-
-
-def test_unknown_loss_names_the_nearest():
-    with pytest.raises(TrainingError) as caught:
-        get_loss("lambdarank")
-    assert "lambda_rank" in str(caught.value.remedy)
 
 
 def test_rmse_by_hand():

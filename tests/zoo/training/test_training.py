@@ -46,9 +46,6 @@ def weights(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-# The data set
-
-
 def test_labels_are_relative_to_the_best_of_the_task():
     data = RankingDataset(
         np.ones((3, 2, 2), np.float32), np.array([2.0, 1.0, 5.0]), np.array([0, 0, 1]), ("a", "b"), np.ones(2)
@@ -74,9 +71,6 @@ def test_an_epoch_sees_each_program_once_in_groups_of_one_task():
             assert len(set(data.group[part])) == 1
 
 
-# The recipe
-
-
 @pytest.mark.parametrize("name", list_recipes())
 def test_shipped_recipes_are_valid_and_their_models_exist(name):
     config = TrainConfig.find(name)
@@ -84,17 +78,6 @@ def test_shipped_recipes_are_valid_and_their_models_exist(name):
     assert model.parameter_count() > 0
     made_for = get_architecture(config.arch).schemas
     assert {f"{config.feature_schema}-{kind}" for kind in ("cpu", "gpu")} <= set(made_for)
-
-
-def test_the_papers_recipe():
-    """TCL 7.1.3."""
-    config = TrainConfig.find("tcl-paper")
-    assert (config.optimizer, config.learning_rate, config.epochs, config.loss) == (
-        "adam", 0.0007, 100, "lambda_rank",
-    )  # fmt: skip
-    assert config.groups_per_batch * config.programs_per_group == 1024
-    assert config.learning_rate_at(0) == config.learning_rate_at(10) == 0.0007
-    assert config.learning_rate_at(5) == pytest.approx(0.00035)
 
 
 def test_a_recipe_may_be_yaml(tmp_path):
@@ -128,15 +111,6 @@ def test_impossible_recipes_are_refused(tmp_path, text):
     (tmp_path / "r.toml").write_text(text)
     with pytest.raises(TrainingError):
         TrainConfig.from_file(tmp_path / "r.toml")
-
-
-def test_a_missing_recipe_names_those_that_ship(tmp_path):
-    with pytest.raises(TrainingError) as caught:
-        TrainConfig.find(str(tmp_path / "none.toml"))
-    assert "tcl-paper" in str(caught.value.remedy)
-
-
-# The loop
 
 
 @pytest.mark.parametrize("loss", ["lambda_rank", "pairwise_rank", "log_ranknet", "rmse"])

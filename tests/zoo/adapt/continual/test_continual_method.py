@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,6 @@ FAST = ContinualConfig(
     learn_epochs=4, distill_epochs=8, recipe=SMALL, learn_rate=0.01,
     distill_rate=0.01, distill_period=20,
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def programs(device: int, sign: float = 1.0, seed: int = 0) -> RankingDataset:

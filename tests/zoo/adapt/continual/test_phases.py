@@ -76,21 +76,6 @@ def test_a_teacher_changes_the_order_of_labels_not_their_values() -> None:
     assert reordered(labels, scores, mask).tolist() == [[0.25, 1.0, 0.5, 0.0], [1.0, pytest.approx(0.2), 0.0, 0.0]]
 
 
-def test_without_strength_nothing_holds_the_base() -> None:
-    model = new_model()
-    importance = {n: torch.ones_like(p) for n, p in model.named_parameters()}
-    free, held = (
-        DistillationModel(model, model, np.ones(1), ContinualConfig(strength=s), importance) for s in (0.0, 2.0)
-    )
-    with torch.no_grad():
-        model.get_parameter("decoder.bias").add_(3.0)
-    assert float(held.penalty().detach()) == pytest.approx(9.0)
-    assert float(free.penalty().detach()) == 0
-
-
-# Rehearsal, which is not the paper's
-
-
 def described_data(device: int, seed: int = 0) -> RankingDataset:
     """`device_data` for a network that reads the device from the last row, as a code of its own."""
     data = device_data(device, tasks=3, seed=seed)
@@ -144,9 +129,6 @@ def test_drift_is_of_differences_within_a_group() -> None:
     turned = torch.tensor([3.0, 1.0, 0.0, 3.0, 6.0])
     # The first group's differences from its mean, -1 and 1, turn over: (2^2 + 2^2) / 1, a mean over 5 programs.
     assert float(drift(torch.stack([was, turned, still + 0.5], dim=1), mask)) == pytest.approx(8 / 5 + 0.5)
-
-
-# The Fisher diagonal
 
 
 def test_importance_is_the_squared_gradient_of_the_loss() -> None:

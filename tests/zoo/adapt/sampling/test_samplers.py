@@ -101,9 +101,6 @@ def test_samplers_by_name():
     assert "rdu" in str(caught.value.remedy)
 
 
-# Budgets of types and tasks
-
-
 def test_types_share_the_budget_as_they_share_the_tasks():
     assert op_budgets(make_pool(["conv2d"] * 6 + ["matmul"] * 3 + ["pool"], 50), [], 100) == {
         "conv2d": 60, "matmul": 30, "pool": 10,

@@ -1,25 +1,25 @@
-"""`ensemble`: a fine-tuned base and a network that knows the labels alone, whatever the base knows."""
+"""What each method learns: an ensemble mends a base that misleads, and a finished training is read again."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from method_kit import NET, line_data, training_set
+from method_kit import NET, line_data, small, training_set
 from tchub.zoo.adapt import method
-from tchub.zoo.adapt import method as ensemble
 from tchub.zoo.adapt.adapt_model import adapt_model
 from tchub.zoo.adapt.fine_tune import fine_tune
-from tchub.zoo.adapt.method import EnsembleMethod, fresh_share, model_digest, score_unit
+from tchub.zoo.adapt.method import EnsembleMethod, TrainedModel, cached_model, fresh_share, model_digest, score_unit
 from tchub.zoo.models import CostModel, Ensemble, create
 from tchub.zoo.training import pairwise_accuracy
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(ensemble, "LEAST_STEPS", 60)
+    monkeypatch.setattr(method, "LEAST_STEPS", 60)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def misled() -> CostModel:
     torch.manual_seed(0)
     right = line_data(programs=40)
     shuffled = np.concatenate([np.random.default_rng(0).permutation(right.latency[m]) for m in right.members])
-    return ensemble.train_fresh(create("tilenet", **NET), replace(right, latency=shuffled))
+    return method.train_fresh(create("tilenet", **NET), replace(right, latency=shuffled))
 
 
 def accuracy(model: CostModel) -> float:
@@ -37,7 +37,7 @@ def accuracy(model: CostModel) -> float:
 
 
 def test_a_network_that_knows_the_labels_alone_mends_a_base_that_misleads(misled: CostModel, monkeypatch) -> None:
-    monkeypatch.setattr(ensemble, "LEAST_STEPS", 200)
+    monkeypatch.setattr(method, "LEAST_STEPS", 200)
     assert accuracy(misled) < 0.6
     given, before = training_set(misled, line_data(programs=20)), model_digest(misled)
     result = EnsembleMethod().learn(misled, given)
@@ -80,7 +80,7 @@ def test_a_second_run_trains_nothing_anew(misled: CostModel, tmp_path, monkeypat
 
     monkeypatch.setattr(method, "LEAST_SECONDS", 0.0)
     monkeypatch.setattr(method, "fine_tune", counted("tuned", method.fine_tune))
-    monkeypatch.setattr(ensemble, "train_fresh", counted("fresh", ensemble.train_fresh))
+    monkeypatch.setattr(method, "train_fresh", counted("fresh", method.train_fresh))
     given = training_set(misled, line_data(), folder=tmp_path)
     method.FewShot().learn(misled, given)
     first, again = (EnsembleMethod().learn(misled, given).model for _ in range(2))
@@ -93,3 +93,32 @@ def test_an_ensemble_is_adapted_again_as_any_network(misled: CostModel) -> None:
     result = adapt_model("auto", training_set(base, line_data()))
     assert (result.method, result.model.arch) == ("few-shot", "tilenet-ensemble")
     assert all(one.missing for one in result.tried if one.method != "few-shot")
+
+
+def test_a_model_is_trained_once_and_anew_when_its_file_is_torn(tmp_path: Path):
+    states: list[Path | None] = []
+    model = small()
+
+    def train(state: Path | None):
+        states.append(state)
+        if state is not None:
+            state.mkdir(parents=True, exist_ok=True)
+        return TrainedModel(model, {"epochs": 3})
+
+    first, second = (cached_model(tmp_path, ("a",), train) for _ in range(2))
+    assert len(states) == 1
+    assert model_digest(first.model) == model_digest(second.model)
+    assert second.facts == {"epochs": 3}
+    assert states[0] is not None
+    assert not states[0].exists(), "the epochs of a finished training are removed"
+    cached_model(tmp_path, ("b",), train)
+    assert states[1] != states[0], "other inputs are another training"
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes()[:-9])
+    cached_model(tmp_path, ("a",), train)
+    assert states[2] == states[0]
+    for _ in range(2):
+        cached_model(tmp_path, ("quick",), train, least_seconds=60)
+    assert len(states) == 5, "what takes no time is not worth the room"
+    assert cached_model(None, ("a",), train).model is model
+    assert states[-1] is None

@@ -1,4 +1,4 @@
-"""What is measured for a card's plots, and which tasks of other corpora a checkpoint does not know."""
+"""A task of which a few programs are measured, what is measured for a card's plots, and which tasks it knows."""
 
 from __future__ import annotations
 
@@ -6,19 +6,76 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tchub.zoo.corpus import Task, computation
+from tchub.zoo.models import CostModel, TileNet, create
 from tchub.zoo.training import RankingDataset, evaluate_random, evaluate_scores
 from tchub.zoo.training.evaluation import (
-    BINS,
     TOP,
-    WORST,
     RankedPrograms,
+    draw_labels,
+    evaluate_unknown,
     measure_curves,
+    scores_given,
 )
 from tchub.zoo.training.training_data import load_training_data
 from test_fit_corpora import make_corpus
 
 from scripts.zoo.measure_cards import learnt_computations, unseen_tasks
+
+SIZES = (30, 7, 1, 2)
+sizes = st.lists(st.integers(0, 12), min_size=1, max_size=5)
+amounts = st.integers(0, 20)
+
+
+def toy_data(sizes: tuple[int, ...] | list[int] = SIZES, seed: int = 0) -> RankingDataset:
+    """Tasks of so many programs, in no order; a program's speed is one of its columns, another in each task."""
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat(np.arange(len(sizes)), sizes)).astype(np.int64)
+    x = rng.standard_normal((len(group), 1, 6)).astype(np.float32)
+    speed = x[np.arange(len(group)), 0, group % 6]
+    weights = np.arange(1.0, 1 + len(sizes))
+    return RankingDataset(x, np.exp(3.0 * group - speed), group, tuple(f"task{i}" for i in range(len(sizes))), weights)
+
+
+def new_model(arch: str = "tilenet") -> CostModel:
+    torch.manual_seed(0)
+    return create(arch, width=6, hidden=8)
+
+
+@given(sizes, amounts, st.integers(0, 99))
+def test_labels_are_drawn_in_each_task_and_at_most_half_of_it(sizes: list[int], labels: int, seed: int) -> None:
+    data = toy_data(sizes)
+    known = draw_labels(data, labels, seed)
+    assert known.shape == (len(data),)
+    assert known.dtype == bool
+    for size, members in zip(sizes, data.members, strict=True):
+        assert known[members].sum() == min(labels, size // 2)
+
+
+def test_each_task_is_scored_given_its_own_labels_alone() -> None:
+    data, model = toy_data(), new_model()
+    assert isinstance(model, TileNet)
+    known = draw_labels(data, 5, seed=3)
+    scores = scores_given(model, data, known)
+    for members in data.members:
+        have, rest = members[known[members]], members[~known[members]]
+        expected = model.score_given(data.features[rest], data.features[have], data.latency[have])
+        assert np.array_equal(scores[rest], expected)
+    alone = data.take(np.flatnonzero(data.group == 2))
+    scores = scores_given(model, alone, draw_labels(alone, 5))
+    assert np.array_equal(scores, model.score(alone.features))  # one program: nothing to draw
+
+
+def test_who_was_measured_is_not_judged() -> None:
+    """Not by a score, which for labels is NaN, and not as the best program of the task either."""
+    data = toy_data()
+    known, scores = draw_labels(data, 5), -np.log(data.latency)
+    judged = evaluate_unknown(data, known, np.where(known, np.nan, scores))
+    assert judged == {"top1": 1, "top5": 1, "mean_top1": 1, "mean_top5": 1, "pairwise": 1}
+    assert judged == evaluate_unknown(data, known, np.where(known, 1e9, scores))
 
 
 def ranked(
@@ -52,36 +109,6 @@ def test_the_first_and_the_fifth_of_top_k_are_the_published_scores():
         assert told[k]["mean_model"] == pytest.approx(scores[f"mean_top{k}"], abs=1e-4)
         assert told[k]["random"] == pytest.approx(chance[f"top{k}"], abs=1e-4)
     assert [row["model"] for row in told.values()] == sorted(row["model"] for row in told.values())
-
-
-def test_of_several_corpora_top_k_is_the_mean_and_all_else_is_of_all_programs():
-    parts = [ranked(seed=1), ranked(tasks=3, seed=2, corpus="other")]
-    both, *alone = (measure_curves(some) for some in (parts, parts[:1], parts[1:]))
-    mean = (alone[0]["top_k"][0]["model"] + alone[1]["top_k"][0]["model"]) / 2
-    assert both["top_k"][0]["model"] == pytest.approx(mean, abs=1e-4)
-    assert (both["tasks"], both["programs"]) == (11, 11 * 60)
-    assert sum(row["programs"] for row in both["calibration"]) == 11 * 60
-
-
-def test_a_perfect_ranking_is_calibrated_perfectly_and_has_no_failure():
-    curves = measure_curves([ranked(noise=0.0)])
-    assert all(row["mean"] == row["perfect"] for row in curves["calibration"])
-    means = [row["mean"] for row in curves["calibration"]]
-    assert means == sorted(means)
-    assert len(means) == BINS
-    assert all(row["pairwise"] == 1 and row["top1"] == 1 for row in curves["failures"]["tasks"])
-
-
-def test_the_worst_tasks_come_first_and_are_told_in_words():
-    part = ranked()
-    upside_down = part.data.group == 3
-    curves = measure_curves([replace(part, scores=np.where(upside_down, -part.scores, part.scores))])
-    worst = curves["failures"]["tasks"]
-    assert len(worst) == WORST
-    assert worst[0]["task"] == "own-003"
-    assert worst[0]["words"] == "matrix product, 8x4 by 4x8"
-    assert worst[0]["pairwise"] < 0.3 < worst[1]["pairwise"]
-    assert [row["pairwise"] for row in worst] == sorted(row["pairwise"] for row in worst)
 
 
 def test_what_was_learnt_is_what_gather_reads_and_what_chose_the_epoch(tmp_path):
