@@ -67,21 +67,6 @@ def test_the_command_that_is_kept_makes_the_same_corpus_again(run: Shell, log: P
     }
 
 
-def test_the_report_for_people_names_the_broken_lines(run: Shell, log: Path, tmp_path: Path):
-    code, out, err = run("corpus", "import", log, "--device", "t4", "--out", tmp_path / "c")
-    assert code == 0
-    assert "10: 9 programs of 3 tasks, 0 duplicates, 0 of 0 tasks that are too small, 1 broken (not-json 1)" in out
-    assert "log.json:10" in out
-    assert "next: tchub corpus check" in err
-    assert "valid programs" in run("corpus", "check", tmp_path / "c")[1]
-
-
-def test_a_device_without_a_spec_sheet_is_named_at_import(run: Shell, log: Path, tmp_path: Path):
-    code, _, err = run("corpus", "import", log, "--device", "tx4", "--out", tmp_path / "c")
-    assert code == 0
-    assert "no device is called 'tx4'; nearest: t4" in err
-
-
 def test_a_device_of_ones_own_is_found_by_import(run: Shell, log: Path, tmp_path: Path):
     assert run("devices", "add", "tx4")[0] == run("devices", "a", "b")[0] == run("devices", "--from", "t4")[0] == 2
     code, found = run.json("devices", "add", "tx4", "--from", "t4")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,9 @@ import pytest
 from cli_kit import Shell, use_zoo
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.hub.cli import main
 from tchub.hub.registry import Index, Registry, describe
 from tchub.hub.registry.files import records_of
-from tchub.hub.registry.listing import SORT_KEYS, in_list_order, kind_of, matching, published
-from tchub.zoo.features import SCHEMAS, get_schema
+from tchub.hub.registry.listing import SORT_KEYS, in_list_order, matching, published
 from toy_checkpoints import publish, write_index, write_toy
 
 SHIPPED = Index.shipped().entries
@@ -58,14 +54,6 @@ def test_info_before_and_after_the_pull(zoo: Path, run: Shell) -> None:
     assert "# tlp-epyc" in run("info", "tlp-epyc", "--card")[1]
 
 
-def test_a_family_learnt_from_other_devices_says_so(zoo: Path, run: Shell) -> None:
-    for words in (["list"], ["info", "tilenet-t4"], ["pull", "tilenet-t4"]):
-        out = run(*words)[1]
-        assert "transferred" in out
-        assert "191,813" in out
-        assert words == ["list"] or "t4 (transferred from v100, k80)" in out
-
-
 def test_info_of_several_sets_them_side_by_side(zoo: Path, run: Shell) -> None:
     code, out, err = run("info", "lstm-epyc", "tlp-epyc", "lstm-a100")
     assert code == 0
@@ -84,9 +72,6 @@ def test_info_of_several_sets_them_side_by_side(zoo: Path, run: Shell) -> None:
 @pytest.mark.parametrize("words", [["a-b"] * 5, ["lstm-epyc", "lstm-a100", "--card"], []])
 def test_more_than_four_or_several_cards_are_wrong_usage(zoo: Path, run: Shell, words: list[str]) -> None:
     assert run("info", *words)[0] == 2
-
-
-# What files say
 
 
 def list_with(zoo: Path, card: bytes | None = None, **metrics: Any) -> None:
@@ -140,25 +125,6 @@ def test_devices_of_another_shape_stop_nothing(zoo: Path, run: Shell, devices: A
     for command in ("pull", "info"):
         code, out, _ = run(command, "tcl-epyc")
         assert (code, "this checkpoint" in out) == (0, True)
-
-
-@pytest.mark.parametrize("words", [["--card"], ["tcl-epyc"]])
-def test_a_terminal_that_knows_fewer_letters_gets_their_numbers(zoo: Path, monkeypatch: Any, words: list[str]) -> None:
-    seeds = {"count": 3, "top1": {"mean": 0.8, "stdev": 0.1}}
-    list_with(zoo, "0.9 ± 0.1".encode(), results={"model": {"top1": 0.9}}, seeds=seeds)
-    assert main(["pull", "tcl-epyc", "--quiet"]) == 0
-    written = BytesIO()
-    monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="ascii", write_through=True))
-    assert main(["info", "tcl-epyc", *words, "--quiet"]) == 0
-    assert rb"\xb1 0.1" in written.getvalue()
-
-
-# Search and order
-
-
-def test_the_kind_of_every_feature_schema_is_told_by_its_name() -> None:
-    for name in SCHEMAS:
-        assert kind_of(replace(SHIPPED[0], feature_schema=name)) == get_schema(name).kind
 
 
 @given(st.permutations(SHIPPED), st.sampled_from(SORT_KEYS))

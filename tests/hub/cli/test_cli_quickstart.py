@@ -64,11 +64,3 @@ def test_an_interrupted_adaptation_leaves_nothing_to_take_up(
     monkeypatch.setattr(adapt_module, "adapt", stop)
     assert run("quickstart", "--out", tmp_path / "qs")[0] == 130
     assert not (tmp_path / "qs" / "quickstart.json").exists()
-
-
-def test_the_command_ends_with_before_after_and_the_check(steps: list[str], tmp_path: Path, run: Shell) -> None:
-    code, out, err = run("quickstart", "--out", tmp_path / "qs")
-    assert code == 0
-    assert "35.0x faster" in out
-    assert "equals PyTorch's" in out
-    assert "tchub tune resnet-18 --checkpoint tcl-epyc+local@1.0.0" in err

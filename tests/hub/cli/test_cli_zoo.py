@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_kit import use_zoo
-from tchub.hub.cli.zoo import list_command
 from tchub.hub.registry import Index
-from tchub.hub.registry.listing import SORT_KEYS
 from tchub.zoo.devices import get_device
 from toy_checkpoints import publish, write_index
 
@@ -39,9 +37,6 @@ def zoo(tmp_path, monkeypatch) -> Path:
     use_zoo(monkeypatch, tmp_path, tmp_path / "index.json")
     monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("epyc"))
     return root
-
-
-# list
 
 
 def test_list_shows_the_facts_by_which_one_chooses(zoo, run):
@@ -72,23 +67,11 @@ def test_list_searches_filters_and_sorts(zoo, run, words, wanted):
     assert (code, [row["name"] for row in rows]) == (0, wanted)
 
 
-def test_scores_sorted_across_families_come_with_a_caution(zoo, run):
-    caution = "scores of different families do not compare"
-    assert caution in run("list", "--sort", "top1")[2]
-    assert caution not in run("list", "--sort", "top1", "--family", "epyc")[2] + run("list")[2]
-    assert run("list", "--sort", "beauty")[0] == 2
-    (option,) = [parameter for parameter in list_command.params if parameter.name == "sort"]
-    assert option.type.to_info_dict()["choices"] == SORT_KEYS
-
-
 def test_lines_that_are_read_by_a_program_are_whole(zoo, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     _, *lines = run("list", "--quiet")[1].splitlines()
     assert len(lines) == 6
     assert all("Apache-2.0, data CC0-1.0" in line for line in lines)
-
-
-# pull
 
 
 def test_pull_fetches_verifies_and_says_what_comes_next(zoo, run, tmp_path):
@@ -152,9 +135,6 @@ def test_options_that_exclude_each_other_are_wrong_usage(zoo, run, words):
     assert run("pull", *words)[0] == 2
 
 
-# pull --verify
-
-
 def test_verify_answers_with_a_named_outcome_and_an_exit_code(zoo, run, tmp_path, monkeypatch):
     entries = [publish(zoo, name, "0.9.0", entry={"sources": [zoo.as_uri()]}) for name in ("tcl-epyc", "tcl-t4")]
     monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "unshipped.json", *entries)))
@@ -173,9 +153,6 @@ def test_verify_answers_with_a_named_outcome_and_an_exit_code(zoo, run, tmp_path
     assert "next: tchub pull tcl-epyc@0.9.0" in err
     run("pull", "tcl-epyc")
     assert run("pull", "--verify", "tcl-epyc")[0] == 0
-
-
-# pull --dry-run
 
 
 def passed_over(result: dict) -> dict[str, str]:
@@ -204,9 +181,6 @@ def test_a_device_decides_by_what_was_measured_on_it_and_each_other_one_has_a_re
     assert "tcl-epyc@1.0.0" not in passed_over(run.json("pull", "--dry-run")[1])
     assert "deprecated" in run.json("pull", "--dry-run", "tlp-k80")[1]["warnings"][0]
     assert run.json("pull", "--dry-run", "mi50")[1]["error"] == "UnknownCheckpointError"
-
-
-# All commands
 
 
 @pytest.mark.parametrize(

@@ -101,14 +101,11 @@ def test_further_names_are_added_and_equal_pins_are_equal_bytes_in_whatever_orde
     assert (tmp_path / "b.lock").read_bytes() == first
 
 
-def test_a_folder_that_cannot_be_written_keeps_the_lock_file(project, monkeypatch):
+def test_a_folder_that_cannot_be_written_keeps_the_lock_file(project, full_disk):
     pull_and_pin(["tcl-epyc"])
     before = (project / "tchub.lock").read_bytes()
 
-    def full(*args: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
+    full_disk("os.replace")
     with pytest.raises(StorageError, match="no space left"):
         pull_and_pin(["tcl-t4"])
     assert sorted(path.name for path in project.iterdir()) == [".tchub.lock.writing", "tchub.lock"]

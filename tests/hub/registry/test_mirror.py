@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mirror_server import MirrorServer, broken_off, dripping, endless, make_certificate, running, silent, status
+from mirror_server import broken_off, dripping, endless, make_certificate, running, silent, status
 from registry_kit import refused
 from tchub.hub.registry import Entry, Store
 from tchub.hub.registry.errors import IntegrityError, NotInSourceError, SourceError
@@ -18,7 +18,6 @@ from tchub.zoo.files import StorageError
 from toy_checkpoints import make_registry, publish
 
 VERSION = "tcl-epyc/1.0.0"
-WEIGHTS = f"/{VERSION}/model.safetensors"
 
 
 @pytest.fixture
@@ -272,16 +271,6 @@ def test_an_address_without_tls_or_with_a_password_is_refused_without_repeating_
     with refused(reason) as caught:
         Mirror(uri)
     assert "pw" not in caught.value.message
-
-
-@pytest.mark.parametrize("variable", ["TCHUB_OFFLINE", "HF_HUB_OFFLINE", None])
-def test_offline_no_request_is_made(server: MirrorServer, entry, source, dest, variable, monkeypatch):
-    if variable:
-        monkeypatch.setenv(variable, "1")
-    for ask in (lambda **how: source.fetch(entry, dest, **how), lambda **how: source.read("index.json", 9, **how)):
-        with refused("offline", "ruled out"):
-            ask(**({} if variable else {"offline": True}))
-    assert server.seen == []
 
 
 def test_the_password_of_netrc_holds_where_no_token_is_set(server, source, tmp_path, monkeypatch):

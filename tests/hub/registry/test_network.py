@@ -97,13 +97,6 @@ def test_xet_storage_is_not_needed(entry, source, dest, client_has_xet, hub, mon
     assert same_bytes(hub, dest)
 
 
-def test_offline_without_a_cache_says_how_to_get_it(hub, entry, source, dest):
-    with refused("offline", "network is ruled out") as caught:
-        source.fetch(entry, dest, offline=True)
-    assert "without --offline" in caught.value.remedy
-    assert hub.requests == []
-
-
 def test_an_entry_without_a_commit_is_refused_before_any_request(hub, tmp_path, source, dest):
     with refused("revision", "pins no commit"):
         source.fetch(publish(tmp_path / "floating", "tcl-epyc"), dest)

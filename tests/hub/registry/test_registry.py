@@ -51,14 +51,6 @@ def test_list_pull_load(shelf):
     assert np.isfinite(scores).all()
 
 
-def test_without_a_name_the_checkpoint_for_the_given_device_is_pulled(shelf):
-    pulled = hub.pull(device=get_device("epyc"))
-    assert pulled.entry.name == NAME
-    assert pulled.resolution.verdicts[0].accepted
-    with pytest.raises(UnknownCheckpointError):
-        hub.pull(device=get_device("a100"))
-
-
 def adapt(registry: Registry, name: str, base: Entry) -> Entry:
     return registry.register_local(name, lambda f, v: make_checkpoint(name=name, version=v).save(f), base)
 
@@ -186,12 +178,8 @@ def test_an_index_that_cannot_be_read(zoo, text, remedy):
     assert (error["error"], remedy in str(error["remedy"])) == ("IndexFileError", True)
 
 
-def no_space(source, target):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
-
-
-def test_a_disk_that_is_full_at_the_last_step(zoo, monkeypatch):
-    monkeypatch.setattr("os.rename", no_space)
+def test_a_disk_that_is_full_at_the_last_step(zoo, full_disk):
+    full_disk("os.rename")
     assert refusal(lambda: hub.pull(NAME))["error"] == "StorageError"
     assert tree(zoo / "cache") == {}
 
@@ -208,14 +196,14 @@ def test_a_disk_that_is_full_keeps_the_older_version(zoo, monkeypatch):
     assert [entry.version for entry in Registry.default().cache.entries()] == [VERSION]
 
 
-def test_a_disk_that_is_full_while_adapting_keeps_the_base_and_earlier_versions(zoo, monkeypatch):
+def test_a_disk_that_is_full_while_adapting_keeps_the_base_and_earlier_versions(zoo, full_disk):
     registry = Registry.default()
     base = registry.resolve(NAME).entry
     name = f"{NAME}+local"
     adapt(registry, name, base)
     before = tree(zoo / "home")
 
-    monkeypatch.setattr("os.replace", no_space)
+    full_disk("os.replace")
     error = refusal(lambda: adapt(registry, name, base))
     assert "No space left" in str(error["message"])
     assert tree(zoo / "home") == before

@@ -33,14 +33,6 @@ def test_a_name_means_the_newest_version_that_can_be_loaded_and_an_unknown_one_l
     assert caught.value.fields["known"] == ["2.0.0", "1.1.0", "1.0.0"]
 
 
-def test_an_unknown_name_gets_the_nearest(entries):
-    with pytest.raises(UnknownCheckpointError) as caught:
-        resolve(entries, "tcl-epic")
-    error = caught.value
-    assert error.fields["nearest"][0] == "tcl-epyc"
-    assert error.remedy == "try tcl-epyc; `tchub list` shows all"
-
-
 def test_a_local_checkpoint_that_is_not_here_is_told_to_be_made(entries):
     with pytest.raises(UnknownCheckpointError, match="nobody adapted it on this machine") as caught:
         resolve(entries, "tcl-epyc+local")
@@ -79,19 +71,6 @@ def test_a_name_passes_over_a_deprecated_version_and_says_so(tmp_path):
         ("tcl-epyc@1.1.0", "deprecated: a leak"),
     ]
     assert resolve([bad, good], "tcl-epyc@1.1.0").warnings == ("tcl-epyc@1.1.0 is deprecated: a leak",)
-
-
-@pytest.mark.parametrize("name", ["k80", "K80", "tesla k80"])
-def test_a_family_in_place_of_a_name_means_its_best_checkpoint(tmp_path, name):
-    entries = [
-        publish(tmp_path, "tcl-k80", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.7}}),
-        publish(tmp_path, "tlp-k80", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.8}}),
-        publish(tmp_path, "tcl-k80+local", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.9}}),
-        publish(tmp_path, "tcl-a100", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.9}}),
-    ]
-    found = resolve(entries, name)
-    assert found.entry.name == "tlp-k80"
-    assert [verdict.id for verdict in found.verdicts] == ["tlp-k80@1.0.0", "tcl-k80@1.0.0"]
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("TCL-epyc", "tcl-epyc"), ("epycc", "epyc"), ("telsa k80", "tesla-k80")])

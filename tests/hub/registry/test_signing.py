@@ -75,23 +75,6 @@ def test_an_index_goes_from_a_publisher_to_a_user(mirror, key, run, done):
     assert [line.split()[0] for line in shown[:3]] == ["shipped", "refreshed", "keys"]
 
 
-def test_show_as_json_has_indexes_keys_old_names_and_deprecated_ones(mirror, key, done, monkeypatch):
-    signed = done("index", "sign", mirror, "--key", key)
-    shown = done("index", "show")
-    assert shown["refreshed"] is None
-    assert shown["shipped"]["checkpoints"] > 20
-    done("index", "refresh")
-    shown = done("index", "show")
-    assert shown["refreshed"]["source"] == mirror.as_uri()
-    assert shown["keys"]["trusted"] == signed["keys"]
-    assert shown["deprecated"] == {}
-    monkeypatch.setenv("HOME", str(mirror.parent))
-    monkeypatch.setenv("TCHUB_INDEX", f"~/{mirror.name}/index.json")
-    shown = done("index", "show")
-    assert shown["override"] == {"serial": 0, "checkpoints": 1, "path": str(mirror / "index.json")}
-    assert shown["shipped"] is None
-
-
 def test_show_warns_of_an_index_after_its_last_day(mirror, key, run, tmp_path, done):
     done("index", "sign", mirror, "--key", key)
     expires = done("index", "refresh")["expires"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
@@ -100,14 +99,11 @@ def test_each_damage_has_its_own_outcome_and_a_remedy(store, entry, fill, damage
     assert caught.value.remedy == "run: tchub pull tcl-epyc@1.0.0"
 
 
-def test_a_rename_that_fails_keeps_what_was_there(store, entry, fill, monkeypatch):
+def test_a_rename_that_fails_keeps_what_was_there(store, entry, fill, full_disk):
     path = store.add(entry, fill)
     (path / "README.md").write_text("damaged")
 
-    def refuse(source, target):
-        raise OSError(errno.ENOSPC, "No space left on device", str(target))
-
-    monkeypatch.setattr(os, "replace", refuse)
+    full_disk("os.replace")
     with pytest.raises(StorageError, match="no space left"):
         store.add(entry, fill)
     assert (path / "README.md").read_text() == "damaged"

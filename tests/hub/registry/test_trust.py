@@ -184,14 +184,11 @@ def test_a_damaged_state_is_replaced_by_the_next_refresh(publisher, cache, fetch
 
 
 def test_a_cache_that_cannot_be_written_is_a_typed_error_and_keeps_what_it_has(
-    publisher, cache, epyc, fetched, monkeypatch
+    publisher, cache, epyc, fetched, full_disk
 ):
     publisher.publish(epyc, serial=6)
 
-    def full(path: Path, data: bytes) -> None:
-        raise OSError(28, "No space left on device", str(path))
-
-    monkeypatch.setattr("tchub.hub.registry.trust.write_atomically", full)
+    full_disk("tchub.hub.registry.trust.write_atomically")
     with pytest.raises(StorageError) as caught:
         publisher.refresh(cache)
     assert "TCHUB_CACHE" in caught.value.remedy
@@ -296,18 +293,6 @@ def test_a_refreshed_index_that_cannot_be_used_is_left_out_with_a_warning(user):
         damage()
         with pytest.warns(TchubWarning, match="the refreshed index is left out: .*tchub index refresh"):
             assert [entry.name for entry in hub.list_checkpoints()] == ["tcl-epyc"]
-
-
-def test_each_root_has_a_state_of_its_own(publisher, epyc, t4, tmp_path, monkeypatch):
-    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(Index, "shipped", Index)
-    other = Publisher(tmp_path / "other")
-    for one, entry in ((publisher, epyc), (other, t4)):
-        one.publish(entry)
-        (tmp_path / "root.json").write_bytes(one.trusted)
-        monkeypatch.setenv("TCHUB_TRUSTED_KEYS", str(tmp_path / "root.json"))
-        assert hub.refresh_index(one.root.as_uri()).before is None
-        assert TrustedIndexes.default().stored().parsed.entries == (entry,)
 
 
 def test_a_mirror_that_refuses_what_is_not_there_ends_the_chain_of_roots(publisher, cache, epyc):

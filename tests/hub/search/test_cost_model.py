@@ -19,8 +19,7 @@ from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squa
 from tchub.hub.search.errors import TuningError
 from tchub.hub.search.models import choose_model
 from tchub.hub.search.online import OnlineSettings
-from tchub.zoo.devices import get_device
-from tchub.zoo.features import SCHEMAS, DeviceKindError
+from tchub.zoo.features import SCHEMAS
 from tchub.zoo.primitives import PrimitiveSequence, read_trace
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
@@ -169,20 +168,3 @@ def test_scores_that_are_no_numbers_are_an_error(measure_candidates: list[Any]) 
 def test_an_unknown_way_to_learn_is_refused() -> None:
     with pytest.raises(ValueError, match="few-shot"):
         choose_model("tcl-epyc", update="often")
-
-
-def test_a_checkpoint_of_gpus_tunes_no_programs_of_a_cpu() -> None:
-    with pytest.raises(DeviceKindError, match="reads tcl-gpu, but the programs are for"):
-        choose_model("tcl-k80", runs_on=get_device("epyc"))
-
-
-def test_predict_leaves_the_programs_thread_setting_alone(
-    checkpoint: Any, context: Any, measure_candidates: list[Any]
-) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        hub.tvm_cost_model(checkpoint).predict(context, measure_candidates)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)

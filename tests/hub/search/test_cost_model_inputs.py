@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fake_tuning import FakeBuilder, FakeRunner
 from tchub import hub
 from tchub.hub.device.candidate import trace_json
 from tchub.hub.networks.tasks import make_task
@@ -19,16 +18,13 @@ from tchub.hub.search import candidate_features as inputs
 from tchub.hub.search.candidate_features import require_target
 from tchub.hub.search.candidates import random_candidates, tune_context
 from tchub.hub.search.cost_model import SessionCostModel
-from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.interrupt import StopFlag
 from tchub.zoo.corpus.tir import operator_class
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import DeviceKindError, get_schema
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
-from tchub.zoo.training.errors import TrainingError
 from tchub.zoo.trust import ClassTrust
-from tchub.zoo.tvm_import import import_tensor_intrinsics
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
@@ -156,36 +152,6 @@ def test_a_checkpoint_of_gpus_scores_no_programs_for_a_cpu(made: Made, call: str
     assert "--kind cpu" in str(caught.value.remedy)
 
 
-def test_a_whole_search_for_a_gpu_is_guided(tmp_path: Path) -> None:
-    model = hub.tvm_cost_model(tiny("atformer"), min_programs=2, epochs=2, patience=2, max_seconds=600.0)
-    runner = FakeRunner()
-    import_tensor_intrinsics()
-    ms.tune_tir(
-        operator_module(SPECS["conv2d"]),
-        Target(T4),
-        str(tmp_path),
-        max_trials_global=4,
-        num_trials_per_iter=2,
-        builder=FakeBuilder(),
-        runner=runner,
-        cost_model=model,
-        strategy=SearchSettings(16, init_min_unmeasured=4, max_fail_count=50, genetic_num_iters=1).strategy(),
-        num_tuning_cores=1,
-        seed=1,
-    )
-    assert len(runner.seen) == 4
-    assert model.scorer.learner.programs == 4
-    assert model.scorer.unread == 0
-
-
-def test_what_one_task_measured_is_no_context_of_another() -> None:
-    scorer = hub.tvm_cost_model(tiny("tilenet")).scorer
-    features = np.random.default_rng(0).random((6, 1, get_schema("nest-gpu").width), np.float32)
-    before = scorer.predict("other", features)
-    scorer.observe("one", features, np.exp(before))
-    assert np.array_equal(scorer.predict("other", features), before)
-
-
 @pytest.mark.parametrize("arch", TINY)
 def test_what_a_checkpoint_does_not_know_is_ranked_by_what_is_measured(made: Made, arch: str) -> None:
     """Scores of a class that is not trusted are chance; those of the others are the weights', bit for bit."""
@@ -204,9 +170,3 @@ def test_what_a_checkpoint_does_not_know_is_ranked_by_what_is_measured(made: Mad
     model.observe(context.mod, many, np.repeat(np.arange(1.0, 1 + len(features)), 4).tolist())
     ranked = model.predict(context, candidates)
     assert np.corrcoef(ranked, np.arange(len(features)))[0, 1] < -0.5, "the fast ones first"
-
-
-def test_each_model_learns_in_the_way_that_suits_it() -> None:
-    assert [hub.tvm_cost_model(tiny(arch)).scorer.update for arch in ("tilenet", "tlp")] == ["context", "few-shot"]
-    with pytest.raises(TrainingError, match="no measured programs"):
-        hub.tvm_cost_model(tiny("tlp"), update="context")

@@ -121,10 +121,6 @@ def test_a_promise_that_is_not_kept_counts_less() -> None:
     assert turns[1] > turns[0] > 5
 
 
-def test_scores_that_were_right_on_a_task_are_believed() -> None:
-    assert priority(calibrated(1e-3, 0.4e-3)) > priority(calibrated(1e-3, 0.9e-3)) > priority(calibrated(1e-3, 2e-3))
-
-
 def test_scores_that_say_nothing_promise_by_chance_alone() -> None:
     noise = ScoredRound((1.0, 2.0, 3.0, 4.0), (1e-3, 2e-3, 1e-3, 2e-3), (5.0,))
     promised = expected_gain([noise], 1e-3)
@@ -164,9 +160,3 @@ def test_where_searching_is_cheap_every_task_gets_one_program_before_any_gets_tw
         tasks[index].record([1e-3] * count)
     assert [count for _, count in next_round(tasks, batch=8, room=8)] == [2, 2, 2, 2]
     assert round_size(TaskProgress(1.0), 8) == 8, "MetaSchedule's search is too slow for rounds of one"
-
-
-@given(st.integers(1, 20), st.integers(1, 64), st.integers(1, 64))
-def test_a_round_ends_with_the_task_that_fills_it(count: int, batch: int, room: int) -> None:
-    chosen = next_round([TaskProgress(1.0) for _ in range(count)], batch, room)
-    assert len({index for index, _ in chosen}) == len(chosen) == min(count, -(-room // batch))

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from real_checkpoint import make_checkpoint
 from tchub import hub
-from tchub.hub.device import meta_schedule
 from tchub.hub.device.candidate import trace_json, trace_key
 from tchub.hub.device.meta_schedule import BuilderRunner
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import FILE, home_file
-from tchub.hub.search import cost_model
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import TuningError
 from tchub.zoo.corpus.tir import task_id
@@ -52,17 +50,6 @@ def keys(database: Any) -> list[str]:
 
 def seconds(database: Any) -> list[float]:
     return [float(s) for record in database.get_all_tuning_records() for s in record.run_secs]
-
-
-@pytest.mark.parametrize("module", [cost_model, meta_schedule], ids=["cost model", "workers"])
-def test_each_part_imports_what_tune_tir_would_import_slowly(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(module, "import_tensor_intrinsics", lambda: calls.append("fast"))
-    if module is cost_model:
-        hub.tvm_cost_model(make_checkpoint())
-    else:
-        BuilderRunner().close()
-    assert calls == ["fast"]
 
 
 def test_the_builder_and_the_runner(tune: Any, small_task: Any, tmp_path: Path) -> None:

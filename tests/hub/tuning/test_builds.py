@@ -11,7 +11,7 @@ import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError, OutputMismatchError
 from tchub.hub.networks.latency import Comparison
-from tchub.hub.networks.network import Network, operator_in
+from tchub.hub.networks.network import Network
 from tchub.hub.networks.output_check import check_output
 from tchub.hub.tuning import builds as module
 from tchub.hub.tuning.builds import first_build
@@ -85,15 +85,3 @@ def test_an_output_that_says_nothing_is_told(network: Network, target: Any) -> N
     (note,) = first_build(network, target, "as-imported", compare, None).notes
     assert "output 0 is zero everywhere" in note
     assert "not checked" in note
-
-
-@pytest.mark.parametrize(
-    ("message", "operator"),
-    [
-        ("Unsupported function types ['foo.default']", "foo.default"),
-        ("CodeGenVM cannot emit ...\nOffending call:\nR.nn.odd(alloc, axis=1)", "R.nn.odd"),
-        ("std::bad_alloc", None),
-    ],
-)
-def test_the_operator_is_read_from_tvms_complaint(message: str, operator: str | None) -> None:
-    assert operator_in(message) == operator

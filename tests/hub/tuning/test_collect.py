@@ -125,9 +125,6 @@ class FakeMeasurer(Measurer):
                 raise MeasurementFailureRateError("3 of 3 programs failed", remedy="run `tchub doctor`")
 
 
-# Shards
-
-
 def tasks_of(ids: list[str]) -> list[Any]:
     return [SimpleNamespace(task_id=task_id) for task_id in ids]
 

@@ -13,7 +13,7 @@ from site_pages import Page
 from tchub.hub.device.measure import Measurement
 from tchub.hub.records.store import MeasuredProgram
 from tchub.hub.tuning.report import agreement, spearman, write_report
-from tchub.hub.tuning.report_page import gains, render, runs_here
+from tchub.hub.tuning.report_page import render, runs_here
 
 
 def scored(task: str, pairs: list[tuple[float, float]]) -> list[MeasuredProgram]:
@@ -68,10 +68,6 @@ def test_a_model_that_orders_as_the_clock_does_agrees_fully() -> None:
     }
 
 
-def test_programs_of_different_tasks_are_not_compared() -> None:
-    assert agreement([*scored("a", [(0.9, 1.0)]), *scored("b", [(0.1, 0.5)])])["pairs"] == 0
-
-
 def test_too_few_programs_or_equal_scores_say_nothing() -> None:
     assert spearman(scored("a", [(0.9, 1.0), (0.5, 2.0), (0.1, 3.0)])) is None
     assert spearman(scored("a", [(0.5, float(i + 1)) for i in range(6)])) is None
@@ -102,31 +98,6 @@ def test_the_page_needs_nothing_else_and_says_what_was_found() -> None:
     assert "search: population_size" in text
 
 
-def test_what_was_gained_is_said_of_each_system_and_a_loss_too() -> None:
-    latency = {name: {"median": seconds} for name, seconds in (("tuned", 2e-3), ("untuned", 0.2), ("pytorch", 1.5e-3))}
-    assert gains({"latency": latency}) == [
-        "1.33x slower than PyTorch (2 ms, PyTorch 1.5 ms)",
-        "100x faster than TVM untuned (2 ms, TVM untuned 200 ms)",
-    ]
-    assert gains({"latency": {"untuned": latency["untuned"]}}) == gains({}) == []
-
-
-def test_a_gain_on_a_busy_machine_is_said_to_be_doubtful() -> None:
-    steady = {"median": 2e-3, "first_quartile": 1.9e-3, "third_quartile": 2.1e-3}
-    varied = {"median": 3e-2, "first_quartile": 8e-3, "third_quartile": 1.1e-1}
-    assert gains({"latency": {"tuned": steady, "pytorch": varied}})[-1] == (
-        "PyTorch varied by more than half while timed: the machine was busy, so time it again"
-    )
-    assert len(gains({"latency": {"tuned": steady, "pytorch": steady}})) == 1
-
-
-def test_the_page_shows_how_to_run_the_network() -> None:
-    text = text_of(make_report(), "my runs/out")
-    assert "from tchub import hub\nnet = hub.load_tuned('my runs/out')\ny = net(x)" in text
-    assert "tchub run 'my runs/out' --input x.npz" in text
-    assert "tchub run --bench 'my runs/out'" in text
-
-
 def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run() -> None:
     wrong = make_report()["output_check"]["tuned"] | {"ok": False}
     for change in ({"status": "interrupted"}, {"device": "rpc:turin"}, {"output_check": {"tuned": wrong}}):
@@ -134,12 +105,6 @@ def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run
         assert not runs_here(report)
         assert "load_tuned" not in text_of(report)
     assert runs_here(make_report())
-
-
-def test_a_wrong_output_is_said_on_the_page() -> None:
-    report = make_report()
-    report["output_check"]["tuned"]["ok"] = False
-    assert "DIFFERS FROM" in text_of(report)
 
 
 def test_an_interrupted_run_has_a_page_without_latencies() -> None:

@@ -23,10 +23,8 @@ from tchub.hub.records.store import RunStateError
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.search.measuring import WorkerMeasure
-from tchub.hub.tuning import report_page
 from tchub.hub.tuning import tune as tune_module
 from tchub.hub.tuning.config import TuneConfig
-from tchub.hub.tuning.tune import TuneResult
 from tchub.zoo import files
 from tchub.zoo.files import StorageError
 from tiny_network import Tiny
@@ -195,9 +193,6 @@ def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str
         hub.tune("bert-tiny", checkpoint="none", out=tmp_path, **wrong)
 
 
-# The command ------------------------------------------------------------------------------------------
-
-
 def test_the_command_prints_json_on_stdout_alone(
     tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -212,21 +207,6 @@ def test_the_command_prints_json_on_stdout_alone(
     assert "report.html" in captured.err
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     assert "tuned" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("given", [[], ["--checkpoint", "tcl-epyc"]])
-def test_the_command_says_in_one_line_why_it_chose_the_checkpoint(
-    given: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    reasons = ["tcl-epyc@1.0.0: this very device", "tcl-xeon@1.0.0: its family"]
-    report = {"runs": {"tuned": {"reasons": reasons}}, "latency": {}}
-    monkeypatch.setattr(tune_module, "tune", lambda *_, **__: TuneResult(report, Path("out"), Path("out/net.so")))
-    monkeypatch.setattr(report_page, "runs_here", lambda _: False)
-    assert main(["tune", "bert-tiny", "--json", *given]) == 0
-    lines = capsys.readouterr().err
-    assert (f"{reasons[0]} (why no other: tchub pull --dry-run)" in lines) != bool(given)
-    assert reasons[0] in lines
-    assert reasons[1] not in lines
 
 
 def test_a_runtime_that_is_unknown_or_not_installed_is_refused_before_anything_is_measured(
