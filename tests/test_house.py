@@ -17,14 +17,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_905, 16),
+    "hub/cli": (2_908, 16),
     "hub/registry": (3_322, 17),
-    "hub/device": (5_073, 28),
-    "hub/networks": (5_199, 30),
-    "hub/search": (2_725, 17),
+    "hub/device": (5_499, 29),
+    "hub/networks": (5_228, 30),
+    "hub/search": (2_734, 17),
     "hub/records": (558, 4),
-    "hub/tuning": (2_181, 11),
-    "hub/adaptation": (1_972, 9),
+    "hub/tuning": (2_182, 11),
+    "hub/adaptation": (1_973, 9),
     "hub/publishing": (1_829, 9),
     "hub/bundle": (819, 5),
     "hub/site": (308, 3),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_553, 19),
     "cards": (1_279, 6),
     "scripts": (8_552, 53),
-    "tests": (28_480, 219),
+    "tests": (28_734, 221),
 }
-PRODUCT = (45_034, 264)
+PRODUCT = (45_503, 265)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -20,7 +20,7 @@ from ...zoo.files import locked_folder
 from ...zoo.machine import one_thread
 from ..api import choose_checkpoint
 from ..device.detect import LocalDevice
-from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoint
+from ..device.device_choice import ChosenDevice, checkpoint_kind, choose_device, fitting_checkpoint
 from ..device.host_facts import usable_cores
 from ..networks.network import Network
 from ..networks.shapes import Shapes
@@ -97,7 +97,8 @@ def adapt(
     with context.timed("prepare"):
         device, target = config.device, None if config.target is None else dict(config.target)
         if not isinstance(device, ChosenDevice):
-            device = choose_device(device, config.threads, target=target, linker=config.linker)
+            kind = checkpoint_kind(checkpoint)
+            device = choose_device(device, config.threads, target=target, linker=config.linker, kind=kind)
         local = device.facts
         suffix = f"-rpc-{device.address.key}" if device.address else f"-{local.mcpu}" if device.asked else ""
         folder = Path(name + suffix).name

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...zoo.devices import UnknownDeviceError, get_device
 from ...zoo.errors import TchubError
-from ..device.cuda_compile import find_nvcc
+from ..device.cuda_compile import find_compiler
 from ..device.detect import detect_local
 from ..device.device_choice import architecture_of, parse_target
 from ..device.errors import DeviceError
@@ -54,7 +54,7 @@ def resolve_target(text: str, threads: int | None = None, code: str | None = Non
 
     Raises:
         BundleError: no such target, one that is neither LLVM's nor CUDA's, or its linker is missing.
-        DeviceError: no nvcc.
+        DeviceError: nothing compiles CUDA.
     """
     target, device = _lookup(text, threads)
     kind, wrong = target.get("kind"), f"bundles are built for llvm and cuda, not for {target.get('kind')!r}"
@@ -91,9 +91,9 @@ def _lookup(text: str, threads: int | None) -> tuple[dict[str, Any], str | None]
 
 
 def compiler_of(target: BundleTarget) -> str | tuple[str, ...]:
-    """Return nvcc, or the command that links a CPU's programs; an error where there is none."""
+    """Return what compiles CUDA, or the command that links a CPU's programs; an error where there is none."""
     if target.device_kind == "cuda":
-        return find_nvcc()
+        return find_compiler()
     arch = target.arch
     names = [f"{arch}-linux-gnu-ld", "ld.lld", *(["ld"] if arch == platform.machine() else [])]
     linker = next((name for name in names if shutil.which(name)), None)

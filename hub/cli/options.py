@@ -135,7 +135,10 @@ def _target(text: str | None) -> dict[str, Any] | None:
 
 def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--device`, `--target` and `--linker`."""
-    device = "Where to measure: local, cuda or cuda:N for a card of this machine, or rpc://HOST:PORT/KEY of a tracker."
+    device = (
+        "Where to measure: local (this machine's NVIDIA card, else its CPU), cpu, cuda or cuda:N for a card, or "
+        "rpc://HOST:PORT/KEY of a tracker."
+    )
     target = (
         "TVM target: JSON, a file of it, a name of `tchub devices`, or LLVM's name of a CPU or level, e.g. x86-64-v2."
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...zoo.devices import Device, GpuSpec, distance, get_device, list_devices
-from .cuda_compile import check_nvcc, find_nvcc
+from .cuda_compile import check_compiler, find_compiler
 from .detect import LocalDevice, match_gpu
 from .errors import DeviceError
 from .onsite.cuda import CudaDriver
@@ -34,6 +34,11 @@ def card_count() -> int:
         return 0
 
 
+def card_bus(number: int) -> str:
+    """Return the PCI bus address of a card that the driver shows."""
+    return CudaDriver(number=number, context=False).bus_id
+
+
 def describe_card(number: int) -> LocalDevice:
     """Return a card of this machine; asks its driver, and takes nothing of the card.
 
@@ -56,7 +61,7 @@ def describe_card(number: int) -> LocalDevice:
             f"{CUDA}:{number} ({name}) takes {mode}, and tuning needs two processes there",
             remedy=f"nvidia-smi -i {number} -c DEFAULT",
         )
-    check_nvcc(find_nvcc(), facts["arch"], facts["cuda_driver"])
+    check_compiler(find_compiler(), facts["arch"], facts["cuda_driver"])
     device, reason = _sheet(name, facts, card)
     # MetaSchedule's rules and its check of GPU code read the limits.
     device = replace(device, target={"kind": CUDA, "arch": facts["arch"], **card["limits"]})

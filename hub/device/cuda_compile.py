@@ -1,4 +1,4 @@
-"""Compiling scheduled modules for NVIDIA GPUs, without one: CUDA source by TVM, machine code by nvcc, a launch plan.
+"""Compiling scheduled modules for NVIDIA GPUs, without one: CUDA source by TVM, machine code by NVRTC or nvcc, a plan.
 
 TVM's host code is not used: what it would do is read off it into a plan, which the driver's own interface carries out
 (`onsite/cuda.py`).
@@ -7,86 +7,172 @@ TVM's host code is not used: what it would do is read off it into a plan, which 
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 import subprocess
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from .errors import DeviceError
 
+NVRTC = "nvrtc"
+"""CUDA's run-time compiler, in place of nvcc's path."""
 # nvcc warns of every unused variable that TVM leaves behind.
 _NVCC = ("-O3", "-w", "-std=c++17")
+_NVRTC = ("-default-device", "-w", "--std=c++17", "--device-int128")
+# What TVM's source asks of the headers of CUDA's C++ library, which take half a second to read.
+_RTC_HEADERS = re.compile(r"#ifdef __CUDACC_RTC__\n.*?#else\n.*?#endif\n", re.DOTALL)
+_RTC_TYPES = """typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
+typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+#define __asm__ asm
+#define __volatile__ volatile
+#define INFINITY __int_as_float(0x7f800000)
+"""
 
 
-def find_nvcc() -> str:
-    """Return the path of nvcc; raises a DeviceError where there is none."""
-    path = shutil.which("nvcc")
+@lru_cache(maxsize=1)
+def _nvrtc() -> Any | None:
+    """Return cuda-bindings' module of NVRTC; None where it, or the library, is not installed."""
+    try:
+        from cuda.bindings import nvrtc  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
+
+        nvrtc.nvrtcVersion()  # which loads the library
+    except (ImportError, RuntimeError, OSError):
+        return None
+    return nvrtc
+
+
+def find_compiler() -> str:
+    """Return TCHUB_NVCC of the environment, or `NVRTC` where it is installed, or the path of nvcc, which takes longer.
+
+    A DeviceError says that there is none.
+    """
+    path = os.environ.get("TCHUB_NVCC") or (NVRTC if _nvrtc() is not None else shutil.which("nvcc"))
     if path is None:
         raise DeviceError(
-            "no nvcc was found, which compiles CUDA programs",
-            remedy="install CUDA's compiler (it needs no GPU) and put nvcc on the PATH",
+            "no nvcc and no NVRTC were found, one of which compiles CUDA programs",
+            remedy="pip install 'tchub[cuda]', or install CUDA's toolkit and put nvcc on the PATH; neither needs a GPU",
         )
     return path
 
 
-def check_nvcc(nvcc: str, arch: str, driver: str) -> None:
-    """Refuse, by a DeviceError, an nvcc whose programs a card cannot run, or that does not say.
+def check_compiler(compiler: str, arch: str, driver: str) -> None:
+    """Refuse, by a DeviceError, a compiler whose programs a card cannot run, or that does not say.
 
     Args:
+        compiler: as `find_compiler` returns it.
         arch: of the card, e.g. `sm_75`; driver: version of CUDA that its driver is for, e.g. `13.0`.
     """
+    try:
+        release, known = _nvrtc_facts() if compiler == NVRTC else _nvcc_facts(compiler)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DeviceError(f"{compiler} does not run: {error}", remedy="install CUDA's compiler again") from error
+    name, major = Path(compiler).name, driver.split(".", maxsplit=1)[0]
+    other = f"install NVRTC (cuda-bindings, nvidia-cuda-nvrtc) or nvcc of CUDA {major}"
+    if release and int(release.split(".")[0]) > int(major):
+        raise DeviceError(
+            f"the driver is for CUDA {driver}, and {name} is of CUDA {release}, whose programs it cannot load",
+            remedy=f"install a newer driver, or {other}",
+        )
+    if known and arch not in known:
+        raise DeviceError(
+            f"{name} does not compile for {arch}",
+            remedy=f"it compiles for {', '.join(known)}: install another release of CUDA's compiler",
+        )
+
+
+def _nvcc_facts(nvcc: str) -> tuple[str | None, list[str]]:
+    """Return nvcc's release, and the architectures that it compiles for."""
 
     def ask(question: str) -> str:
         return subprocess.run([nvcc, question], capture_output=True, text=True, check=True, timeout=30).stdout
 
-    try:
-        version, known = re.search(r"release (\d+\.\d+)", ask("--version")), ask("--list-gpu-code").split()
-    except (OSError, subprocess.SubprocessError) as error:
-        raise DeviceError(f"{nvcc} does not run: {error}", remedy="install CUDA's compiler again") from error
-    major = driver.split(".", maxsplit=1)[0]
-    if version and int(version[1].split(".")[0]) > int(major):
-        raise DeviceError(
-            f"the driver is for CUDA {driver}, and nvcc is of CUDA {version[1]}, whose programs it cannot load",
-            remedy=f"install a newer driver, or put an nvcc of CUDA {major} first on the PATH",
-        )
-    if known and arch not in known:
-        raise DeviceError(
-            f"nvcc does not compile for {arch}",
-            remedy=f"it compiles for {', '.join(known)}: put another release of CUDA's compiler first on the PATH",
-        )
+    version = re.search(r"release (\d+\.\d+)", ask("--version"))
+    return version and version[1], ask("--list-gpu-code").split()
 
 
-def compile_cuda(mod: Any, target: dict[str, Any], output: Path, code: str, nvcc: str) -> dict[str, Any]:
+def _nvrtc_facts() -> tuple[str, list[str]]:
+    nvrtc: Any = _nvrtc()
+    _, major, minor = nvrtc.nvrtcVersion()
+    _, count = nvrtc.nvrtcGetNumSupportedArchs()
+    _, known = nvrtc.nvrtcGetSupportedArchs()
+    return f"{major}.{minor}", [f"sm_{number}" for number in list(known)[:count]]
+
+
+def compile_cuda(mod: Any, target: dict[str, Any], output: Path, code: str, compiler: str) -> dict[str, Any]:
     """Compile a scheduled module for one architecture, and return its launch plan; see `cuda_source`.
 
     Args:
         target: TVM's CUDA target as a dictionary; its `arch` is the GPU's, e.g. `sm_90`.
         code: `cubin`, or `ptx`, which the driver compiles when it loads it.
+        compiler: as `find_compiler` returns it.
 
     Raises:
-        RuntimeError: nvcc does not take the program.
+        RuntimeError: the compiler does not take the program.
         UnknownLaunchError: the program does what a plan cannot say.
     """
     plan, source = cuda_source(mod, target)
-    assemble(source, str(target["arch"]), output, code, nvcc)
+    assemble(source, str(target["arch"]), output, code, compiler)
     return plan
 
 
-def assemble(source: str, arch: str, output: Path, code: str, nvcc: str) -> None:
-    """Compile CUDA source for one architecture; see `compile_cuda`. An error is nvcc's first, else its last line."""
+def assemble(source: str, arch: str, output: Path, code: str, compiler: str) -> None:
+    """Compile CUDA source for one architecture; see `compile_cuda`. An error is the compiler's first, or last line."""
+    arch = arch.replace("sm_", "compute_") if code == "ptx" else arch
+    if compiler == NVRTC:
+        output.write_bytes(_compile_in_process(source, arch, code))
+        return
     text = Path(f"{output}.cu")
     try:
         text.write_text(source)
-        arch = arch.replace("sm_", "compute_") if code == "ptx" else arch
-        command = [nvcc, f"-{code}", f"-arch={arch}", *_NVCC, "-o", str(output), str(text)]
+        command = [compiler, f"-{code}", f"-arch={arch}", *_NVCC, "-o", str(output), str(text)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     finally:
         text.unlink(missing_ok=True)
     if done.returncode:
-        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        why = next((line for line in lines if "error" in line), lines[-1] if lines else f"exit code {done.returncode}")
-        raise RuntimeError(f"nvcc failed: {why[:400]}")
+        raise _compile_error("nvcc", done.stderr or done.stdout or f"exit code {done.returncode}")
+
+
+def _compile_error(compiler: str, output: str) -> RuntimeError:
+    lines = [line for line in output.splitlines() if line.strip()]
+    return RuntimeError(f"{compiler} failed: {next((line for line in lines if 'error' in line), lines[-1])[:400]}")
+
+
+def _compile_in_process(source: str, arch: str, code: str) -> bytes:
+    """Return the cubin or PTX of CUDA source, by NVRTC."""
+    nvrtc: Any = _nvrtc()
+    body = _RTC_HEADERS.sub(lambda _: _RTC_TYPES, source, count=1)
+    if "std::" in body:
+        body = source
+    includes = _include_folders() if "#include" in body else ()
+    options = [f"--gpu-architecture={arch}", *_NVRTC, *(f"-I{folder}" for folder in includes)]
+    _, program = nvrtc.nvrtcCreateProgram(body.encode(), b"kernels.cu", 0, None, None)
+    try:
+        (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        if int(error):
+            _, size = nvrtc.nvrtcGetProgramLogSize(program)
+            log = bytearray(size)
+            nvrtc.nvrtcGetProgramLog(program, log)
+            raise _compile_error("NVRTC", log.decode(errors="replace").strip("\0\n ") or str(error))
+        size_of, read = ("nvrtcGetPTXSize", "nvrtcGetPTX") if code == "ptx" else ("nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+        _, size = getattr(nvrtc, size_of)(program)
+        image = bytearray(size)
+        getattr(nvrtc, read)(program, image)
+        return bytes(image)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+@lru_cache(maxsize=1)
+def _include_folders() -> tuple[str, ...]:
+    """Return the folders of CUDA's headers: of half precision, of matrix instructions, and of its C++ library."""
+    from cuda.pathfinder import find_nvidia_header_directory  # pyright: ignore[reportMissingImports]
+
+    folders = (find_nvidia_header_directory(name) for name in ("cudart", "cccl"))
+    return tuple(dict.fromkeys(folder for folder in folders if folder))
 
 
 def cuda_source(mod: Any, target: dict[str, Any]) -> tuple[dict[str, Any], str]:

@@ -2,23 +2,27 @@
 
 The runtime of TVM is not needed there: programs go through the driver's own interface. Their outputs are compared with
 what the task's unscheduled program computes on the CPU. What a program breaks (an illegal access, a sticky error)
-breaks the context of its process, so that the next program gets a new process.
+breaks the context of its process, so that the next program gets a new process. A reference kernel after each program
+shows a card that slows down (heat, its power limit, other processes); NVML, where it is, says why.
 """
 
 from __future__ import annotations
 
 import os
 import time
+import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...zoo.errors import TchubWarning
+from .card_state import card_state
 from .cuda_card import CUDA
-from .cuda_compile import find_nvcc
+from .cuda_compile import find_compiler
 from .errors import DeviceError
 from .jobs import BuildResult, RunResult, complaint, load_reference
 from .measure import MeasureConfig, Measurement, Measurer, MeasuringJob
@@ -27,6 +31,7 @@ from .onsite.cuda import CudaDriver, CudaProgram
 from .onsite.files import OnsiteError, ProgramError
 from .onsite.repeats import TimingConfig, take_repeats
 from .pool import JobResult, Worker
+from .timing import DriftWatch, measure_watched
 from .worker import WorkerSetup
 
 _OPEN, _RUN = (f"{__name__}:{job}" for job in ("open_card", "run"))
@@ -47,20 +52,23 @@ class CudaMeasurer(Measurer):
     def __init__(self, number: int, target: dict[str, Any], config: MeasureConfig | None = None) -> None:
         super().__init__(target, config)
         self.overlaps = True  # the card does not mind what the CPU does
-        self.linker = find_nvcc()
+        self.linker = find_compiler()
         self._card = os.environ.get("TCHUB_LIBCUDA"), number
         self._worker = Worker(self._zygote, WorkerSetup(), waits=True)
         self._runs = ThreadPoolExecutor(1, thread_name_prefix="tchub-cuda")
+        self._slowed: set[str] = set()
         opened = self._call(_OPEN)
         if opened.error is not None:
             self.close()
             raise self._refusal(opened)
 
     def close(self) -> None:
-        """End the workers and remove the scratch folder."""
+        """End the workers and remove the scratch folder; a TchubWarning where the card slowed down."""
         self._runs.shutdown(wait=False, cancel_futures=True)
         self._worker.stop()
         super().close()
+        if self.watched["disturbed"]:
+            warnings.warn(self._drift(), TchubWarning, stacklevel=2)
 
     def _submit_run(self, *args: Any) -> Future[JobResult]:
         return self._runs.submit(self._run, args)
@@ -72,6 +80,14 @@ class CudaMeasurer(Measurer):
             opened = self._call(_OPEN)
             return opened if opened.error is not None else result
         return result
+
+    def _drift(self) -> str:
+        """Return what a user should know of a card that slowed down."""
+        why = f": {' and '.join(sorted(self._slowed))}" if self._slowed else " (see `nvidia-smi`)"
+        return (
+            f"{CUDA}:{self._card[1]} ran slower than before beside {self.watched['disturbed']} of "
+            f"{self.outcomes.total()} programs{why}; their latencies are too long"
+        )
 
     def _call(self, job: str, *args: Any) -> JobResult:
         """Have the process that owns the card do a job; a fatal fault is its last one."""
@@ -86,7 +102,11 @@ class CudaMeasurer(Measurer):
     def _measurement(self, job: MeasuringJob, result: JobResult) -> Measurement:
         if result.error == _LOST:
             raise self._refusal(result)
-        return super()._measurement(job, result)
+        measurement = super()._measurement(job, result)
+        if measurement.disturbed and (state := card_state(result.value.bus_id)) is not None:
+            others = (state.processes or 1) - 1
+            self._slowed.update((*state.slowed_by, *([f"{others} other processes there"] if others else [])))
+        return measurement
 
     def _refusal(self, result: JobResult) -> DeviceError:
         number = self._card[1]
@@ -111,17 +131,67 @@ class CardFault:
     lost: bool = False
 
 
+@dataclass(frozen=True)
+class CardRunResult(RunResult):
+    """A `RunResult` of the card with this PCI bus address."""
+
+    bus_id: str = ""
+
+
+# A chain of 20,000 additions and multiplications on each core, a tenth of a millisecond: its time tells the clock.
+_SPIN = b"""
+.version 6.0
+.target sm_30
+.address_size 64
+.visible .entry spin(.param .u64 out)
+{
+  .reg .pred %p;
+  .reg .f32 %f;
+  .reg .b32 %r;
+  .reg .b64 %a;
+  ld.param.u64 %a, [out];
+  mov.f32 %f, 0f3F800000;
+  mov.u32 %r, 0;
+again:
+  fma.rn.f32 %f, %f, 0f3F7FFFEF, 0f33D6BF95;
+  add.u32 %r, %r, 1;
+  setp.lt.u32 %p, %r, 20000;
+  @%p bra again;
+  st.global.f32 [%a], %f;
+  ret;
+}
+"""
+
+
+class _HeldCard:
+    """The card as its process holds it: the driver, and the reference kernel that the driver compiles."""
+
+    def __init__(self, card: _Card) -> None:
+        self.driver = CudaDriver(*card)
+        self.driver.spin_up()
+        launch = {"kernel": "spin", "grid": [self.driver.facts()["multiprocessors"], 1, 1], "block": [128, 1, 1],
+                  "shared": 0, "params": [["arg", 0]]}  # fmt: skip
+        plan = {"workspaces": [], "launches": [launch]}
+        try:
+            self._spin = CudaProgram(self.driver, _SPIN, plan, [np.zeros(1, np.float32)])
+        except ProgramError:  # a driver without its compiler: the card is not watched, and programs are cubins
+            self._spin = None
+        self.watch = DriftWatch()
+
+    def reference(self) -> float:
+        """Return the seconds of the reference kernel, the median of three."""
+        return sorted(self._spin.run(1) for _ in range(3))[1] if self._spin else 0.0
+
+
 @lru_cache(maxsize=1)
-def _driver(card: _Card) -> CudaDriver:
-    driver = CudaDriver(*card)
-    driver.spin_up()
-    return driver
+def _held(card: _Card) -> _HeldCard:
+    return _HeldCard(card)
 
 
 def open_card(card: _Card) -> CardFault | None:
     """Make the context of this process; return why there is none."""
     try:
-        free = _driver(card).free_bytes()
+        free = _held(card).driver.free_bytes()
     except (OnsiteError, ProgramError) as error:
         return CardFault(str(error), lost=True)
     if free < _LEAST_BYTES:
@@ -141,22 +211,26 @@ def run(
     """Time a compiled program on random inputs, each run with an empty L2 cache; see `jobs.run`."""
     start = time.perf_counter()
     try:
-        driver = _driver(card)
-    except OnsiteError as error:
+        held = _held(card)
+    except (OnsiteError, ProgramError) as error:
         return CardFault(str(error), lost=True)
     right = {} if reference is None else load_reference(reference[1])
     inputs = [np.zeros_like(value) if i in right else value for i, value in enumerate(random_values(args_info))]
     try:
-        program = CudaProgram(driver, Path(image).read_bytes(), built.plan or {}, inputs)
+        program = CudaProgram(held.driver, Path(image).read_bytes(), built.plan or {}, inputs)
         wrong = None
         if right:
             program.run(1)
             wrong = complaint(dict(enumerate(program.outputs())), right)
-        costs = [] if wrong else take_repeats(lambda n, repeats: _repeats(program, n, repeats), config, best)
+        costs: list[float] = []
+        repeated, disturbed = 0, False
+        if wrong is None:
+            measure = partial(take_repeats, lambda n, repeats: _repeats(program, n, repeats), config, best)
+            costs, repeated, disturbed = measure_watched(measure, held.reference, held.watch)
         program.close()
     except ProgramError as error:
         return CardFault(str(error), fatal=error.fatal)
-    return RunResult(costs, time.perf_counter() - start, wrong)
+    return CardRunResult(costs, time.perf_counter() - start, wrong, repeated, disturbed, held.driver.bus_id)
 
 
 def _repeats(program: CudaProgram, number: int, repeats: int) -> list[float]:

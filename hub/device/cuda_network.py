@@ -6,6 +6,7 @@ The archive is a zip of `network.json` (the plan), a cubin for each function, an
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import tempfile
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.files import storing
-from .cuda_compile import UnknownLaunchError, assemble, cuda_source, dtype_bytes, find_nvcc
+from .cuda_compile import UnknownLaunchError, assemble, cuda_source, dtype_bytes, find_compiler
 from .errors import DeviceError
 from .host_facts import cores
 from .onsite.cuda import CudaDriver, CudaLaunches
@@ -53,7 +54,7 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
 
     Raises:
         UnknownLaunchError: the network calls something that is no kernel.
-        RuntimeError: nvcc does not take a function.
+        RuntimeError: the compiler does not take a function.
         StorageError: the archive cannot be written.
     """
     import tvm
@@ -77,10 +78,10 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
             launches, source = cuda_source(main, facts)
             plan["functions"].append(launches)
             sources.append(source)
-        nvcc = find_nvcc()
+        compiler = find_compiler()
         with ThreadPoolExecutor(len(cores())) as threads:
             compiled = threads.map(
-                lambda source, image: assemble(source, facts["arch"], image, "cubin", nvcc), sources, images
+                lambda source, image: assemble(source, facts["arch"], image, "cubin", compiler), sources, images
             )
             list(compiled)  # raises what one of them raised
         temporary = path.with_name(f"{path.stem}.part")
@@ -203,6 +204,7 @@ class CudaNetwork(CudaLaunches):
     """
 
     graph_runs = 1
+    _KEPT_GRAPHS = 8
 
     def __init__(self, driver: CudaDriver, path: Path | str) -> None:
         with zipfile.ZipFile(path) as archive:
@@ -210,6 +212,18 @@ class CudaNetwork(CudaLaunches):
             images = [archive.read(f"{number}.cubin") for number in range(len(plan["functions"]))]
         super().__init__(driver, images, plan["functions"], plan["buffers"], plan["steps"])
         self._plan, start = plan, 0
+        # Where the launches hold the address of each buffer, and graphs by the addresses that replaced them.
+        self._holders = {own: [] for own in self._buffers}
+        for _, values in self._launches:
+            for value in (one for one in values if isinstance(one, ctypes.c_uint64)):
+                self._holders.setdefault(value.value, []).append(value)
+        self._graphs: dict[tuple[int, ...], Any] = {}
+        written = {buffer for _, args in plan["steps"] for buffer in args}
+        ends = [buffer for buffer, _, _ in plan["outputs"]]
+        self._direct = [
+            buffer in written and buffer not in plan["inputs"] and ends.index(buffer) == number
+            for number, buffer in enumerate(ends)
+        ]
         for buffer in plan["constants"]:
             size = plan["buffers"][buffer]
             self.write(buffer, np.frombuffer(weights, np.uint8, size, start))
@@ -223,6 +237,60 @@ class CudaNetwork(CudaLaunches):
             self.write(buffer, array)
         self._launch_all()
         return [self.read(buffer, np.empty(shape, np.dtype(dtype))) for buffer, shape, dtype in self._plan["outputs"]]
+
+    def run_on(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
+        """Run once on tensors of the card by their addresses, after what a stream holds and before what it gets next.
+
+        The kernels read and write the tensors themselves; only an output that is an input, a constant or another output
+        is copied there. Nothing is waited for. From the second call with the same addresses on, they are one graph.
+        """
+        driver, plan = self._driver, self._plan
+        direct = [
+            (buffer, address)
+            for (buffer, _, _), address, one in zip(plan["outputs"], outputs, self._direct, strict=True)
+            if one
+        ]
+        places = {self._buffers[b]: address for b, address in [*zip(plan["inputs"], inputs, strict=True), *direct]}
+        copies = [
+            (address, places.get(self._buffers[buffer], self._buffers[buffer]), self._sizes[buffer])
+            for (buffer, _, _), address, one in zip(plan["outputs"], outputs, self._direct, strict=True)
+            if not one
+        ]
+        key = tuple(places.values())
+        ((before, after),) = driver.event_pairs(1)
+        driver.call("cuEventRecord", before, stream)
+        driver.call("cuStreamWaitEvent", driver.stream, before, 0)
+        if self._graphs.get(key) is None:
+            for own, address in places.items():
+                for holder in self._holders[own]:
+                    holder.value = address
+            try:
+                if key in self._graphs:
+                    self._graphs[key] = self._captured()
+                else:
+                    self._forget_graphs()
+                    self._graphs[key] = None
+                    self._launch_all()
+            finally:
+                for own in places:
+                    for holder in self._holders[own]:
+                        holder.value = own
+        if self._graphs[key] is not None:
+            driver.call("cuGraphLaunch", self._graphs[key], driver.stream)
+        for address, source, size in copies:
+            driver.call("cuMemcpyDtoDAsync_v2", address, source, size, driver.stream)
+        driver.call("cuEventRecord", after, driver.stream)
+        driver.call("cuStreamWaitEvent", stream, after, 0)
+
+    def _forget_graphs(self) -> None:
+        while len(self._graphs) >= self._KEPT_GRAPHS:
+            if (graph := self._graphs.pop(next(iter(self._graphs)))) is not None:
+                self._driver.call("cuGraphExecDestroy", graph)
+
+    @property
+    def outputs(self) -> list[tuple[list[int], str]]:
+        """Shape and data type of each output."""
+        return [(shape, dtype) for _, shape, dtype in self._plan["outputs"]]
 
 
 def card_for(path: Path, target: dict[str, Any], number: int = 0, *, context: bool = False) -> CudaDriver:
@@ -238,24 +306,43 @@ def card_for(path: Path, target: dict[str, Any], number: int = 0, *, context: bo
     return driver
 
 
-def card_function(path: Path, target: dict[str, Any], number: int = 0) -> Callable[..., list[Any]]:
-    """Return a network of an archive as a function of TVM's tensors on the CPU; for the calling thread alone.
+class CardFunction:
+    """A network of an archive as a function, for the thread that made it.
 
-    A DeviceError says, here and when it is called, that the card cannot be used, fails or has not the memory.
+    A DeviceError says, when it is made and when it is called, that the card cannot be used, fails or lacks the memory.
     """
-    import tvm
 
-    remedy = "see `nvidia-smi` for what else the card does, and load the network in a new process"
-    driver = card_for(path, target, number, context=True)
-    try:
-        network = CudaNetwork(driver, path)
-    except ProgramError as error:
-        raise DeviceError(f"{path} cannot be loaded: {error}", remedy=remedy) from error
+    _REMEDY = "see `nvidia-smi` for what else the card does, and load the network in a new process"
 
-    def call(*tensors: Any) -> list[Any]:
+    def __init__(self, path: Path, target: dict[str, Any], number: int = 0) -> None:
+        self._driver = card_for(path, target, number, context=True)
         try:
-            return [tvm.runtime.tensor(x) for x in network([np.ascontiguousarray(one.numpy()) for one in tensors])]
+            self._network = CudaNetwork(self._driver, path)
         except ProgramError as error:
-            raise DeviceError(f"the card failed: {error}", remedy=remedy) from error
+            raise DeviceError(f"{path} cannot be loaded: {error}", remedy=self._REMEDY) from error
 
-    return call
+    def __call__(self, *tensors: Any) -> list[Any]:
+        """Run on TVM's tensors on the CPU, which are copied to the card, as the results are back."""
+        import tvm
+
+        arrays = [np.ascontiguousarray(one.numpy()) for one in tensors]
+        return [tvm.runtime.tensor(x) for x in self._ran(lambda: self._network(arrays))]
+
+    def on_card(self, tensors: Sequence[Any]) -> list[Any]:
+        """Run on PyTorch's tensors on this card, contiguous, and return such; nothing is copied or waited for."""
+        import torch
+
+        device = tensors[0].device
+        results = [
+            torch.empty(shape, dtype=getattr(torch, name), device=device) for shape, name in self._network.outputs
+        ]
+        given, wanted = ([one.data_ptr() for one in some] for some in (tensors, results))
+        stream = torch.cuda.current_stream(device).cuda_stream
+        self._ran(lambda: self._network.run_on(given, wanted, stream))
+        return results
+
+    def _ran(self, run: Callable[[], Any]) -> Any:
+        try:
+            return run()
+        except ProgramError as error:
+            raise DeviceError(f"the card failed: {error}", remedy=self._REMEDY) from error

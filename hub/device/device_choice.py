@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.devices import Device, UnknownDeviceError, get_device, list_devices
-from ...zoo.errors import last_line
-from .cuda_card import CUDA, card_number, describe_card
+from ...zoo.errors import TchubError, last_line
+from .cuda_card import CUDA, card_count, card_number, describe_card
 from .detect import LocalDevice, detect_local, generic
 from .errors import DeviceError
 from .host_facts import HostFacts, read_host_facts
-from .rpc_session import LOCAL, RpcAddress, ServerFacts, parse_device
+from .rpc_session import CPU, LOCAL, RpcAddress, ServerFacts, parse_device
 
 if TYPE_CHECKING:
     from .measure import MeasureConfig, Measurer
@@ -63,7 +63,9 @@ class ChosenDevice:
     @property
     def options(self) -> list[str]:
         """The options that choose it again, the tracker's address left open."""
-        where = f"rpc://HOST:PORT/{self.address.key}" if self.address else self.name or LOCAL
+        where = (
+            f"rpc://HOST:PORT/{self.address.key}" if self.address else self.name or (CPU if self.facts.gpus else LOCAL)
+        )
         target = ["--target", json.dumps(self.asked)] if self.asked else []
         return ["--device", where, *target]
 
@@ -95,22 +97,37 @@ class ChosenDevice:
 
 
 def choose_device(
-    device: str = LOCAL, threads: int | None = None, *, target: dict[str, Any] | None = None, linker: str | None = None
+    device: str = LOCAL,
+    threads: int | None = None,
+    *,
+    target: dict[str, Any] | None = None,
+    linker: str | None = None,
+    kind: str | None = None,
 ) -> ChosenDevice:
     """Return the device of a `--device`; asks one of its servers what it is.
 
     Args:
-        device: `local`, `cuda` or `cuda:1` for a card of this machine, or `rpc://host:port/key`.
+        device: `cpu`, `cuda` or `cuda:1` for a card of this machine, `local` for its first card or else its CPU, or
+            `rpc://host:port/key`.
         threads: of a program; None for this machine's physical cores that this process may use, or for the threads
             that the servers use by themselves. `facts.cores` has the number.
         target: TVM target as a dictionary; None for what the device says of itself. This machine's `threads` are its
             num-cores, and its spec sheet is that of what the target may use.
+        kind: of `local`, `cpu` or `gpu`, where what will run there says so. Options of CPUs choose the CPU, too.
 
     Raises:
         DeviceError: none of these, more threads than it has, a target that it cannot run, nothing here compiles for
             it, or a card with an option that is a CPU's; see `describe_card`.
         NoServerError: no tracker, or no server that answers.
     """
+    no_card: DeviceError | None = None
+    if device == LOCAL and kind != "cpu" and threads is target is linker is None and card_count():
+        try:
+            return ChosenDevice(describe_card(0), card=0)
+        except DeviceError as error:
+            if kind == "gpu":
+                raise
+            no_card = error
     if (card := card_number(device)) is not None:
         given = {"--threads": threads, "--target": target, "--linker": linker}
         if options := ", ".join(name for name, value in given.items() if value is not None):
@@ -119,6 +136,8 @@ def choose_device(
     address = parse_device(device)
     if address is None:
         local = detect_local(threads)
+        if no_card is not None:
+            local = replace(local, reasons=(*local.reasons, f"the CPU, and not the card: {no_card.message}"))
         if target is None:
             return ChosenDevice(local)
         return ChosenDevice(with_target(local, target, read_host_facts()), asked=target)
@@ -135,6 +154,20 @@ def fitting_checkpoint(device: ChosenDevice) -> str | None:
     from ..registry import Registry
 
     return Registry.default().resolve(None, device.facts.device).entry.id
+
+
+def checkpoint_kind(checkpoint: str | None) -> str | None:
+    """Return the kind of device, `cpu` or `gpu`, that a checkpoint of the registry is for; None for another."""
+    from ..registry import Registry, resolve
+    from ..registry.listing import kind_of
+
+    if checkpoint is None:
+        return None
+    registry = Registry.default()
+    try:
+        return kind_of(resolve(registry.entries(), checkpoint, None, registry.home.stand_ins()).entry)
+    except TchubError:
+        return None  # a folder, or no model: whoever opens it says what is wrong
 
 
 def parse_target(text: str | None) -> dict[str, Any] | None:

@@ -19,12 +19,15 @@ from typing import Literal
 import numpy as np
 
 from ..registry.store import cache_root, home_root
-from .cuda_card import card_count, describe_card
+from .card_state import card_state
+from .cuda_card import card_bus, card_count, describe_card
+from .cuda_compile import NVRTC, find_compiler
 from .detect import LocalDevice, detect_local
 from .errors import DeviceError
 from .host_facts import usable_cpus
 
 PINNED = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}
+KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _NOISE, _BUSY, _STOLEN = 0.05, 0.25, 0.02  # shares from which on a machine is too restless
 _DISK_WARN_GIB, _DISK_FAIL_GIB = 5, 0.5
@@ -236,4 +239,29 @@ def check_cards(known: int) -> Iterator[Check]:
             yield Check("gpu", "warn", error.message, error.remedy)
         else:
             known_as = card.device.name if card.exact else f"no spec sheet, nearest: {card.family}"
-            yield Check("gpu", "ok", f"{card.cpu_model} ({known_as}), {card.mcpu}: --device cuda:{number}")
+            compiler = "NVRTC" if (path := find_compiler()) == NVRTC else path
+            value = f"{card.cpu_model} ({known_as}), {card.mcpu}, compiled by {compiler}: --device cuda:{number}"
+            yield Check("gpu", "ok", value)
+            yield check_card_state(number)
+    yield from check_amd()
+
+
+def check_card_state(number: int) -> Check:
+    """What a card does now, and whether anybody else uses it."""
+    if (state := card_state(card_bus(number))) is None:
+        remedy = "pip install 'tchub[cuda]': NVML says why a card slows down"
+        return Check(f"cuda:{number}", "warn", "clocks and power are unknown: no NVML", remedy)
+    others = f", {state.processes} processes" if state.processes else ""
+    remedy = "let the card cool, raise its power limit (nvidia-smi -pl), or stop what else runs there (nvidia-smi)"
+    return _judged(f"cuda:{number}", f"{state}{others}", remedy, warn=bool(state.slowed_by or state.processes))
+
+
+def check_amd(root: Path = KFD) -> Iterator[Check]:
+    """AMD's cards, which the kernel's driver lists; tchub measures on none."""
+    texts = (file.read_text(encoding="utf-8") for file in sorted(root.glob("*/properties")))
+    versions = (re.search(r"^gfx_target_version (\d+)", text, re.MULTILINE) for text in texts)
+    # 90006 is gfx906, 110001 gfx1101, 90010 gfx90a; a CPU has 0.
+    for number in (int(match[1]) for match in versions if match and match[1] != "0"):
+        name = f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
+        remedy = "tune for an NVIDIA card or a CPU; corpora of AMD cards can be imported, trained on and adapted from"
+        yield Check("gpu", "warn", f"{name} of AMD: tchub neither compiles for it nor measures on it", remedy)

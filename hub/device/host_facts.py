@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...zoo.machine import cpu_info
+from .card_state import card_names
 
 SYS_CPU = Path("/sys/devices/system/cpu")
 PROC_CPUINFO = Path("/proc/cpuinfo")
 SYS_CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
-PROC_GPUS = Path("/proc/driver/nvidia/gpus")
 SYS_VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
 _ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64", "aarch64": "aarch64"}
 _SIZE_UNITS = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
@@ -78,7 +78,7 @@ def read_host_facts() -> HostFacts:
         threads=threads,
         usable=usable_cpus(),
         usable_cores=usable_cores(),
-        gpus=read_gpus(),
+        gpus=card_names(),
         **read_caches(SYS_CPU, smt),
     )
 
@@ -139,12 +139,6 @@ def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
 
     l3 = [size for (level, _), (size, _) in caches.items() if level == 3]
     return {"l1_kib": per_core(1), "l2_kib": per_core(2), "l3_mib": sum(l3) / 1024 if l3 else None}
-
-
-def read_gpus(root: Path = PROC_GPUS) -> tuple[str, ...]:
-    """Return the names of the NVIDIA GPUs that the kernel's driver has, whether or not CUDA's driver shows them."""
-    texts = (_text(file) for file in sorted(root.glob("*/information")))
-    return tuple(match[1] for text in texts if (match := re.search(r"^Model:\s*(.*\S)", text, re.MULTILINE)))
 
 
 def _text(path: Path) -> str:

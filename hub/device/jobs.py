@@ -70,7 +70,7 @@ def build(
     does once, the program takes them permuted. The write is atomic: a killed build leaves nothing that looks whole.
 
     Args:
-        linker: for another architecture, with its options; None for this machine's own. For a card: nvcc.
+        linker: for another architecture, with its options; None for this machine's own. For a card: `find_compiler`.
         code: for a card `cubin`, or `ptx`.
     """
     import tvm

@@ -26,7 +26,7 @@ from .onsite.contents import ArgsInfo, random_integers
 from .onsite.repeats import TimingConfig
 from .timing import time_kernel
 
-LOCAL = "local"
+LOCAL, CPU = "local", "cpu"
 Endpoint = tuple[str, int]
 _SECONDS = 5.0  # for the tracker to answer a question; TVM's own client waits without end
 
@@ -45,21 +45,21 @@ class RpcAddress:
 
 
 def parse_device(text: str) -> RpcAddress | None:
-    """Return the address in `rpc://host:port/key`, None for `local`; a DeviceError says what is wrong with others."""
-    if text == LOCAL:
+    """Return the address in `rpc://host:port/key`, None for `local` and `cpu`; others are a DeviceError."""
+    if text in (LOCAL, CPU):
         return None
     try:
         parts = urlsplit(text)
         host, port, key = parts.hostname, parts.port, unquote(parts.path.removeprefix("/"))
         if parts.scheme != "rpc" or not host or not port or not key:
-            raise ValueError("it is neither local, nor cuda or cuda:N, nor an rpc:// address with host, port and key")
+            raise ValueError("it is neither local, cpu, cuda or cuda:N, nor an rpc:// address with host, port and key")
         # TVM's servers append a random number to the key after a colon, and options after a space.
         if any(sign in key for sign in " :/") or parts.query or parts.fragment or parts.username:
             raise ValueError("a key has no space, colon or slash, and nothing follows it")
     except ValueError as error:  # of `urlsplit`: a port that is no number, or brackets that do not close
         raise DeviceError(
             f"cannot measure on the device {text!r}: {error}",
-            remedy="give local, or rpc://host:port/key with the tracker's host and port and the servers' key",
+            remedy="give local, cpu, cuda, or rpc://host:port/key with the tracker's host and port and its key",
         ) from error
     return RpcAddress(host, port, key)
 

@@ -23,7 +23,7 @@ from tvm import relax
 
 from ...zoo.errors import TchubWarning
 from ...zoo.files import storing, write_atomically
-from ..device.cuda_network import card_for, card_function
+from ..device.cuda_network import CardFunction, card_for
 from ..device.device_choice import missing_extensions
 from ..device.errors import DeviceError
 from ..device.host_facts import read_host_facts, usable_cpus
@@ -53,7 +53,8 @@ class TunedNetwork:
     PyTorch tensors are passed and returned without a copy where they are contiguous, aligned to 64 bytes and of the
     type that the compiled code computes with; a result that is one of the arguments shares its memory. Results are
     PyTorch's if any argument is, else NumPy's; no gradients flow. Several Python threads may call it at once. A call
-    runs on `threads` threads, or fewer by the environment variable TVM_NUM_THREADS.
+    runs on `threads` threads, or fewer by the environment variable TVM_NUM_THREADS. A network of a card takes tensors
+    on the card and returns such, in the order of PyTorch's stream; those on the CPU are copied.
 
     Attributes:
         signatures: how it is called, one for each set of shapes for which it was compiled.
@@ -135,19 +136,27 @@ class TunedNetwork:
     def _run(self, number: int, tensors: Sequence[Any]) -> list[Any]:
         """Return the tensors of the result, PyTorch's if any argument is."""
         library, signature = self._libraries[number], self.signatures[number]
+        if self._on_card and tensors and all(map(_is_card_tensor, tensors)):
+            arguments = [
+                _card_argument(x, spec, tensors[0].device) for x, spec in zip(tensors, signature.inputs, strict=True)
+            ]
+            results = self._main(number, tensors[0].device.index or 0).on_card(arguments)
+            return [x.to(_torch_type(spec.dtype)) for x, spec in zip(results, signature.outputs, strict=True)]
         convert = _torch_result if any(map(_is_torch, tensors)) else _numpy_result
         result = self._main(number)(*map(_argument, tensors, signature.inputs))
         results = [result] if hasattr(result, "shape") else list(result)
         specs = enumerate(zip(results, signature.outputs, strict=True))
         return [convert(x, spec, i in library.constants) for i, (x, spec) in specs]
 
-    def _main(self, number: int) -> Any:
+    def _main(self, number: int, card: int = 0) -> Any:
         """Return the compiled function in a machine of the calling thread: machines cannot be entered twice."""
         _set_threads(self.threads)
         functions: dict[Any, Any] = vars(self._machines)
-        if number not in functions and self._on_card:
-            functions[number] = card_function(self.folder / self._libraries[number].file, self.target)
-        elif number not in functions:
+        if self._on_card:
+            if (number, card) not in functions:
+                functions[number, card] = CardFunction(self.folder / self._libraries[number].file, self.target, card)
+            return functions[number, card]
+        if number not in functions:
             device: Any = tvm.cpu()
             functions[number] = relax.VirtualMachine(self._modules[number], device)["main"]  # which keeps its machine
         return functions[number]
@@ -227,6 +236,26 @@ def _set_threads(threads: int) -> None:
 def _is_torch(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _is_card_tensor(value: Any) -> bool:
+    return _is_torch(value) and value.is_cuda
+
+
+def _torch_type(name: str) -> Any:
+    import torch
+
+    return getattr(torch, name)
+
+
+def _card_argument(value: Any, spec: TensorSpec, device: Any) -> Any:
+    """A PyTorch tensor on a card, contiguous and of the data type that the compiled function takes."""
+    if value.device != device:
+        raise NetworkInputError(
+            f"{spec.name} is on {value.device}, and the first argument on {device}",
+            remedy="move all arguments to one card", argument=spec.name,
+        )  # fmt: skip
+    return value.detach().to(_torch_type(spec.computed)).resolve_neg().contiguous()
 
 
 def _argument(value: Any, spec: TensorSpec) -> Any:

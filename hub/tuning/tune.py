@@ -17,7 +17,7 @@ from torch.nn import Module
 from tvm.s_tir.meta_schedule import relax_integration
 
 from ...zoo.files import locked_folder
-from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoint
+from ..device.device_choice import ChosenDevice, checkpoint_kind, choose_device, fitting_checkpoint
 from ..device.measure import MeasureConfig
 from ..device.timing import weights_between
 from ..networks.alternatives import Alternative, lower_known
@@ -130,8 +130,9 @@ def tune(
     with locked_folder(folder), ExitStack() as stack:
         stop = stack.enter_context(StopFlag())
         progress.stage("find out what the device is" if config.device != "local" else "load the cost model")
-        device = choose_device(config.device, config.threads, target=config.target, linker=config.linker)
         others = [name for name in config.compare if name not in ("stock", "torch.compile")]
+        kind = "cpu" if others or config.builder is not None else checkpoint_kind(config.checkpoint)
+        device = choose_device(config.device, config.threads, target=config.target, linker=config.linker, kind=kind)
         if device.card is not None and others:
             remedy = "compare a card with stock and torch.compile alone"
             raise TuningError(f"{', '.join(others)} would run on the CPU", remedy=remedy)

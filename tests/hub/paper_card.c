@@ -10,7 +10,9 @@
  * Faults. A module whose text contains "illegal access" breaks the context when it is launched: every later call fails,
  * as on a GPU; so do "an assert" and "a memory error". One with "a hang" never ends, one with "too much memory" cannot be launched. A file beside this library
  * changes the card: `lost` (no call works), `exclusive` (no context), `prohibited` and `private` (its mode), `mig` (its name), `full`,
- * `old` (its driver).
+ * `old` (its driver), `slow` (half its speed), `shared` (another process is on it).
+ *
+ * NVML's functions are here too, as far as tchub calls them.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,7 +30,7 @@
 
 typedef void (*call_t)(void **, const unsigned *);
 typedef struct { int bad; void *library; } module_t;
-typedef struct { char name[64]; int bad; int shared; call_t call; } function_t;
+typedef struct { char name[64]; int bad; int shared; call_t call; int parameters; } function_t;
 typedef struct { double at; } event_t;
 static int sticky = 0, launches = 0;
 static double now = 0;  /* milliseconds of the card's work */
@@ -76,6 +78,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   }
   return device != 7;
 }
+int cuDeviceGetPCIBusId(char *text, int length, int device) { snprintf(text, length, "0000:65:00.0"); return device != 7; }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = (size_t)141 << 30; return device != 7; }
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
   *total = (size_t)141 << 30;
@@ -123,7 +126,9 @@ int cuModuleGetFunction(void **function, module_t *module, const char *name) {
     char call[80];
     snprintf(call, sizeof call, "%s__call", name);
     if (!(made->call = (call_t)dlsym(module->library, call))) return 500;
-  }
+    snprintf(call, sizeof call, "%s__count", name);
+    made->parameters = *(const int *)dlsym(module->library, call);
+  } else made->parameters = !strcmp(name, "scale") ? 4 : !strcmp(name, "add") ? 3 : 0;
   made->bad = module->bad;
   made->shared = 48 << 10;
   *function = made;
@@ -145,9 +150,16 @@ int cuMemsetD8Async(uint64_t address, unsigned char value, size_t size, void *st
 }
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t size) { GUARD; memcpy((void *)to, from, size); return 0; }
 int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size) { GUARD; memcpy(to, (void *)from, size); return 0; }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream) {
+  GUARD;
+  memcpy((void *)to, (void *)from, size);
+  return stream != &launches;
+}
+int cuStreamWaitEvent(void *stream, event_t *event, unsigned flags) { GUARD; return event == 0 || flags; }
 int cuStreamCreate(void **stream, unsigned flags) { *stream = &launches; return flags != 0; }
 int cuEventCreate(void **event, unsigned flags) { *event = calloc(1, sizeof(event_t)); return flags != 0; }
-int cuEventRecord(event_t *event, void *stream) { GUARD; event->at = now; return stream != &launches; }
+/* A null stream is PyTorch's. */
+int cuEventRecord(event_t *event, void *stream) { GUARD; event->at = now; return stream && stream != &launches; }
 int cuEventSynchronize(void *event) { GUARD; return event == 0; }
 int cuEventElapsedTime(float *ms, event_t *start, event_t *end) { GUARD; *ms = (float)(end->at - start->at); return 0; }
 
@@ -171,7 +183,7 @@ static int execute(function_t *f, const unsigned *size, void **params) {
   if (f->bad == HUNGRY) return 2;
   while (f->bad == HANG) pause();
   unsigned blocks = size[0] * size[1] * size[2], block = size[3] * size[4] * size[5];
-  now += f->call ? 0.05 * (blocks + (block + 31) / 32) : 0.25;
+  now += (f->call ? 0.05 * (blocks + (block + 31) / 32) : 0.25) * (beside("slow") ? 2 : 1);
   if (f->call) {
     f->call(params, size);
   } else if (!strcmp(f->name, "scale")) {
@@ -191,6 +203,9 @@ int cuLaunchKernel(function_t *f, unsigned gx, unsigned gy, unsigned gz, unsigne
   node_t node = {f, {gx, gy, gz, bx, by, bz, shared}, params};
   if (!capturing) return execute(f, node.size, params);
   if (capturing->count == 4096) return 1;
+  uint64_t *values = calloc(f->parameters + 1, sizeof *values);  /* a graph has the values of this moment */
+  node.params = calloc(f->parameters + 1, sizeof *node.params);
+  for (int i = 0; i < f->parameters; i++) node.params[i] = memcpy(values + i, params[i], sizeof *values);
   capturing->nodes[capturing->count++] = node;
   return 0;
 }
@@ -218,3 +233,25 @@ int cuGraphLaunch(graph_t *graph, void *stream) {
 }
 int cuGraphExecDestroy(graph_t *executable) { GUARD; free(executable); return 0; }
 int cuGraphDestroy(graph_t *graph) { GUARD; free(graph); return 0; }
+
+/* NVML */
+typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu, compute; } process_t;
+int nvmlInitWithFlags(unsigned flags) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 1; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **card) { *card = &sticky; return index != 0; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **card) { *card = &sticky; return strcmp(id, "0000:65:00.0") ? 6 : 0; }
+int nvmlDeviceGetName(void *card, char *name, unsigned length) { snprintf(name, length, CARD); return card != &sticky; }
+int nvmlDeviceGetClockInfo(void *card, int type, unsigned *mhz) { *mhz = beside("slow") ? 990 : 1590; return type != 1; }
+int nvmlDeviceGetMaxClockInfo(void *card, int type, unsigned *mhz) { *mhz = 1590; return type != 1; }
+int nvmlDeviceGetCurrentClocksEventReasons(void *card, unsigned long long *reasons) { *reasons = beside("slow") ? 0x24 : 1; return 0; }
+int nvmlDeviceGetPowerUsage(void *card, unsigned *milliwatts) { *milliwatts = 69800; return 0; }
+int nvmlDeviceGetEnforcedPowerLimit(void *card, unsigned *milliwatts) { *milliwatts = 70000; return 0; }
+int nvmlDeviceGetTemperature(void *card, int sensor, unsigned *celsius) { return 3; /* not supported */ }
+int nvmlDeviceGetComputeRunningProcesses_v3(void *card, unsigned *count, process_t *processes) {
+  unsigned room = *count;
+  if (!beside("shared")) return *count = 0;
+  *count = 2;
+  if (room < 2) return 7;
+  for (unsigned i = 0; i < 2; i++) processes[i] = (process_t){100 + i, 1 << 20, 0, 0};
+  return 0;
+}

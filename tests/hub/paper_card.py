@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import ctypes
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tchub.hub.device import card_state
 
 HERE = Path(__file__).parent
 
@@ -37,7 +38,7 @@ class PaperCard:
                         "from paper_nvcc import main\nsys.exit(main(sys.argv[1:]))\n")  # fmt: skip
         nvcc.chmod(0o755)
         patch.setenv("TCHUB_LIBCUDA", str(library))
-        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        patch.setenv("TCHUB_NVCC", str(nvcc))
         return cls(folder)
 
     def break_program(self, number: int, fault: str) -> None:
@@ -46,5 +47,14 @@ class PaperCard:
         (self.folder / "faults" / str(number)).write_text(fault)
 
     def becomes(self, state: str) -> None:
-        """Change the card: `lost`, `exclusive`, `prohibited`, `private`, `mig`, `full` or `old`."""
+        """Change the card: `lost`, `exclusive`, `prohibited`, `private`, `mig`, `full`, `old`, `slow` or `shared`."""
         (self.folder / state).touch()
+
+    def has_nvml(self, patch: pytest.MonkeyPatch) -> None:
+        """Let NVML's own Python module find the card."""
+        import pynvml
+
+        patch.setattr(card_state, "LIBRARY", str(self.folder / "libcuda.so"))
+        patch.setattr(pynvml, "nvmlLib", ctypes.CDLL(card_state.LIBRARY))
+        patch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+        patch.setattr(card_state, "_nvml", card_state._nvml.__wrapped__)

@@ -110,3 +110,4 @@ static void launch(void (*kernel)(void **), void **params, const unsigned *size,
 }
 template <class... A, size_t... I> static void apply(void (*f)(A...), void **p, std::index_sequence<I...>) { f(*(A *)p[I]...); }
 template <class... A> static void apply(void (*f)(A...), void **p) { apply(f, p, std::index_sequence_for<A...>{}); }
+template <class... A> constexpr int parameters(void (*)(A...)) { return sizeof...(A); }

@@ -19,7 +19,8 @@ def translate(source: str, fault: str) -> str:
     together = "true" if re.search(r"__syncthreads|__shfl", source) else "false"
     calls = [
         f"static void {name}__run(void **p) {{ apply({name}, p); }}\n"
-        f'extern "C" void {name}__call(void **p, const unsigned *s) {{ launch({name}__run, p, s, {together}); }}'
+        f'extern "C" void {name}__call(void **p, const unsigned *s) {{ launch({name}__run, p, s, {together}); }}\n'
+        f'extern "C" const int {name}__count = parameters({name});'
         for name in kernels
     ]
     return "\n".join(['#include "paper_cuda.h"', source, *calls, f'extern "C" const char paper_fault[] = "{fault}";'])

@@ -30,6 +30,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "cuDeviceGet": [ctypes.POINTER(ctypes.c_int), ctypes.c_int],
     "cuDeviceGetName": [ctypes.c_char_p, ctypes.c_int, ctypes.c_int],
     "cuDeviceGetAttribute": [ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int],
+    "cuDeviceGetPCIBusId": [ctypes.c_char_p, ctypes.c_int, ctypes.c_int],
     "cuDeviceTotalMem_v2": [ctypes.POINTER(_SIZE), ctypes.c_int],
     "cuDriverGetVersion": [ctypes.POINTER(ctypes.c_int)],
     "cuDevicePrimaryCtxRetain": [ctypes.POINTER(_POINTER), ctypes.c_int],
@@ -45,6 +46,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "cuMemsetD8Async": [ctypes.c_uint64, ctypes.c_ubyte, _SIZE, _POINTER],
     "cuMemcpyHtoD_v2": [ctypes.c_uint64, _POINTER, _SIZE],
     "cuMemcpyDtoH_v2": [_POINTER, ctypes.c_uint64, _SIZE],
+    "cuMemcpyDtoDAsync_v2": [ctypes.c_uint64, ctypes.c_uint64, _SIZE, _POINTER],
     "cuLaunchKernel": _LAUNCH,
     "cuStreamCreate": [ctypes.POINTER(_POINTER), _UINT],
     "cuStreamBeginCapture_v2": [_POINTER, ctypes.c_int],
@@ -56,6 +58,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "cuEventCreate": [ctypes.POINTER(_POINTER), _UINT],
     "cuEventRecord": [_POINTER, _POINTER],
     "cuEventSynchronize": [_POINTER],
+    "cuStreamWaitEvent": [_POINTER, _POINTER, _UINT],
     "cuEventElapsedTime": [ctypes.POINTER(ctypes.c_float), _POINTER, _POINTER],
 }
 
@@ -155,6 +158,13 @@ class CudaDriver:
             "memory_mhz": self.attribute(_MEMORY_KHZ) / 1000,
             "bus_bits": self.attribute(_BUS_BITS),
         }
+
+    @property
+    def bus_id(self) -> str:
+        """Address on the PCI bus, by which NVML knows the GPU."""
+        text = ctypes.create_string_buffer(32)
+        self.call("cuDeviceGetPCIBusId", text, 32, self._device)
+        return text.value.decode()
 
     def free_bytes(self) -> int:
         """Memory of the GPU that nobody has taken."""

@@ -51,7 +51,7 @@ def test_a_checkpoint_is_adapted_to_a_card_and_a_lost_card_costs_nothing_measure
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "device", "kind"), [("tcl-epyc", "cuda", "gpu"), ("tcl-t4", "local", "cpu")], ids=str
+    ("checkpoint", "device", "kind"), [("tcl-epyc", "cuda", "gpu"), ("tcl-t4", "cpu", "cpu")], ids=str
 )
 def test_a_checkpoint_of_the_other_kind_is_refused(
     card: PaperCard, run: Any, pt2: Path, checkpoint: str, device: str, kind: str

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from paper_card import PaperCard
-from tchub.hub.device.device_choice import choose_device, fitting_checkpoint
+from tchub.hub.device import cuda_compile
+from tchub.hub.device.device_choice import checkpoint_kind, choose_device, fitting_checkpoint
 from tchub.hub.device.errors import DeviceError
 from tchub.zoo.devices import get_device
 
@@ -33,6 +34,27 @@ def test_an_unknown_card_has_the_nearest_sheet_with_what_its_driver_says(
     assert values["memory_bandwidth_gbs"] == pytest.approx(320, rel=1e-3)
     assert facts.device.spec.sources["fp16_tflops"].startswith("stands in: ")
     assert "nearest" in facts.reasons[0]
+
+
+def test_local_is_the_card_where_there_is_one_and_nothing_asks_for_the_cpu(card: PaperCard) -> None:
+    assert choose_device("local").name == "cuda:0"
+    for options in ({"threads": 1}, {"target": {"kind": "llvm"}}, {"kind": "cpu"}, {"device": "cpu"}):
+        assert choose_device(**options).facts.target["kind"] == "llvm", options
+
+
+def test_local_is_the_cpu_where_the_card_cannot_be_used_and_says_why(card: PaperCard) -> None:
+    card.becomes("private")
+    device = choose_device("local")
+    assert device.name is None
+    assert "the CPU, and not the card: cuda:0 (Tesla T4) takes one process only" in device.facts.reasons[-1]
+    with pytest.raises(DeviceError, match="one process only"):
+        choose_device("local", kind="gpu")
+
+
+def test_the_kind_of_a_checkpoint_is_known_without_its_files() -> None:
+    assert [checkpoint_kind(name) for name in ("tilenet-t4", "tcl-epyc@1.0.0", "no/folder", None)] == [
+        *("gpu", "cpu", None, None)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +89,10 @@ def test_a_card_that_is_not_there_is_refused(card: PaperCard) -> None:
 def test_a_machine_without_a_driver_or_a_compiler_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: PaperCard
 ) -> None:
+    monkeypatch.delenv("TCHUB_NVCC")
+    monkeypatch.setattr(cuda_compile, "_nvrtc", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DeviceError, match="no nvcc"):
+    with pytest.raises(DeviceError, match="no nvcc and no NVRTC"):
         choose_device("cuda")
     monkeypatch.setenv("TCHUB_LIBCUDA", str(tmp_path / "libcuda.so.1"))
     with pytest.raises(DeviceError, match="the CUDA driver cannot be loaded"):

@@ -16,6 +16,7 @@ from tchub.hub.networks.workloads import operator_module
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
+from tchub.zoo.errors import TchubWarning
 from tvm import te
 
 TARGET = get_device("t4").target
@@ -90,6 +91,32 @@ def test_a_program_that_nvcc_does_not_take_costs_itself_alone(card: PaperCard, c
     card.break_program(1, '"; this is no program')
     results, _ = measured(candidates[:3])
     assert sorted(result.error or "ok" for result in results) == ["build", "ok", "ok"]
+
+
+def test_a_card_that_slows_down_is_told_with_the_reason(
+    card: PaperCard, candidates: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card.has_nvml(monkeypatch)
+    card.becomes("shared")
+    measurer = CudaMeasurer(0, TARGET, MeasureConfig(**LIMITS))
+    results = [result for _, result in measurer.measure(candidates[:2])]
+    card.becomes("slow")
+    results += [result for _, result in measurer.measure(candidates[2:4])]
+    assert [result.disturbed for result in results] == [False, False, True, True]
+    assert measurer.watched["repeated"] == 4, "each twice more"
+    with pytest.warns(TchubWarning, match="beside 2 of 4 programs") as caught:
+        measurer.close()
+    text = str(caught[0].message)
+    assert all(reason in text for reason in ("its power limit", "its heat", "1 other processes")), text
+
+
+def test_a_card_that_slows_down_is_told_without_nvml_too(card: PaperCard, candidates: list[Any]) -> None:
+    measurer = CudaMeasurer(0, TARGET, MeasureConfig(**LIMITS))
+    list(measurer.measure(candidates[:1]))
+    card.becomes("slow")
+    list(measurer.measure(candidates[1:2]))
+    with pytest.warns(TchubWarning, match="beside 1 of 2 programs .see `nvidia-smi`"):
+        measurer.close()
 
 
 def test_a_lost_card_ends_the_run_and_what_was_measured_was_given(card: PaperCard, candidates: list[Any]) -> None:

@@ -63,6 +63,36 @@ def test_a_network_computes_what_pytorch_does_as_often_as_it_is_called(archive: 
     network.close()
 
 
+def test_tensors_on_the_card_are_read_and_written_where_they_are(
+    archive: Any, card: PaperCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, (x, mask) = archive
+    network = CudaNetwork(CudaDriver(), path)
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(log := card.folder / "launches"))
+    given = [x.clone(), mask]
+    results = [torch.empty(shape, dtype=getattr(torch, dtype)) for shape, dtype in network.outputs]
+
+    def run_on(outputs: list[torch.Tensor]) -> None:
+        network.run_on([one.data_ptr() for one in given], [one.data_ptr() for one in outputs], 0)
+
+    right: list[torch.Tensor] = []
+    for shift in (0.0, 1.0, 2.0):  # launched, captured, and the graph again; the stand-in's memory is the CPU's
+        given[0].copy_(x + shift)
+        run_on(results)
+        with torch.no_grad():
+            right = torch.utils._pytree.tree_leaves(Branches().eval()(x + shift, mask))
+        for output, expected in zip(results, right, strict=True):
+            torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
+    assert len(log.read_text().splitlines()) % 3 == 0, "each run launches the same kernels"
+    other = [torch.full_like(one, torch.nan) for one in results]
+    run_on(other)
+    for output, expected in zip(other, right, strict=True):
+        torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
+    arrays = network([x.numpy(), mask.numpy()])
+    assert not np.allclose(arrays[0], right[0].numpy()), "its own buffers serve again"
+    torch.testing.assert_close(results[0], right[0], rtol=1e-4, atol=1e-5)
+
+
 def test_tensors_that_are_not_needed_at_once_share_memory(archive: Any) -> None:
     plan = json.loads(zipfile.ZipFile(archive[0]).read(PLAN))
     written = [buffers[-1] for _, buffers in plan["steps"]]

@@ -62,7 +62,7 @@ def test_what_this_machine_needs_for_tchub_is_here_and_whatever_is_not_ok_has_a_
     [
         (0, ["lost"], "ok", "none is needed"),
         (1, ["lost"], "warn", "CUDA's driver shows none of 1 cards"),
-        (1, [], "ok", "Tesla T4 (t4), sm_75: --device cuda:0"),
+        (1, [], "ok", "Tesla T4 (t4), sm_75, compiled by "),
         (1, ["mig"], "warn", "slice of a card"),
         (1, ["prohibited"], "warn", "takes no programs"),
     ],
@@ -73,7 +73,7 @@ def test_cards(
     card = PaperCard.install(tmp_path, monkeypatch)
     for state in states:
         card.becomes(state)
-    (check,) = doctor.check_cards(known)
+    check, *_ = doctor.check_cards(known)
     assert (check.status, value in check.value) == (status, True), check
     assert (check.remedy is None) == (status == "ok")
 
@@ -90,6 +90,33 @@ def test_governor(governor: str | None, status: str, tmp_path: Path) -> None:
 def test_disk(free_gib: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=free_gib * 2**30))
     assert doctor.check_disk(tmp_path / "not" / "yet").status == status
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "value"),
+    [
+        (None, "ok", "1590 of 1590 MHz, 70 of 70 W"),
+        ("slow", "warn", "990 of 1590 MHz, 70 of 70 W, slowed by its power limit and its heat"),
+        ("shared", "warn", "1590 of 1590 MHz, 70 of 70 W, 2 processes"),
+    ],
+)
+def test_a_card_that_slows_down_or_is_not_alone_is_told(
+    card: PaperCard, monkeypatch: pytest.MonkeyPatch, state: str | None, status: str, value: str
+) -> None:
+    card.has_nvml(monkeypatch)
+    if state is not None:
+        card.becomes(state)
+    check = doctor.check_card_state(0)
+    assert (check.name, check.status, check.value, bool(check.remedy)) == ("cuda:0", status, value, status == "warn")
+
+
+def test_a_card_of_amd_is_told_with_what_would_work(tmp_path: Path) -> None:
+    assert list(doctor.check_amd(tmp_path)) == []
+    for node, version in enumerate((0, 90006, 110001)):
+        (tmp_path / str(node)).mkdir()
+        (tmp_path / str(node) / "properties").write_text(f"simd_count 240\ngfx_target_version {version}\n")
+    checks = list(doctor.check_amd(tmp_path))
+    assert [(check.status, check.value.split()[0]) for check in checks] == [("warn", "gfx906"), ("warn", "gfx1101")]
 
 
 def test_a_folder_that_can_be_written_is_left_clean_and_another_fails(tmp_path: Path) -> None:

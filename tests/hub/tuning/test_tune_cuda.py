@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from paper_card import PaperCard
 from tchub import hub
 from tchub.hub.device.errors import DeviceError
-from tchub.hub.networks import latency
+from tchub.hub.networks import latency, tuned
 from tchub.hub.search.errors import TuningError
 from tchub.hub.tuning import remote_latency
 from tiny_network import Tiny
@@ -55,6 +56,13 @@ def test_a_network_is_tuned_for_a_card_and_runs_there(
         torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
     arrays = hub.load_tuned(out)(x.numpy())
     np.testing.assert_allclose(arrays[1], right[1].numpy(), rtol=1e-4, atol=1e-4)
+
+    # Tensors on the card stay there; the stand-in's are the CPU's.
+    with monkeypatch.context() as patch:
+        patch.setattr(tuned, "_is_card_tensor", lambda _: True)
+        patch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=0))
+        for output, expected in zip(hub.load_tuned(out)(x), right, strict=True):
+            torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
 
     PaperCard.install(tmp_path / "other", monkeypatch, "NVIDIA L4", 89)
     with pytest.raises(DeviceError, match=r"is for sm_75, and this card is sm_89"):
