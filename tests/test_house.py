@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_924, 13),
     "zoo/adapt": (3_553, 19),
     "cards": (1_279, 6),
-    "scripts": (8_552, 53),
-    "tests": (28_734, 221),
+    "scripts": (8_712, 54),
+    "tests": (28_758, 222),
 }
 PRODUCT = (45_503, 265)
 MOST_ERRORS = 43
