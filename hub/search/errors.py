@@ -10,7 +10,7 @@ class NoCandidateError(TchubError):
 
 
 class TuningError(TchubError):
-    """A search or a tuning run cannot begin or go on as asked, e.g. because nearly every program fails."""
+    """A search or a tuning run cannot begin or go on as asked."""
 
 
 class InterruptedRunError(TchubError):
