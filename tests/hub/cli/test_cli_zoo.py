@@ -67,6 +67,13 @@ def test_list_searches_filters_and_sorts(zoo, run, words, wanted):
     assert (code, [row["name"] for row in rows]) == (0, wanted)
 
 
+def test_scores_sorted_across_families_come_with_a_caution(zoo, run):
+    caution = "scores of different families do not compare"
+    assert caution in run("list", "--sort", "top1")[2]
+    assert caution not in run("list", "--sort", "top1", "--family", "epyc")[2] + run("list")[2]
+    assert run("list", "--sort", "beauty")[0] == 2
+
+
 def test_lines_that_are_read_by_a_program_are_whole(zoo, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     _, *lines = run("list", "--quiet")[1].splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 
 import numpy as np
@@ -12,7 +13,7 @@ from hub_protocol import running
 from real_checkpoint import environment, make_checkpoint, publish_real, rewrite_config
 from registry_kit import refused
 from tchub.hub import PretrainedModel
-from tchub.hub.registry.errors import IntegrityError, NotInSourceError
+from tchub.hub.registry.errors import CheckpointNameError, IntegrityError, NotInSourceError
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import (
@@ -142,3 +143,20 @@ def test_a_file_that_is_larger_than_any_checkpoint_is_not_fetched(server, tmp_pa
     with pytest.raises(IntegrityError, match="wrong size"):
         PretrainedModel.from_pretrained(REPO)
     assert server.downloads() == []
+
+
+def test_a_revision_of_what_has_none(tmp_path):
+    with pytest.raises(CheckpointNameError):
+        PretrainedModel.from_pretrained(tmp_path, revision="main")
+    with pytest.raises(CheckpointNameError, match="tcl-epyc"):
+        PretrainedModel.from_pretrained("tcl-epyc", revision="1.0.0")
+
+
+def test_the_card_that_is_pushed_claims_no_scores(server, tmp_path):
+    from huggingface_hub import ModelCard
+
+    push(small("tcl"), tmp_path / "folder")
+    card = ModelCard(server.repos[REPO].files()["README.md"].decode())
+    assert card.data.library_name == "tchub"
+    assert card.data.eval_results is None
+    assert json.loads(server.repos[REPO].files()["config.json"])["arch"] == "tcl"

@@ -73,6 +73,19 @@ def test_a_name_passes_over_a_deprecated_version_and_says_so(tmp_path):
     assert resolve([bad, good], "tcl-epyc@1.1.0").warnings == ("tcl-epyc@1.1.0 is deprecated: a leak",)
 
 
+@pytest.mark.parametrize("name", ["k80", "K80", "tesla k80"])
+def test_a_family_in_place_of_a_name_means_its_best_checkpoint(tmp_path, name):
+    entries = [
+        publish(tmp_path, "tcl-k80", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.7}}),
+        publish(tmp_path, "tlp-k80", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.8}}),
+        publish(tmp_path, "tcl-k80+local", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.9}}),
+        publish(tmp_path, "tcl-a100", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.9}}),
+    ]
+    found = resolve(entries, name)
+    assert found.entry.name == "tlp-k80"
+    assert [verdict.id for verdict in found.verdicts] == ["tlp-k80@1.0.0", "tcl-k80@1.0.0"]
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("TCL-epyc", "tcl-epyc"), ("epycc", "epyc"), ("telsa k80", "tesla-k80")])
 def test_a_slip_of_the_pen_is_answered_with_what_was_meant(entries, typed, meant):
     with pytest.raises(CheckpointNameError, match=f"nearest: .*{meant}") as caught:

@@ -295,6 +295,18 @@ def test_a_refreshed_index_that_cannot_be_used_is_left_out_with_a_warning(user):
             assert [entry.name for entry in hub.list_checkpoints()] == ["tcl-epyc"]
 
 
+def test_each_root_has_a_state_of_its_own(publisher, epyc, t4, tmp_path, monkeypatch):
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(Index, "shipped", Index)
+    other = Publisher(tmp_path / "other")
+    for one, entry in ((publisher, epyc), (other, t4)):
+        one.publish(entry)
+        (tmp_path / "root.json").write_bytes(one.trusted)
+        monkeypatch.setenv("TCHUB_TRUSTED_KEYS", str(tmp_path / "root.json"))
+        assert hub.refresh_index(one.root.as_uri()).before is None
+        assert TrustedIndexes.default().stored().parsed.entries == (entry,)
+
+
 def test_a_mirror_that_refuses_what_is_not_there_ends_the_chain_of_roots(publisher, cache, epyc):
     publisher.publish(epyc)
     with mirror_server.running() as mirror:

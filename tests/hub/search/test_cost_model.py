@@ -168,3 +168,15 @@ def test_scores_that_are_no_numbers_are_an_error(measure_candidates: list[Any]) 
 def test_an_unknown_way_to_learn_is_refused() -> None:
     with pytest.raises(ValueError, match="few-shot"):
         choose_model("tcl-epyc", update="often")
+
+
+def test_predict_leaves_the_programs_thread_setting_alone(
+    checkpoint: Any, context: Any, measure_candidates: list[Any]
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        hub.tvm_cost_model(checkpoint).predict(context, measure_candidates)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -24,6 +24,7 @@ from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import DeviceKindError, get_schema
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
+from tchub.zoo.training.errors import TrainingError
 from tchub.zoo.trust import ClassTrust
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
@@ -152,6 +153,14 @@ def test_a_checkpoint_of_gpus_scores_no_programs_for_a_cpu(made: Made, call: str
     assert "--kind cpu" in str(caught.value.remedy)
 
 
+def test_what_one_task_measured_is_no_context_of_another() -> None:
+    scorer = hub.tvm_cost_model(tiny("tilenet")).scorer
+    features = np.random.default_rng(0).random((6, 1, get_schema("nest-gpu").width), np.float32)
+    before = scorer.predict("other", features)
+    scorer.observe("one", features, np.exp(before))
+    assert np.array_equal(scorer.predict("other", features), before)
+
+
 @pytest.mark.parametrize("arch", TINY)
 def test_what_a_checkpoint_does_not_know_is_ranked_by_what_is_measured(made: Made, arch: str) -> None:
     """Scores of a class that is not trusted are chance; those of the others are the weights', bit for bit."""
@@ -170,3 +179,9 @@ def test_what_a_checkpoint_does_not_know_is_ranked_by_what_is_measured(made: Mad
     model.observe(context.mod, many, np.repeat(np.arange(1.0, 1 + len(features)), 4).tolist())
     ranked = model.predict(context, candidates)
     assert np.corrcoef(ranked, np.arange(len(features)))[0, 1] < -0.5, "the fast ones first"
+
+
+def test_each_model_learns_in_the_way_that_suits_it() -> None:
+    assert [hub.tvm_cost_model(tiny(arch)).scorer.update for arch in ("tilenet", "tlp")] == ["context", "few-shot"]
+    with pytest.raises(TrainingError, match="no measured programs"):
+        hub.tvm_cost_model(tiny("tlp"), update="context")

@@ -19,7 +19,7 @@ from tchub.hub.search.decision_search import DecisionSearch, DecisionSettings
 from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
 from tchub.hub.search.design_space import DesignSpace
 from tchub.hub.search.engines import SearchSettings, TaskSearch, open_engine
-from tchub.hub.search.errors import TuningError
+from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.search.interrupt import StopFlag
 from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_equal, structural_hash
@@ -186,6 +186,13 @@ def test_where_nothing_is_valid_nothing_is_offered(search: Any, monkeypatch: pyt
     tuning = search()
     monkeypatch.setattr(DesignSpace, "replay", lambda self, decisions: None)
     assert tuning.candidates(4, StopFlag()) == []
+
+
+def test_a_stop_ends_the_search(search: Any) -> None:
+    stop = StopFlag()
+    stop.request()
+    with pytest.raises(InterruptedRunError):
+        search().candidates(4, stop)
 
 
 def test_programs_of_earlier_runs_are_parents_and_context_and_are_not_repeated(search: Any) -> None:

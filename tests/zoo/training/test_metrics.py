@@ -86,6 +86,10 @@ def test_ties_give_the_average_over_their_orders(programs, k):
     assert mean_top_k(scores, latency, group, k) == pytest.approx((latency.min() / best).mean())
 
 
+def test_a_nan_score_ranks_last():
+    assert top_k(np.array([np.nan, 1.0]), np.array([1.0, 2.0]), np.zeros(2, int), np.ones(1), 1) == 0.5
+
+
 def test_a_task_without_programs_is_left_out():
     assert top_k(SCORES, LATENCY, GROUP + 1, np.array([9.0, 3.0, 1.0]), 1) == pytest.approx(7 / 10)
     assert np.isnan(top_k(np.zeros(0), np.zeros(0), np.zeros(0, int), np.ones(1), 1))
