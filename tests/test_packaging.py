@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -23,9 +23,6 @@ SCRIPTS = (ROOT / "scripts" / "quickstart", ROOT / "scripts" / "test", ROOT / ".
 
 def python_files(floor: str) -> list[Path]:
     return sorted((ROOT / floor).rglob("*.py"))
-
-
-# The wheel
 
 
 def test_every_folder_with_code_is_a_listed_package() -> None:
@@ -57,33 +54,11 @@ def test_the_version_is_the_changelogs_newest() -> None:
     assert versions[0] == PROJECT["project"]["version"] == metadata.version("tchub")
 
 
-def test_the_licence_is_apache_2() -> None:
-    text = (ROOT / "LICENSE").read_text()
-    assert "Apache License\n                           Version 2.0" in text
-    assert "END OF TERMS AND CONDITIONS" in text
-    assert PROJECT["project"]["license"] == "Apache-2.0"
-
-
 def test_the_constraints_hold_the_projects_own_pins() -> None:
     constraints = (ROOT / "constraints.txt").read_text().split()
     pins = [requirement for requirement in PROJECT["project"]["dependencies"] if "==" in requirement]
     assert pins
     assert set(pins) <= set(constraints)
-
-
-# Imports
-
-
-def imported(path: Path) -> Iterator[str]:
-    """Absolute names of what a file imports, relative imports resolved, those inside functions included."""
-    package = ["tchub", *path.relative_to(ROOT).parent.parts]
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
 @pytest.mark.parametrize("floor", FLOORS)
@@ -104,9 +79,6 @@ def test_the_console_script_answers() -> None:
     done = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "Examples:" in done.stdout
-
-
-# Scripts
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -22,7 +22,7 @@ from scripts.benchmarks.coverage.modules import MODULES, Brought, Factory, Funct
 
 # For the test suite: one of each way to bring a network, and of each kind of operator that once failed.
 SAMPLE = (
-    "gpt2", "llama.pt2", "roberta", "lstm-state", "transformer-encoder", "decode-step", "unet", "detector", "top-k",
+    "llama.pt2", "roberta", "lstm-state", "transformer-encoder", "decode-step", "unet", "detector", "top-k",
     "text-and-numbers", "bfloat16", "perceptron-batch.pt2", "mlp-mixer.onnx",
 )  # fmt: skip
 

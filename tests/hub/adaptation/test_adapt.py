@@ -147,9 +147,6 @@ def test_a_module_at_hand_is_a_workload(base: CheckpointChoice, tmp_path: Path):
     assert [(task.op, set(task.networks)) for task in seen] == [("matmul", {"Linear"})]
 
 
-# Stopped, refused, in the way -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("step", ["few-shot: cross-validate", "few-shot: learn"])
 def test_ctrl_c_while_learning_stops_at_once_and_loses_nothing(base: CheckpointChoice, tmp_path: Path, step: str):
     class Impatient(AdaptProgress):

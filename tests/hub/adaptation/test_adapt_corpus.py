@@ -71,14 +71,6 @@ def test_a_base_that_is_kept_stands_for_the_adapted_name(base: CheckpointChoice,
             assert Registry.default().resolve(name).entry.name == "tcl-epyc"
 
 
-@pytest.mark.parametrize("sampler", ["random", "strata"])
-@pytest.mark.parametrize("method", ["ensemble", "continual"])
-def test_samplers_and_methods_work_as_with_measuring(base: CheckpointChoice, corpus: Path, sampler: str, method: str):
-    result = run(base, corpus, labels="10%", sampler=sampler, method=method, rounds=1, per_task=20)
-    assert (result.settings.sampler, result.learning["method"]) == (sampler, method)
-    assert len(result.picks) == 16
-
-
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.hub.adaptation import adapt as adapt_module
 from tchub.hub.adaptation.config import adapted_name, variant_of
-from tchub.hub.adaptation.pool import ONE_PROGRAM
 from tchub.hub.adaptation.result import local_card, target_text
 from tchub.hub.api import CheckpointChoice
 from tchub.hub.cli import main
@@ -94,16 +93,6 @@ def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     return shown
 
 
-def test_the_verdict_and_the_card_tell_top_1_which_may_fall_while_pairwise_accuracy_rises(adapted, show):
-    result, *_ = adapted
-    before, after = {"top1": 0.8, "top5": 0.95, "pairwise": 0.6}, {"top1": 0.726, "top5": 0.9, "pairwise": 0.7}
-    judgement = Judgement(result.judgement.guard, before, after)
-    assert "0.800 (0.950) before, 0.726 (0.900) after" in show(replace(result, judgement=judgement)).out
-    card = card_of(result, judgement)
-    assert "top-1 (top-5), base | 0.800 (0.950) |" in card
-    assert "top-1 (top-5), adapted | 0.726 (0.900) |" in card
-
-
 def test_context_that_harms_is_in_the_card_the_verdict_and_the_next_command(adapted, show):
     result, *_ = adapted
     judgement = replace(result.judgement, context=AccuracyChange(0.933, 0.656, (-0.4, -0.1)))
@@ -113,19 +102,6 @@ def test_context_that_harms_is_in_the_card_the_verdict_and_the_next_command(adap
     assert "0.933 before" in shown.out
     assert next_options(shown.err)["update"] == "none"
     assert "`--update none` | pairwise 0.933 before" in card_of(result, judgement)
-
-
-def test_what_a_method_learnt_and_left_out_and_the_tasks_left_out_are_shown(adapted, show):
-    result, *_ = adapted
-    left_out = {"mi50": {"before": 0.812, "after": 0.604, "interval": [-0.3, -0.1]}}
-    training = {"sources": ["xeon", "graviton"], "left_out": left_out}
-    learning = {"method": "continual", "reason": "it was asked for", "strength": 0.5, "training": training}
-    settings_ = replace(result.settings, sources=("xeon", "mi50", "graviton"))
-    shown = show(replace(result, settings=settings_, learning=learning, skipped=(("one", ONE_PROGRAM),)))
-    text = " ".join(shown.out.split())
-    assert "learnt xeon, graviton; left out mi50, after which the base ranked the labels worse (0.812, then" in text
-    assert "continual (it was asked for), 50% of the way" in text
-    assert "left out 1 task: one program only" in text
 
 
 @pytest.mark.parametrize(("decision", "name"), [("kept", "runs/my base"), ("adapted", "tcl-epyc+local")])
@@ -157,9 +133,6 @@ def test_the_command_line(base: CheckpointChoice, tmp_path: Path, monkeypatch: p
     assert main(["adapt", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert all(name in text for name in SAMPLERS)
-
-
-# Another target of this machine: its own hardware row, corpus, measurements and name ------------------------
 
 
 def measured_by(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from adapt_kit import LITTLE, OPS, KillAt, KilledError, Lab, make_task, run
+from adapt_kit import LITTLE, KillAt, KilledError, Lab, run
 from tchub.hub.adaptation import session as session_module
 from tchub.hub.adaptation.config import AdaptProgress
 from tchub.hub.adaptation.session import first_sampler
@@ -16,8 +15,7 @@ from tchub.hub.api import CheckpointChoice
 from tchub.hub.device.candidate import Candidate
 from tchub.hub.registry import Registry
 from tchub.hub.search.errors import InterruptedRunError
-from tchub.zoo.adapt.sampling import SAMPLERS, Pool, RDUPlusSampler, Selection, StrataSampler, create_sampler
-from tchub.zoo.features.columns import OPS as CLASSES
+from tchub.zoo.adapt.sampling import SAMPLERS, Pool, RDUPlusSampler, Selection, create_sampler
 
 
 class Noting(AdaptProgress):
@@ -82,12 +80,6 @@ def test_a_killed_run_in_time_learns_from_all_that_was_paid_for(base: Checkpoint
     assert {(p.task_id, p.key) for p in result.picks} == {*killed.measured, *rest.measured}
 
 
-def test_a_time_for_less_than_a_program_a_round_is_spent_a_program_a_round(base: CheckpointChoice, tmp_path: Path):
-    result = run(base, Lab(), tmp_path, budget="30s", rounds=50)
-    assert 28 <= result.measurements.measured <= 31
-    assert result.measurements.measuring_seconds <= 31
-
-
 def test_a_budget_that_stops_itself_says_what_it_decided_on(base: CheckpointChoice, tmp_path: Path):
     """A second a program here: a user in a hurry stops after the least rounds."""
     progress = Noting()
@@ -132,18 +124,6 @@ def test_a_first_batch_of_one_program_a_task_buys_two_of_half_of_the_tasks(base:
     assert not progress.notes, "every round had a model"
 
 
-def test_a_budget_smaller_than_the_operator_classes_is_spent_and_says_what_it_saw(
-    base: CheckpointChoice, tmp_path: Path
-):
-    """Eight programs to learn from, ten classes: some class goes without, and no sampler stumbles over it."""
-    tasks = [replace(make_task(i % len(OPS)), task_id=f"{i:016x}", op=op) for i, op in enumerate(CLASSES)]
-    border = {"extract_tasks": lambda workload, target: tasks}
-    result = run(base, Lab(), tmp_path, border, budget=12, rounds=3, per_task=16)
-    assert result.measurements.measured == 12
-    assert 0 < len([task.op for task in result.tasks if task.learn]) < len(CLASSES)
-    assert result.judgement.guard.tasks == 1
-
-
 @pytest.mark.parametrize("sampler", sorted(SAMPLERS))
 def test_every_sampler_spends_a_tiny_budget(base: CheckpointChoice, tmp_path: Path, sampler: str):
     """Round 0 is that of the sampler's paper, but for tchub's own, which ask the base."""
@@ -155,27 +135,6 @@ def test_every_sampler_spends_a_tiny_budget(base: CheckpointChoice, tmp_path: Pa
     assert first_sampler(create_sampler(sampler)).name == first
     if sampler in ("random", "stratified"):
         assert all(pick.total is None for pick in result.picks)
-
-
-def test_the_first_batch_spreads_over_the_scores_of_each_task_as_the_base_gives_them(
-    base: CheckpointChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    calls: list[tuple] = []
-    real = StrataSampler.select
-
-    def watched(self, pool: Pool, labeled, k: int, view, rng, *, round: int = 1) -> Selection:
-        calls.append((round, view, pool, real(self, pool, labeled, k, view, rng, round=round)))
-        return calls[-1][-1]
-
-    monkeypatch.setattr(StrataSampler, "select", watched)
-    result = run(base, Lab(), tmp_path, sampler="rdu+", budget=60, per_task=24)
-    ((round_, view, pool, chosen),) = calls
-    assert round_ == view.labeled.size == 0
-    np.testing.assert_array_equal(view.scores, base.checkpoint.model.score(view.features))
-    assert {pool.ops[task] for task in pool.task[chosen.indices]} == {"conv2d", "matmul", "softmax"}
-    first = [pick for pick in result.picks if pick.round == 0]
-    assert len(first) == len(chosen.indices)
-    assert all(pick.total is None for pick in first)
 
 
 @pytest.mark.parametrize(("workload", "to_rank"), [("toy", True), ("reference", False)])
@@ -224,8 +183,6 @@ def test_another_sampler_begins_anew(base: CheckpointChoice, tmp_path: Path):
     assert {(p.task_id, p.key, p.round) for p in beside.picks} == {(p.task_id, p.key, p.round) for p in alone.picks}
     assert beside.judgement.guard == alone.judgement.guard
 
-
-# A run that is killed, whenever that is, goes on: nothing is measured twice, and the result is the same -----
 
 SMALL_RUN = {"budget": 60, "per_task": 24, "rounds": 2}
 MEASURING = ("hold-out", "first batch", "round 1 of 2", "round 2 of 2")

@@ -13,20 +13,17 @@ import torch
 from adapt_kit import LITTLE, Lab, corpus_at, make_candidates, make_task, run, stored
 from real_checkpoint import make_checkpoint
 from tchub.hub.adaptation import learner as learner_module
-from tchub.hub.adaptation.config import AdaptConfig, AdaptProgress
+from tchub.hub.adaptation.config import AdaptProgress
 from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
 from tchub.hub.adaptation.sources import (
     LEARNT,
     AdaptationSources,
     choose_start,
-    corpus_digests,
-    keys_in,
     learnt_by,
     learnt_digests,
     open_sources,
     pool_digests,
     read_sources,
-    withheld,
 )
 from tchub.hub.api import CheckpointChoice, choose_checkpoint
 from tchub.hub.registry import Registry, describe
@@ -103,11 +100,6 @@ def test_corpora_are_learnt_by_continual_but_for_one_that_harms(
 
 
 # Refused before anything is measured ----------------------------------------------------------------------
-
-
-def test_names_are_split_at_commas_and_empty_ones_left_out():
-    assert AdaptConfig(sources="a, b,,corpora/c").source_names == ("a", "b", "corpora/c")
-    assert AdaptConfig(sources=["a", " "]).source_names == ("a",)
 
 
 def test_a_source_of_other_features_is_refused(base: CheckpointChoice, tmp_path: Path):
@@ -298,25 +290,6 @@ def test_a_corpus_of_which_all_was_measured_here_is_told_of_and_not_needed(base:
     assert any(f"{corpus.name} teaches nothing" in note for note in notes)
     with pytest.raises(AdaptError, match="it learns beside programs of other devices"):
         run(base, Lab(), tmp_path, method="multi-task", **options)
-
-
-def test_programs_are_known_by_device_computation_and_key(adapted):
-    """On another device they have other latencies, which remain to be learnt; a task may have another name."""
-    result, corpus, pool = adapted[0], Corpus.open(adapted[0].measurements.corpus), pool_of(adapted[0])
-    elsewhere, every = replace(pool, device="another device"), range(len(pool))
-    keys = keys_in(corpus, pool, every)
-    assert withheld(corpus, pool, [], every) == withheld(corpus, elsewhere, every, []) == keys
-    assert withheld(corpus, elsewhere, [], every) == frozenset()
-
-    class Renamed:
-        tasks = {f"x{name}": task for name, task in corpus.tasks.items()}  # noqa: RUF012
-
-    renamed: Any = Renamed()
-    assert keys_in(renamed, pool, every) == {(f"x{task}", key) for task, key in keys}
-    measured = names(result.picks, "learn") | names(result.picks, "hold-out")
-    assert keys == {pool.name(index) for index in every}
-    indices = [index for index in every if pool.name(index) in measured]
-    assert corpus_digests(corpus) == set(pool_digests(pool, indices)), "a corpus of this device counts as learnt"
 
 
 def test_what_a_lineage_learnt_judges_nothing(adapted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

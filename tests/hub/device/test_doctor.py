@@ -150,9 +150,6 @@ def test_a_compiler_whose_programs_do_not_run_fails_with_the_reason(
     assert ("noexec" in str(check.remedy)) == ("loaded" in check.value)
 
 
-# The command line
-
-
 def test_doctor_ends_with_1_only_if_a_check_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -176,11 +173,3 @@ def test_devices_lists_all(capsys: pytest.CaptureFixture) -> None:
     shown = capsys.readouterr().out
     assert "h200" in shown
     assert "epyc" not in shown
-
-
-def test_devices_shows_one_with_its_sources(capsys: pytest.CaptureFixture) -> None:
-    assert main(["devices", "epyc-7452"]) == 0
-    shown, said = capsys.readouterr()
-    assert "llvm -mcpu=znver2 -num-cores=32" in shown
-    assert "204.8" in shown
-    assert "epyc-turin" in said

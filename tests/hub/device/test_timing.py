@@ -16,7 +16,6 @@ from tchub.hub.device.timing import (
     measure_watched,
     take_repeats,
     time_in_turn,
-    weights_between,
 )
 
 QUIET = 50e-6
@@ -145,9 +144,3 @@ def test_a_program_takes_other_arguments_in_each_run() -> None:
     assert CONFIG.min_repeats <= len(costs) <= CONFIG.max_repeats
     assert taken == list(range(len(taken)))
     assert len(taken) > len(costs)
-
-
-def test_weights_of_a_network_are_counted_by_powers_of_two_between_two_caches() -> None:
-    mib = 1 << 20
-    assert [weights_between(total) for total in (0, mib - 1)] == [0, 0]
-    assert [weights_between(total) // mib for total in (mib, 3 * mib, 60 * mib, 500 * mib)] == [1, 4, 64, 128]

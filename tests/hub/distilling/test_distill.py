@@ -170,9 +170,6 @@ def test_a_base_of_a_newer_release_and_one_without_records(capsys, tmp_path, bas
     assert "does not record" in silent["message"]
 
 
-# Warnings and schedules
-
-
 @pytest.mark.parametrize(("after", "interval", "warned"), [(0.625, (-0.25, -0.1), True), (0.7, (-0.25, 0.05), False)])
 def test_a_device_that_the_base_knew_better_before_is_learnt_with_a_warning(
     capsys, tmp_path, base, corpora, monkeypatch, after, interval, warned
@@ -187,9 +184,6 @@ def test_a_device_that_the_base_knew_better_before_is_learnt_with_a_warning(
     assert ("0.800 before it and 0.625 after it" in shown) == warned
     devices = learnt_devices(Checkpoint.load(tmp_path / "more").config)
     assert [bool(device.warning) for device in devices] == [False, False, warned]
-
-
-# In the registry
 
 
 @pytest.fixture

@@ -155,11 +155,6 @@ def test_a_product_with_an_activation_keeps_its_kernel() -> None:
     np.testing.assert_allclose(outputs(lower(graph), x)[0], module(x).detach().numpy(), atol=2e-6)
 
 
-def test_extents_are_as_near_as_tiles_allow() -> None:
-    assert [padded_rows(n) for n in (49, 50, 64, 197, 257, 577)] == [49, 50, 64, 198, 258, 580]
-    assert [padded_columns(n) for n in (16, 49, 197)] == [16, 64, 208]
-
-
 @pytest.mark.parametrize("shape", [(3, 48), (2, 3, 40), (1, 16), (5, 64)])
 def test_softmax_by_lanes_is_right_before_and_after_it_is_scheduled(shape: tuple[int, ...]) -> None:
     """Also for scores that are large, and masked ones."""

@@ -32,9 +32,6 @@ def test_inputs_by_name_nested_inputs_and_constants_are_taken(tmp_path: Path, ru
     assert torch.equal(kept, mask)
 
 
-# Half precision -----------------------------------------------------------------------------------------
-
-
 class Half(torch.nn.Module):
     """Tells its operators their type in several ways, and has integers, which stay."""
 
@@ -81,9 +78,6 @@ def test_float64_and_float32_stay_as_they_are() -> None:
         network = from_exported(exported, "net")
         assert network.export() is exported
         assert not network.notes
-
-
-# Dynamic shapes -----------------------------------------------------------------------------------------
 
 
 class Tokens(torch.nn.Module):

@@ -92,9 +92,6 @@ def test_a_check_is_the_same_after_a_report() -> None:
         require(check, "net")
 
 
-# Wrong kernels ----------------------------------------------------------------------------------------
-
-
 def convolutions() -> tuple[nn.Module, torch.Tensor]:
     layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)
     return nn.Sequential(*layers, nn.Conv2d(8, 4, 1)), torch.randn(1, 3, 12, 12)

@@ -13,11 +13,10 @@ from tchub.hub.networks.alternatives import Alternative, extract, find_alternati
 from tchub.hub.networks.exported_file import from_torch
 from tchub.hub.networks.prepare import for_inference, lower
 from tchub.hub.networks.tasks import TuningTask, from_extracted
-from tchub.hub.networks.winograd import ConvShape, convolutions, matrices, transformed
+from tchub.hub.networks.winograd import ConvShape, convolutions
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.choice import AlternativeChoice
 from tchub.hub.search.scheduler import TaskProgress, next_round
-from torch.nn.functional import conv2d
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 from tvm.s_tir import meta_schedule as ms
@@ -62,25 +61,6 @@ def run(mod: Any, x: torch.Tensor) -> np.ndarray:
 
 def tasks_of(mod: Any) -> list[TuningTask]:
     return from_extracted(ms.relax_integration.extract_tasks(mod, TARGET), "net")
-
-
-def ids(mod: Any) -> set[str]:
-    return {task.task_id for task in tasks_of(mod)}
-
-
-@pytest.mark.parametrize(("m", "error"), [(2, 2e-6), (4, 2e-5)])
-def test_transforms_compute_a_convolution(m: int, error: float) -> None:
-    """In float32, of 256 channels: the largest error is in units of the results' spread, more for larger tiles."""
-    rng = np.random.default_rng(0)
-    output, _, image = (matrix.astype(np.float32) for matrix in matrices(m))
-    tile = rng.standard_normal((m + 2, m + 2, 256)).astype(np.float32)
-    weight = (rng.standard_normal((3, 3, 256, 64)) / 48).astype(np.float32)
-    products = np.einsum("pc,pco->po", np.einsum("ix,jy,xyc->ijc", image, image, tile).reshape(-1, 256),
-                         transformed(weight, m)).reshape(m + 2, m + 2, 64)  # fmt: skip
-    ours = np.einsum("xi,yj,ijo->xyo", output, output, products)
-    theirs = conv2d(*(torch.tensor(a).double() for a in (tile.transpose(2, 0, 1)[None], weight.transpose(3, 2, 0, 1))))
-    difference = np.abs(ours - theirs[0].permute(1, 2, 0).numpy()).max()
-    assert 0 < difference < error * float(theirs.std())
 
 
 def test_it_finds_what_it_can_compute(network: tuple[Any, Any, Any]) -> None:
@@ -148,19 +128,6 @@ def test_a_corpus_and_adapting_have_the_tasks_of_both_ways(network: tuple[Any, A
     assert all(task.weight > 0 and list(task.networks.values()) == [task.weight] for task in tasks)
 
 
-def test_alternatives_say_which_calls_differ(network: tuple[Any, Any, Any]) -> None:
-    _, _, graph = network
-    direct = tasks_of(lower(graph))
-    added, alternatives = find_alternatives(graph, direct, TARGET, "net")
-    known = {task.task_id for task in [*direct, *added]}
-    assert all(task.weight == 0 for task in added)
-    assert len(alternatives) == 3
-    for one in alternatives:
-        assert set(one.direct) <= {task.task_id for task in direct}
-        assert set(one.winograd) <= known
-        assert sum(one.winograd.values()) > sum(one.direct.values())
-
-
 def test_a_task_that_nobody_tuned_is_left_out(network: tuple[Any, Any, Any]) -> None:
     _, _, graph = network
     shapes = convolutions(graph)
@@ -176,8 +143,6 @@ def test_a_task_that_nobody_tuned_is_left_out(network: tuple[Any, Any, Any]) -> 
     extracted = from_extracted(ms.relax_integration.extract_tasks(mod, TARGET), "")
     assert {task.task_id for task in extracted} == tasks[frozenset({one})]
 
-
-# The choice ------------------------------------------------------------------------------------------
 
 SHAPE = ConvShape(1, 8, 8, 16, 16, (1, 1, 1, 1))
 
