@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from tchub.zoo.models import create
 
 from scripts.benchmarks.transfer import figures
+from scripts.benchmarks.transfer.adapt import fisher_average
 from scripts.benchmarks.transfer.data import Tasks, divide
 
 
@@ -23,6 +26,16 @@ def tasks(name: str, train: str, val: str = "", test: str = "") -> Any:
     """A corpus whose tasks compute what the letters say; a task's id names its corpus too."""
     parts = zip(("train", "val", "test"), (train, val, test), strict=True)
     return Tasks(name, {part: {f"{name}-{letter}": letter for letter in letters} for part, letters in parts})
+
+
+def test_what_a_model_depends_on_decides_an_average() -> None:
+    a, b = (create("tenset-mlp", seed=seed, width=6, hidden=16) for seed in (0, 1))
+    ones = {name: torch.ones_like(p) for name, p in a.named_parameters()}
+    for name, p in fisher_average([a, b], [ones, ones]).named_parameters():
+        torch.testing.assert_close(p, (a.get_parameter(name) + b.get_parameter(name)) / 2)
+    needed = ones | {"decoder.weight": torch.full_like(a.get_parameter("decoder.weight"), 1e9)}
+    average = fisher_average([a, b], [needed, ones]).get_parameter("encoder.0.weight")
+    torch.testing.assert_close(average, b.get_parameter("encoder.0.weight"), rtol=0.1, atol=0.1)
 
 
 def test_unseen_hides_every_test_task_of_any_device_by_what_it_computes() -> None:

@@ -31,13 +31,11 @@ class MultiHead(CostModel):
     The networks in it share the modules of the trunk, and have copies of the submodules of `HEAD_NAMES`.
     """
 
-    def __init__(self, model: CostModel, heads: int, fresh: bool = False) -> None:
-        """`fresh` heads are drawn at random, each for itself; others start as copies of the model's."""
+    def __init__(self, model: CostModel, heads: int) -> None:
+        """Every head starts as a copy of the model's."""
         config = with_defaults(ModelConfig, heads=heads)
         super().__init__(config(model.config.width, model.config.hardware))
         self.networks = nn.ModuleList([model, *(_with_own_head(model) for _ in range(heads - 1))])
-        for network in self.networks[1:] if fresh else ():
-            _draw_head(network)
 
     def network(self, head: int) -> CostModel:
         """Return the network of one head; its trunk is that of all."""
@@ -76,7 +74,7 @@ def multi_task(
     """Train a network on the target and its sources together, each with its own head; the last epoch is kept.
 
     Args:
-        model: the network to start from, which stays as it is; or a `MultiHead` with a head for each device, to train.
+        model: the network to start from, which stays as it is.
         target: the few measured programs of the target, learnt by the first head; sources: of each other device.
         config: the recipe; the architecture's own unless given.
         seed, resume_dir, on_epoch: see `zoo.training.train`.
@@ -90,8 +88,8 @@ def multi_task(
     """
     check_features(model, target, *sources)
     check_labels(target)
-    shared = model if isinstance(model, MultiHead) else MultiHead(copy.deepcopy(model), 1 + len(sources))
-    config = config or TrainConfig.find(shared.network(0).arch)
+    shared = MultiHead(copy.deepcopy(model), 1 + len(sources))
+    config = config or TrainConfig.find(model.arch)
     parts = [replace(part, task_heads=np.full(len(part.task_ids), i)) for i, part in enumerate([target, *sources])]
     training = train(shared, RankingDataset.concat(parts), None, config, seed, resume_dir, on_epoch)
     return copy.deepcopy(shared.network(0)).eval(), training
@@ -138,10 +136,3 @@ def _with_own_head(model: CostModel) -> CostModel:
         if name and not in_head(name) and not any(head.startswith(f"{name}.") for head in own)
     ]
     return copy.deepcopy(model, {id(part): part for part in shared})
-
-
-def _draw_head(network: nn.Module) -> None:
-    """Draw random weights for the head, as its layers draw them."""
-    for name, module in network.named_modules():
-        if in_head(name) and hasattr(module, "reset_parameters"):
-            module.reset_parameters()  # pyright: ignore[reportCallIssue]

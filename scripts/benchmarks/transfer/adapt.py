@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from tchub.zoo.adapt.continual import fisher_average, fisher_diagonal
+from tchub.zoo.adapt.continual import fisher_diagonal
 from tchub.zoo.adapt.continual.device import Continual
 from tchub.zoo.adapt.method import EnsembleMethod, SourceData, TrainingSet
 from tchub.zoo.adapt.sampling import Pool, PoolPredictions, StrataSampler
 from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset
 from tchub.zoo.training.programs import corpus_device
+from torch import Tensor
 
 from scripts.benchmarks.transfer.case import Answer, Case, train_new
 from scripts.benchmarks.transfer.continual import gone_on, learn_more
@@ -26,6 +28,8 @@ FROM_CORPUS = 200
 MEMBERS = 3
 # Labels of a task from which models of no source have a say, and those from which they have as much as the others.
 FRESH_FROM, FRESH_EQUAL = 8, 16
+# Importance of every weight in an average, beside a mean of 1: one that no model needs is averaged plainly.
+LEAST_IMPORTANCE = 1e-3
 
 
 def ensemble(case: Case, base: CostModel) -> Answer:
@@ -60,6 +64,24 @@ def merged(case: Case) -> Answer:
     models = {first: base} | {name: _moved_on(case, base, name) for name in others}
     worths = [fisher_diagonal(model, case.given(name)) for name, model in models.items()]
     return case.answer(gone_on(fisher_average(list(models.values()), worths), case))
+
+
+def fisher_average(models: Sequence[CostModel], fishers: Sequence[Mapping[str, Tensor]]) -> CostModel:
+    """Average models of one start, each weight in proportion to how much each depends on it (Matena and Raffel 2022).
+
+    Networks of different random weights would have their units in another order. `fishers` are the `fisher_diagonal` of
+    each model on its own device, here scaled to a mean of 1, so that larger losses give no more influence.
+    """
+    sums = [sum(float(f.sum()) for f in fisher.values()) for fisher in fishers]
+    means = [total / sum(f.numel() for f in fisher.values()) for total, fisher in zip(sums, fishers, strict=True)]
+    average = copy.deepcopy(models[0])
+    with torch.no_grad():
+        for name in fishers[0]:
+            parts = zip(fishers, means, strict=True)
+            weights = torch.stack([fisher[name] / (mean or 1.0) + LEAST_IMPORTANCE for fisher, mean in parts])
+            values = torch.stack([model.get_parameter(name) for model in models])
+            average.get_parameter(name).copy_((weights * values).sum(dim=0) / weights.sum(dim=0))
+    return average
 
 
 def _moved_on(case: Case, base: CostModel, name: str) -> CostModel:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
+from tchub.zoo.adapt.fine_tune import in_head
 from tchub.zoo.adapt.method import recipe_for
-from tchub.zoo.adapt.multi_task import MultiHead, multi_task
+from tchub.zoo.adapt.multi_task import MultiHead
 from tchub.zoo.models import Checkpoint, CheckpointConfig, CostModel, create, get_architecture
 from tchub.zoo.models.trees import grow_task_trees
 from tchub.zoo.training import RankingDataset, TrainConfig, train
@@ -144,16 +145,22 @@ def train_heads(
     arch: str, target: RankingDataset, sources: Sequence[RankingDataset], config: TrainConfig, seed: int
 ) -> CostModel:
     """Train one trunk from random weights for all devices, a head each; return the network of the target's head."""
-    data = RankingDataset.concat([target, *sources])
+    parts = [replace(part, task_heads=np.full(len(part.task_ids), i)) for i, part in enumerate([target, *sources])]
+    data = RankingDataset.concat(parts)
     width = data.features.shape[2]
     schemas = [resolve_schema(config.feature_schema, kind) for kind in ("cpu", "gpu")]
     hardware = next((s.hardware for s in schemas if s.width == width), get_architecture(arch).config().hardware)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = create(arch, **{"width": width, "hardware": hardware} | config.model)
-        heads = MultiHead(model, 1 + len(sources), fresh=True)
+        heads = MultiHead(model, 1 + len(sources))
+        for network in heads.networks[1:]:
+            for name, module in network.named_modules():
+                if in_head(name) and hasattr(module, "reset_parameters"):
+                    module.reset_parameters()
     heads.prepare(torch.from_numpy(data.features))
-    return multi_task(heads, target, sources, config, seed)[0]
+    train(heads, data, None, config, seed)
+    return heads.network(0).eval()
 
 
 def task_tree_scores(data: RankingDataset, known: np.ndarray) -> np.ndarray:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from method_kit import line_data, source, tiny_tilenet, training_set
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from method_kit import NET, line_data, source, tiny_tilenet, training_set
 from tchub.zoo.adapt import adapt_model as adapt_model_module
 from tchub.zoo.adapt import method as ensemble
-from tchub.zoo.adapt.adapt_model import CrossValidation, adapt_model, applying
+from tchub.zoo.adapt.adapt_model import CrossValidation, adapt_model, applying, blend
 from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.continual import device as continual_method
 from tchub.zoo.adapt.errors import AdaptError
 from tchub.zoo.adapt.method import model_digest
-from tchub.zoo.models import CostModel, ProgressiveNetwork
+from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +34,17 @@ def test_auto_takes_what_ranks_best_and_lists_what_it_tried(model: CostModel, mo
     assert result.method in result.reason
     assert result.learnt_gain is not None
     assert result.learnt_gain < best[0] - (by_name["few-shot"].base or 0.0), "the luck of the best is not in it"
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0, 1))
+def test_weights_lie_on_the_line_from_start_to_end(strength: float):
+    start = tiny_tilenet()
+    torch.manual_seed(5)
+    end = create("tilenet", **NET)
+    for name, weight in blend(start, end, strength).state_dict().items():
+        a, b = start.state_dict()[name], end.state_dict()[name]
+        torch.testing.assert_close(weight, a + strength * (b - a), atol=1e-6, rtol=1e-5)
 
 
 def test_a_best_method_that_is_no_better_than_the_base_is_named_so(model: CostModel, monkeypatch):

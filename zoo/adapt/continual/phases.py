@@ -7,7 +7,7 @@ the device from its labels and from the column (equations 9 to 11).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,12 +20,8 @@ from ...models import CostModel, ModelConfig, ProgressiveNetwork
 from ...models.base import Loss
 from ...training import RankingDataset, TrainResult, get_loss, train
 from ...training.dataset import epoch_batches
-from ..errors import AdaptError
 from ..fine_tune import batch_loss, check_features
 from .config import ContinualConfig
-
-# Importance of every weight in an average, beside a mean of 1: one that no model needs is averaged plainly.
-_LEAST_IMPORTANCE = 1e-3
 
 
 def learn(
@@ -251,46 +247,3 @@ def remember(
     for name, total in model.fisher_diagonal().items():
         total.add_(importance[name])
     model.note_device(torch.from_numpy(data.features[:1]))
-
-
-def fisher_average(models: Sequence[CostModel], fishers: Sequence[Mapping[str, Tensor]]) -> CostModel:
-    """Average several models, each weight in proportion to how much each model depends on it (Matena and Raffel 2022).
-
-    They share a start, for networks of different random weights have their units in another order; `fishers` are the
-    `fisher_diagonal` of each on its own device.
-
-    Raises:
-        AdaptError: architectures, settings, scales or frozen weights differ.
-    """
-    averaged = set(fishers[0]).intersection(*fishers[1:])
-    _check_alike(models, averaged)
-    merged = copy.deepcopy(models[0])
-    importances = [_importance(fisher) for fisher in fishers]
-    with torch.no_grad():
-        for name in averaged:
-            weights = torch.stack([importance[name] for importance in importances])
-            values = torch.stack([model.get_parameter(name) for model in models])
-            merged.get_parameter(name).copy_((weights * values).sum(dim=0) / weights.sum(dim=0))
-    return merged
-
-
-def _importance(fisher: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A Fisher diagonal whose mean is 1, so that a model of larger losses has no more influence."""
-    count = sum(f.numel() for f in fisher.values())
-    mean = sum(float(f.sum()) for f in fisher.values()) / max(count, 1)
-    return {name: f / (mean or 1.0) + _LEAST_IMPORTANCE for name, f in fisher.items()}
-
-
-def _check_alike(models: Sequence[CostModel], averaged: Set[str]) -> None:
-    """Raise AdaptError unless all is the same beside the weights that are averaged."""
-    first = models[0]
-    for other in models[1:]:
-        same = (first.arch, first.config) == (other.arch, other.config)
-        theirs = other.state_dict()
-        if not same or any(
-            not torch.equal(ours, theirs[name]) for name, ours in first.state_dict().items() if name not in averaged
-        ):
-            raise AdaptError(
-                f"a {first.arch} and a {other.arch} of other settings, scales or frozen weights cannot be averaged",
-                remedy="average models that were fine-tuned from one checkpoint",
-            )
