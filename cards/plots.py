@@ -278,8 +278,10 @@ def _pairs(axis: Any, ours: Sequence[float | None], random: Sequence[float | Non
         axis.hlines([p[0] for p in joined], [p[1] for p in joined], [p[2] for p in joined], LIGHT[colour], lw=1.2)
     chance = [(score, row) for row, score in enumerate(random) if score is not None]
     own = [(score, row) for row, score in enumerate(ours) if score is not None]
-    axis.scatter(*zip(*chance, strict=True), marker="|", color=LIGHT["stock"], s=50, linewidths=2) if chance else None
-    axis.scatter(*zip(*own, strict=True), color=LIGHT["ours"], s=28, zorder=3) if own else None
+    if chance:
+        axis.scatter(*zip(*chance, strict=True), marker="|", color=LIGHT["stock"], s=50, linewidths=2)
+    if own:
+        axis.scatter(*zip(*own, strict=True), color=LIGHT["ours"], s=28, zorder=3)
 
 
 def _draw_tuning(figure: Any, runs: Sequence[TuningCurve]) -> None:

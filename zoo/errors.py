@@ -47,7 +47,7 @@ class MissingPackageError(TchubError):
     """An optional package is needed for this; fields: package."""
 
 
-def last_line(error: BaseException, most: int = 500) -> str:
+def last_line(error: BaseException) -> str:
     """Return the last line of a compiler's error, below its stack of frames; its kind where it has no message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else repr(error))[:most]
+    return (lines[-1] if lines else repr(error))[:500]

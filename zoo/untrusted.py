@@ -24,7 +24,8 @@ MAX_DEPTH = 32
 MAX_CONTAINERS = 200_000
 # The range of a machine word, in which any other reader of the same file holds a whole number.
 _MAX_WHOLE = 2**64
-_SMALL_ARCHIVE = 16 << 20
+# Bytes that a zip file may unpack to, and how many times its own size.
+_SMALL_ARCHIVE, _RATIO = 16 << 20, 100
 
 
 @contextmanager
@@ -61,10 +62,10 @@ def read_plain(path: Path, limit: int) -> bytes:
     raise ValueError(f"it is larger than {limit} bytes")
 
 
-def check_zip(path: Path, *, entry: int, ratio: int = 100) -> None:
+def check_zip(path: Path, *, entry: int) -> None:
     """Check what a zip file unpacks to, before any of it is unpacked.
 
-    Its entries together may take `ratio` times the file, or 16 MiB. A reader must take no more of an entry than the
+    Its entries together may take 100 times the file, or 16 MiB. A reader must take no more of an entry than the
     archive says that it holds, since that may be a lie: `ZipFile.open(name).read(size)`.
 
     Args:
@@ -87,8 +88,8 @@ def check_zip(path: Path, *, entry: int, ratio: int = 100) -> None:
             raise ValueError(f"{info.filename!r:.80} in it is encrypted, or compressed by other means than deflate")
         if info.file_size > entry:
             raise ValueError(f"{info.filename!r:.80} in it unpacks to more than {entry >> 20} MiB")
-    if sum(info.file_size for info in infos) > max(_SMALL_ARCHIVE, ratio * size):
-        raise ValueError(f"it unpacks to more than {ratio} times its size")
+    if sum(info.file_size for info in infos) > max(_SMALL_ARCHIVE, _RATIO * size):
+        raise ValueError(f"it unpacks to more than {_RATIO} times its size")
 
 
 def parse_json(data: bytes) -> Any:

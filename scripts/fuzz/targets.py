@@ -140,12 +140,12 @@ def read_log(framework: str, device: str, put: Callable[[bytes], Path]) -> Calla
     """Imports a log of a framework, or a database, which `put` writes; broken lines are counted, not fatal."""
 
     def run(data: bytes) -> str | None:
-        from tchub.zoo.corpus.importers.records import Broken, ImportContext
+        from tchub.zoo.corpus.importers.records import BadLine, ImportContext
         from tchub.zoo.corpus.importers.run import read_entries
 
         broken = None
         for entry in read_entries(put(data), framework, ImportContext(device)):
-            if isinstance(entry, Broken):
+            if isinstance(entry, BadLine):
                 broken = entry.kind
         return broken
 

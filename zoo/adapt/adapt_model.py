@@ -138,12 +138,12 @@ def make_folds(data: RankingDataset, seed: int) -> np.ndarray:
 
 
 def _groups(data: RankingDataset, fold: np.ndarray) -> list[np.ndarray]:
-    """The programs of each task and fold; a fold of -1 is none."""
+    """Return the programs of each task and fold; a fold of -1 is none."""
     return [members[fold[members] == part] for members in data.members for part in range(fold.max() + 1)]
 
 
 def _tally(data: RankingDataset, fold: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(folds, T) pairs of one task and fold in the right order, a tie being half right; and all such pairs."""
+    """Count the pairs of each task and fold in the right order, (folds, T), a tie being half right; and all pairs."""
     right, total = np.zeros((2, fold.max() + 1, len(data.task_ids)))
     for members in _groups(data, fold):
         if len(members):
@@ -153,7 +153,7 @@ def _tally(data: RankingDataset, fold: np.ndarray, scores: np.ndarray) -> tuple[
 
 
 def _mean_accuracy(right: np.ndarray, total: np.ndarray) -> float:
-    """Mean over tasks of the share of right pairs, each (folds, T); 1/2 where there is none."""
+    """Return the mean over tasks of the share of right pairs, each (folds, T); 1/2 where there is none."""
     right, total = right.sum(axis=0), total.sum(axis=0)
     return float((right[total > 0] / total[total > 0]).mean()) if total.any() else 0.5
 

@@ -162,7 +162,7 @@ def expected_slowdown(points: Sequence[LearningPoint], labels: int) -> float:
 
 
 def _fit(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
-    """(error, floor, slope), both at least 0, of y = floor + slope x with the smallest squared error."""
+    """Return error, floor and slope, both at least 0, of y = floor + slope x with the smallest squared error."""
     centred = x - x.mean()
     spread = float(centred @ centred)
     slope = max(0.0, float(centred @ y) / spread) if spread > 0 else 0.0

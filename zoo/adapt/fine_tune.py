@@ -176,7 +176,7 @@ def _validation_curve(
     config: FineTuneConfig,
     on_epoch: Callable[[int, float], None],
 ) -> list[float]:
-    """Validation accuracy before and after each pass, until it has not grown for `patience` passes."""
+    """Return the validation accuracy before and after each pass, until it has not grown for `patience` passes."""
     train = data.take(np.flatnonzero(~held))
     curve = [_validation_accuracy(update.model, data, held)]
     for number, _ in zip(range(config.epochs), _passes(update, train, config), strict=False):
@@ -188,7 +188,7 @@ def _validation_curve(
 
 
 def _validation_accuracy(model: CostModel, data: RankingDataset, held: np.ndarray) -> float:
-    """Mean over tasks of the share of right pairs, those of a held program with one that was learnt from included.
+    """Return the mean over tasks of the share of right pairs, those of held and learnt programs included.
 
     A task with two held programs has one pair of them alone, and a dozen with the rest.
     """

@@ -130,20 +130,20 @@ def _mean(values: list[float]) -> float:
 
 
 def _ahead(scores: np.ndarray) -> np.ndarray:
-    """1 where row scores higher than column, 1/2 where equal."""
+    """Return 1 where row scores higher than column, 1/2 where equal."""
     above, equal = scores[:, None] > scores[None, :], scores[:, None] == scores[None, :]
     return np.where(equal, 0.5, above.astype(np.float64))
 
 
 def _pair_gain(faster: np.ndarray, change: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """Change of the share of a task's pairs in the right order; all matrices (n, n)."""
+    """Return the change of the share of a task's pairs in the right order; all matrices (n, n)."""
     # A program drawn c times stands in c times as many pairs: a quadratic form in the counts.
     pairs, gained = (((drawn @ matrix) * drawn).sum(1) for matrix in (faster, change))
     return np.divide(gained, pairs, out=np.full(len(drawn), np.nan), where=pairs > 0)
 
 
 def _first_gain(before: np.ndarray, after: np.ndarray, seconds: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """Change of best latency / latency of the program that a task's scores put first; expected over ties."""
+    """Return the change of best latency / latency of the program put first; expected over ties."""
     best, shares = np.where(drawn > 0, seconds, np.inf).min(axis=1), []
     for scores in (after, before):
         _, rank = np.unique(scores, return_inverse=True)
@@ -154,7 +154,7 @@ def _first_gain(before: np.ndarray, after: np.ndarray, seconds: np.ndarray, draw
 
 
 def _interval(tasks: list[_Gain], resamples: int, seed: int) -> tuple[float, float]:
-    """Bounds of the mean gain over tasks, at `LEVEL`.
+    """Return bounds of the mean gain over tasks, at `LEVEL`.
 
     By Student's t from task to task, which has in it what a task's few programs leave to chance; of few tasks with many
     programs each by bootstrap over the programs, the tasks being taken as they are. Drawing tasks and programs both
@@ -177,7 +177,7 @@ def _interval(tasks: list[_Gain], resamples: int, seed: int) -> tuple[float, flo
 
 
 def _decide(result: GuardResult, finite: bool) -> tuple[str, str]:
-    """The rule: decision and reason."""
+    """Apply the rule; return decision and reason."""
     gain, (low, high) = result.gain, result.interval
     bounds = f"{result.level:.0%} interval {low:+.3f} to {high:+.3f}"
     if not finite:

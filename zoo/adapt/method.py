@@ -207,7 +207,7 @@ def score_unit(model: CostModel, data: RankingDataset) -> float:
 
 
 def _spread(values: np.ndarray, data: RankingDataset) -> float:
-    """Standard deviation within tasks."""
+    """Return the standard deviation within tasks."""
     apart = [values[members] - values[members].mean() for members in data.members if len(members)]
     return float(np.concatenate(apart).std())
 
@@ -244,7 +244,7 @@ def cached_model(
 
 
 def _read(path: Path) -> TrainedModel | None:
-    """None where there is no whole file: the model is then trained anew."""
+    """Read a cached model; None where there is no whole file: the model is then trained anew."""
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})["model"])

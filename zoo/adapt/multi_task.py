@@ -65,7 +65,7 @@ def multi_task(
     model: CostModel,
     target: RankingDataset,
     sources: Sequence[RankingDataset],
-    config: TrainConfig | None = None,
+    config: TrainConfig,
     seed: int = 0,
     *,
     resume_dir: Path | None = None,
@@ -76,7 +76,7 @@ def multi_task(
     Args:
         model: the network to start from, which stays as it is.
         target: the few measured programs of the target, learnt by the first head; sources: of each other device.
-        config: the recipe; the architecture's own unless given.
+        config: the recipe.
         seed, resume_dir, on_epoch: see `zoo.training.train`.
 
     Returns:
@@ -89,7 +89,6 @@ def multi_task(
     check_features(model, target, *sources)
     check_labels(target)
     shared = MultiHead(copy.deepcopy(model), 1 + len(sources))
-    config = config or TrainConfig.find(model.arch)
     parts = [replace(part, task_heads=np.full(len(part.task_ids), i)) for i, part in enumerate([target, *sources])]
     training = train(shared, RankingDataset.concat(parts), None, config, seed, resume_dir, on_epoch)
     return copy.deepcopy(shared.network(0)).eval(), training
@@ -126,7 +125,7 @@ class MultiTask(Method):
 
 
 def _with_own_head(model: CostModel) -> CostModel:
-    """A copy whose trunk is the model's own: only modules that lie in a head, or hold one, are copied."""
+    """Copy a model but its trunk: only modules that lie in a head, or hold one, are copied."""
     own = [name for name, _ in model.named_modules() if name.rpartition(".")[2] in HEAD_NAMES]
     tensors = [*model.named_parameters(), *model.named_buffers()]
     shared: list[object] = [tensor for name, tensor in tensors if not in_head(name)]

@@ -76,9 +76,9 @@ def canonical_task(task: Task) -> tuple[Task, dict[str, str]]:
 
 
 def with_equal_names(tasks: Sequence[Task]) -> tuple[list[Task], list[dict[str, str]]]:
-    """Return one MetaSchedule task, as several corpora hold it, under the same names everywhere.
+    """Return one MetaSchedule task, as several corpora hold it, under the same names, and the new names of each.
 
-    And for each of them the new names by its own; none where all corpora hold the same module.
+    No name is new where all corpora hold the same module.
     """
     if len({task.workload for task in tasks}) == 1:
         return list(tasks), [{} for _ in tasks]
@@ -121,7 +121,7 @@ def _renamed(instruction: Sequence[Any], new_names: Mapping[str, str]) -> Sequen
 
 
 def _names(nodes: _Nodes) -> Iterator[tuple[int, tuple[str, str]]]:
-    """The place of each node that has a name, the field that holds it, and the new name.
+    """Yield the place of each node that has a name, the field that holds it, and the new name.
 
     The order of nodes follows from the structure alone, and so does what is numbered by it.
     """

@@ -129,7 +129,7 @@ def check_corpus(corpus: Corpus) -> tuple[dict[str, Any], list[CorpusFinding]]:
 
 
 def _check_split(corpus: Corpus, split: Split) -> CorpusFinding:
-    """Within the corpus (`leaks` looks over many): by task, and by computation where the split is by it."""
+    """Look for leaks within the corpus: by task, and by computation where the split is by it."""
     by_network = not corpus.meta.get("split") and any(map(is_held_out, corpus.tasks.values()))
 
     def identities(task_id: str) -> set[str]:

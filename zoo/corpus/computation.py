@@ -40,28 +40,28 @@ Pair = tuple[int, int]
 
 
 def conv2d(n: int, c: int, h: int, w: int, k: int, kernel: Pair, stride: Pair, groups: int = 1) -> str:
-    """A two-dimensional convolution: n images of c channels, h x w pixels, k filters."""
+    """Return the text of a convolution of n images of c channels, h x w pixels, by k filters."""
     text = f"conv2d-n{n}c{c}h{h}w{w}-k{k}r{kernel[0]}x{kernel[1]}-s{stride[0]}x{stride[1]}"
     return text if groups == 1 else f"{text}-g{groups}"
 
 
 def windowed(kind: str, n: int, c: int, h: int, w: int, kernel: Pair, stride: Pair) -> str:
-    """A pooling (`maxpool`, `avgpool`), or a `depthwise` convolution with one filter a channel."""
+    """Return the text of a pooling (`maxpool`, `avgpool`), or a `depthwise` convolution with one filter a channel."""
     return f"{kind}-n{n}c{c}h{h}w{w}-r{kernel[0]}x{kernel[1]}-s{stride[0]}x{stride[1]}"
 
 
 def matmul(m: int, n: int, k: int, batch: int = 1) -> str:
-    """(batch) x m x k times k x n."""
+    """Return the text of a product of (batch) x m x k and k x n."""
     return f"matmul-b{batch}m{m}n{n}k{k}"
 
 
 def reduction(shape: Sequence[int], axes: Sequence[int]) -> str:
-    """A reduction of a tensor over some of its axes."""
+    """Return the text of a reduction of a tensor over some of its axes."""
     return f"reduction-{'x'.join(map(str, shape))}-over{'.'.join(map(str, axes))}"
 
 
 def elementwise(shape: Sequence[int]) -> str:
-    """An elementwise function of a tensor."""
+    """Return the text of an elementwise function of a tensor."""
     return f"elementwise-{'x'.join(map(str, shape))}"
 
 
@@ -77,7 +77,7 @@ def of_problem(problem: Problem) -> tuple[str, str]:
 
 
 def unknown(text: str) -> str:
-    """A computation known by its framework's name for it alone (a hash of its graph, a fused subgraph)."""
+    """Return the text of what is known by its framework's name alone (a hash of its graph, a fused subgraph)."""
     return f"other-{text}"
 
 

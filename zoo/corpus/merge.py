@@ -65,7 +65,7 @@ def _has_modules(corpus: Corpus) -> bool:
 # Whole corpora ---------------------------------------------------------------------------------------
 
 
-class Merged(NamedTuple):
+class MergeResult(NamedTuple):
     """The whole corpus, the number of programs of its inputs, and whether its folder held something else before."""
 
     corpus: Corpus
@@ -73,7 +73,7 @@ class Merged(NamedTuple):
     changed: bool
 
 
-def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
+def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> MergeResult:
     """Make one corpus of several of one device, e.g. the shards of a collection; what `path` holds stays in it.
 
     The result depends neither on the order of the inputs nor on how often one is given: of two measurements of a
@@ -104,7 +104,7 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
                 writer.add(program)
     whole = Corpus.open(out)
     given = sum(corpus.meta["programs"] for corpus in inputs)
-    return Merged(whole, given, not before or before[0].meta != whole.meta)
+    return MergeResult(whole, given, not before or before[0].meta != whole.meta)
 
 
 def _check_alike(first: Corpus, other: Corpus) -> None:

@@ -41,7 +41,7 @@ def computation_of_module(mod: IRModule) -> str:
     if blocks and all(map(_has_sizes, blocks)):
         if reducing := _reductions(blocks):
             heaviest = max(reducing, key=lambda one: prod(one.extents))
-            text = _winograd(blocks) or heaviest.tell(alone=len(reducing) == 1)
+            text = _winograd(blocks) or heaviest.describe(alone=len(reducing) == 1)
         else:
             text = computation.elementwise(_shape(blocks[-1].writes[0].source))
     return text or computation.unknown(task_id(mod))
@@ -127,8 +127,8 @@ class Reduction:
             variables |= {window.reduction for window in self._windows(read) if window.spatial not in others}
         return variables
 
-    def tell(self, alone: bool) -> str | None:
-        """The computation; None where it is none that has a name. `alone`: no other block reduces."""
+    def describe(self, alone: bool) -> str | None:
+        """Return the computation; None where it has no name. `alone`: no other block reduces."""
         if len(self.reads) == len(self.factors) == 2:
             return self._contraction(*self.reads)
         return self._pooling(self.reads[0]) if len(self.reads) == 1 and alone else None
@@ -180,11 +180,11 @@ class Reduction:
         return {i for i, var in enumerate(self.vars) if any(var.same_as(other) for other in used)}
 
     def used(self, read: Any) -> set[int]:
-        """The variables that a read's indices have."""
+        """Return the variables that a read's indices have."""
         return {i for rng in read.region for i in self._variables(rng.min)}
 
     def _windows(self, read: Any) -> list[_Window]:
-        """Dimensions indexed by `spatial * stride + reduction * dilation`."""
+        """Return the dimensions indexed by `spatial * stride + reduction * dilation`."""
         from tvm.sym import detect_linear_equation
 
         windows = []
@@ -199,7 +199,7 @@ class Reduction:
 
 
 def _winograd(blocks: list[Any]) -> str | None:
-    """A 3 x 3 convolution in Winograd's form: TVM names its parts `data_pack`, `bgemm` and `inverse`."""
+    """Return a convolution in Winograd's form, whose parts TVM names `data_pack`, `bgemm` and `inverse`; else None."""
     parts = {block.name_hint: block for block in blocks}
     if not {"data_pack", "bgemm", "inverse"} <= parts.keys():
         return None
@@ -218,13 +218,13 @@ _OF_WORD = {"maxpool": "pool", "avgpool": "pool", "reduction": "reduce"} | {name
 _ONE_CHANNEL_GROUPS = re.compile(r"conv2d-n\d+c(\d+)h.*-g\1")
 
 
-def operator_class(mod: IRModule, computation: str | None = None) -> str:
+def operator_class(mod: IRModule, text: str | None = None) -> str:
     """Return the class of a task by its heaviest operator, one of `OPS` except `other`.
 
-    The classes by which RDU keeps a sample representative (paper TCL, section 4). `computation` is the module's, where
-    it is known already.
+    The classes by which RDU keeps a sample representative (paper TCL, section 4). `text` is the module's computation,
+    where it is known already.
     """
-    return class_of_computation(computation or computation_of_module(mod)) or _class_of_blocks(blocks_of(mod))
+    return class_of_computation(text or computation_of_module(mod)) or _class_of_blocks(blocks_of(mod))
 
 
 def flops_of(mod: IRModule) -> float:

@@ -33,7 +33,7 @@ class MHAConfig(StatementConfig):
     mask: bool = False
 
     def __post_init__(self) -> None:
-        check_heads("atformer", self.hidden, self.attention_heads)
+        check_heads(self.hidden, self.attention_heads)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,10 @@ from torch import Tensor, nn
 
 # Of scores, labels and mask, all (groups, programs): one number (see `training.losses`).
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+# Programs that are scored at a time, which bounds the memory.
+BATCH = 1024
+# Devices of which a network keeps the description; the oldest goes first.
+MAX_DEVICES = 32
 
 
 @dataclass(frozen=True)
@@ -88,22 +92,19 @@ class CostModel(nn.Module, ABC):
     def admit(self, features: Tensor) -> None:
         """Open columns that were constant so far to another device's programs (N, rows, width); known scores stay."""
 
-    def score(self, features: np.ndarray, batch: int = 1024) -> np.ndarray:
+    def score(self, features: np.ndarray) -> np.ndarray:
         """Score programs (N, rows, width) without gradients, in evaluation mode: (N,) of float64, higher means faster.
 
         PyTorch runs it eagerly: of the time to score a live candidate an MLP takes a tenth, and int8, torch.compile
         and ONNX Runtime gain too little for what they cost.
-
-        Args:
-            batch: programs a pass; bounds the memory.
         """
         weight, was_training = next(self.parameters()), self.training
         self.eval()
         scores = np.empty(len(features))
         with torch.inference_mode():
-            for start in range(0, len(features), batch):
-                x = torch.from_numpy(features[start : start + batch]).to(weight.device, weight.dtype)
-                scores[start : start + batch] = self(x).double().cpu().numpy()
+            for start in range(0, len(features), BATCH):
+                x = torch.from_numpy(features[start : start + BATCH]).to(weight.device, weight.dtype)
+                scores[start : start + BATCH] = self(x).double().cpu().numpy()
         self.train(was_training)
         return scores
 

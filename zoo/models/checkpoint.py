@@ -24,7 +24,7 @@ from ..features import get_schema
 from ..files import write_files
 from ..primitives import PrimitiveSequence
 from ..untrusted import open_plain
-from .base import CostModel, ModelConfig
+from .base import BATCH, CostModel, ModelConfig
 from .config import CONFIG_FILE, WEIGHTS_FILE, CheckpointConfig, corrupt
 from .errors import CheckpointError, ModelConfigError
 from .registry import create, get_architecture, make_config
@@ -56,16 +56,12 @@ class Checkpoint:
         schema = get_schema(self.config.feature_schema)
         return schema.extract(sequences, self.device if schema.hardware else None)
 
-    def score(self, sequences: Sequence[PrimitiveSequence], batch_size: int = 1024) -> np.ndarray:
-        """Score the programs of one task, (N,) of float64; higher means faster, and only the order has a meaning.
-
-        Args:
-            batch_size: programs a pass; bounds the memory.
-        """
+    def score(self, sequences: Sequence[PrimitiveSequence]) -> np.ndarray:
+        """Score the programs of one task, (N,) of float64; higher means faster, and only the order has a meaning."""
         scores = np.empty(len(sequences))
-        for start in range(0, len(sequences), batch_size):
-            part = slice(start, start + batch_size)
-            scores[part] = self.model.score(self.features(sequences[part]), batch_size)
+        for start in range(0, len(sequences), BATCH):
+            part = slice(start, start + BATCH)
+            scores[part] = self.model.score(self.features(sequences[part]))
         return scores
 
     @classmethod

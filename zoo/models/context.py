@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import CostModel
+from .base import BATCH, CostModel
 from .trees import grow_task_trees
 
 # Below so many labels trees say nothing; at so many they count as much as the Gaussian process, if they err no more.
@@ -17,8 +17,6 @@ MIN_TREES, HALF_TREES = 8, 12
 FOLDS = 4
 # Programs of a task that are used as context at most, the last ones: the cost of the posterior is its cube.
 MAX_CONTEXT = 512
-# Programs that are scored at a time, as `CostModel.score` does: each is compared with the whole context.
-BATCH = 1024
 
 
 class ContextModel(CostModel):
@@ -40,19 +38,17 @@ class ContextModel(CostModel):
     def correct(self, scores: Tensor, embeddings: Tensor, context: Tensor, level: Tensor, weights: Tensor) -> Tensor:
         """Return scores (tasks, programs) corrected by measured programs, whose level and weights `condition` gave."""
 
-    def given(self, context: np.ndarray, latency: np.ndarray) -> TaskPosterior:
-        """Return the scores of a task with measured programs, to be asked many times; arguments as `score_given`."""
-        return TaskPosterior(self, context, latency)
-
     def score_given(self, features: np.ndarray, context: np.ndarray, latency: np.ndarray) -> np.ndarray:
         """Return estimates of -log(latency), (N,) of float64, in a task with measured programs; `score` without any.
+
+        To ask more than once, make a `TaskPosterior`.
 
         Args:
             features: (N, 1, width) of the programs to be ranked.
             context: (n, 1, width) of the measured ones; latency: (n,) their seconds, finite and above 0. Of
                 more than `MAX_CONTEXT` the last ones are used.
         """
-        return self.given(context, latency).score(features)
+        return TaskPosterior(self, context, latency).score(features)
 
     def rows(self, features: np.ndarray) -> Tensor:
         """Return `describe` of programs without gradients, in evaluation mode: (N, 1 + embedding) of float64."""

@@ -64,10 +64,10 @@ class SelfAttention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(-2)[mask])
 
 
-def check_heads(arch: str, width: int, heads: int) -> None:
+def check_heads(width: int, heads: int) -> None:
     """Raise ModelConfigError unless each attention head takes an equal share of the width."""
     if width % heads:
         raise ModelConfigError(
-            f"{arch}: {width} columns cannot be shared by {heads} attention heads",
+            f"{width} columns cannot be shared by {heads} attention heads",
             remedy="make the hidden width a multiple of the number of attention heads",
         )

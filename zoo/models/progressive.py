@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import CostModel, Loss, ModelConfig
+from .base import MAX_DEVICES, CostModel, Loss, ModelConfig
 from .context import ContextModel
 from .errors import ModelConfigError
 from .registry import Architecture, create, get_architecture, register_derived
@@ -25,8 +25,6 @@ PAPER = "TCL, section 6"
 ALPHA = 0.05
 # Weights of a network that is built for one traced pass; no checkpoint has more (`checkpoint.MAX_WEIGHT_BYTES`).
 _MAX_TRACED = 64 << 20
-# Devices of which a base keeps the description; the oldest goes first.
-MAX_DEVICES = 32
 ColumnStart = Literal["base", "previous", "random"]
 
 

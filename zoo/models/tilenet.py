@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..features.columns import PROGRAM_COLUMNS, WAVE_COLUMNS
-from .base import Loss, ModelConfig
+from .base import MAX_DEVICES, Loss, ModelConfig
 from .context import ContextModel
 from .registry import register
 
@@ -29,8 +29,6 @@ CALIBRATION = 0.3
 # With less a base that learns a further device hardly tells it from the one before; with more, one that it does not
 # know suffers.
 DEVICE_SCALE = 4.0
-# Devices of which a network keeps the description, to know which it has learnt; the oldest goes first.
-MAX_DEVICES = 32
 
 
 @dataclass(frozen=True)

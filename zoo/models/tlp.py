@@ -78,7 +78,7 @@ class TLPConfig(PrimitiveConfig):
     attention_heads: int = 8
 
     def __post_init__(self) -> None:
-        check_heads("tlp", self.hidden, self.attention_heads)
+        check_heads(self.hidden, self.attention_heads)
 
 
 @register("tlp", TLPConfig, schemas=SCHEMAS, paper="TLP, section 4.4")

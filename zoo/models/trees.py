@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import MissingPackageError
+from .base import BATCH
 from .errors import ModelConfigError
 
 # Trees of one task's measured programs, and how many of them are remembered.
@@ -82,13 +83,13 @@ class XGBoostRanker:
         self.booster = self._train(self.table(features)[order], np.asarray(labels)[order], sizes)
         return self
 
-    def score(self, features: np.ndarray, batch: int = 1024) -> np.ndarray:
+    def score(self, features: np.ndarray) -> np.ndarray:
         """Return scores (N,) of float64 for programs (N, rows, width); higher means faster.
 
         Raises:
             ModelConfigError: a program has more rows than those that were learnt from.
         """
-        parts = [self._predict(self.table(features[i : i + batch])) for i in range(0, len(features), batch)]
+        parts = [self._predict(self.table(features[i : i + BATCH])) for i in range(0, len(features), BATCH)]
         return np.concatenate(parts).astype(np.float64) if parts else np.zeros(0)
 
     def table(self, features: np.ndarray) -> np.ndarray:

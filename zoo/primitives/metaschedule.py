@@ -80,7 +80,7 @@ class Template:
         self._fixed = [None if f.slots else f.fill(()) for f in self._fillers]
 
     def fill(self, decisions: Sequence[Decision]) -> PrimitiveSequence:
-        """The sequence of the candidate whose i-th sampling instruction answered `decisions[i]`."""
+        """Return the sequence of the candidate whose i-th sampling instruction answered `decisions[i]`."""
         return PrimitiveSequence(
             tuple([fixed or filler.fill(decisions) for fixed, filler in zip(self._fixed, self._fillers, strict=True)])
         )
@@ -122,7 +122,7 @@ _of_hash: dict[int, Template] = {}
 
 
 def read_trace(trace: Trace) -> tuple[Template, list[Decision]]:
-    """A live trace as its design space, translated once, and what the candidate decided: 20 to 60 microseconds.
+    """Return a live trace's design space, translated once, and what the candidate decided: 20 to 60 microseconds.
 
     The design space is recognised by TVM's 64 bit structural hash of the instructions. Nothing cheaper tells: each
     replay makes new instruction objects, spaces of a task may differ only in which loop is split for a partial

@@ -55,7 +55,7 @@ class World:
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, own: Tensor, count: int) -> Tensor:
-        """All processes' rows, (count, ...), from this one's part; only its own carry a gradient."""
+        """Return all processes' rows, (count, ...), given this one's part; only its own carry a gradient."""
         if self.size == 1:
             return own
         whole = own.new_zeros(count, *own.shape[1:])
@@ -64,7 +64,7 @@ class World:
         return torch.cat([whole[: self.part(count).start], own, whole[self.part(count).stop :]])
 
     def backward(self, loss: Tensor, own: Tensor) -> None:
-        """The gradient of a whole batch's loss by this process's rows, `own`, that `gather` was given.
+        """Compute the gradient of a whole batch's loss by this process's rows, `own`, that `gather` was given.
 
         What the loss reads beside the rows, a weight of its own, every process sees whole: the first one counts it.
         """

@@ -163,12 +163,11 @@ class RankedPrograms:
         return ranks
 
 
-def measure_curves(parts: Sequence[RankedPrograms], seed: int = 0) -> dict[str, Any]:
+def measure_curves(parts: Sequence[RankedPrograms]) -> dict[str, Any]:
     """Return what metrics.json holds under `curves`.
 
     Args:
         parts: the test split; of a knowledge base those of all its corpora.
-        seed: draws the points of `scatter`.
 
     Returns:
         top_k: for each k of `TOP` the score of the model and of random choice, and both as the mean over tasks; of
@@ -184,7 +183,7 @@ def measure_curves(parts: Sequence[RankedPrograms], seed: int = 0) -> dict[str, 
         "programs": sum(len(part.data) for part in parts),
         "tasks": len(rows),
         "top_k": [_top_row(parts, k) for k in TOP],
-        "scatter": _scatter(parts, seed),
+        "scatter": _scatter(parts),
         "calibration": _calibration(parts),
         "failures": {"tasks": worst[:WORST], "operators": _by_operator(rows)},
     }
@@ -200,7 +199,8 @@ def _top_row(parts: Sequence[RankedPrograms], k: int) -> dict[str, float]:
     return {"k": k} | {name: round(mean(scores), DIGITS) for name, scores in values.items()}
 
 
-def _scatter(parts: Sequence[RankedPrograms], seed: int) -> dict[str, Any]:
+def _scatter(parts: Sequence[RankedPrograms]) -> dict[str, Any]:
+    seed = 0
     rng = np.random.default_rng(seed)
     tasks = [(part, members) for part in parts for members in part.data.members if len(members)]
     sizes = {number: len(members) for number, (_, members) in enumerate(tasks)}

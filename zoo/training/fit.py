@@ -168,7 +168,7 @@ def epoch_line(title: str, entry: Mapping[str, float]) -> str:
 
 
 def _start(config: TrainConfig, data: TrainingData, init: Checkpoint | None, seed: int) -> CostModel:
-    """The model before its first epoch: of random weights, or with another checkpoint's."""
+    """Return the model before its first epoch: of random weights, or with another checkpoint's."""
     if init is None:
         model = create(config.arch, seed=seed, **_fitting_settings(config, data))
         model.prepare(torch.from_numpy(data.train.features))

@@ -19,7 +19,7 @@ from .errors import TrainingError
 
 
 def lambda_rank(scores: Tensor, labels: Tensor, mask: Tensor, sigma: float = 1.0) -> Tensor:
-    """LambdaRank as in TCL equation 6 (LambdaLoss, Wang et al. 2018).
+    """Return LambdaRank as in TCL equation 6 (LambdaLoss, Wang et al. 2018).
 
     L = sum over pairs with y_i > y_j of |G_i - G_j| |1/D_i - 1/D_j| log2(1 + exp(-sigma (f_i - f_j)))
 
@@ -38,7 +38,7 @@ def lambda_rank(scores: Tensor, labels: Tensor, mask: Tensor, sigma: float = 1.0
 
 
 def pairwise_rank(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Rank loss of ATFormer equations 4 and 5: mean over pairs of log(1 + exp(-sign(y_i - y_j)(f_i - f_j))).
+    """Return ATFormer's equations 4 and 5: the mean over pairs of log(1 + exp(-sign(y_i - y_j)(f_i - f_j))).
 
     Each unordered pair counts once; pairs of equal labels, whose term is the constant log 2, are left out.
     """
@@ -47,7 +47,7 @@ def pairwise_rank(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def log_ranknet(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """`pairwise_rank` with each pair weighted by |log latency_i - log latency_j|.
+    """Return `pairwise_rank` with each pair weighted by |log latency_i - log latency_j|.
 
     Confusing two programs costs as much as they are apart, and pairs within the noise hardly count.
     """
@@ -57,7 +57,7 @@ def log_ranknet(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def rmse(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Root of the mean squared difference of score and label over all programs of the batch."""
+    """Return the root of the mean squared difference of score and label over all programs of the batch."""
     return (scores - labels)[mask].square().mean().sqrt()
 
 
@@ -70,7 +70,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def get_loss(name: str) -> Loss:
-    """The loss of this name.
+    """Return the loss of this name.
 
     Raises:
         TrainingError: no such loss; the remedy has the nearest.
@@ -82,7 +82,7 @@ def get_loss(name: str) -> Loss:
 
 
 def _differences(scores: Tensor) -> Tensor:
-    """(G, P, P): score of i minus score of j."""
+    """Return the score of i minus the score of j, (G, P, P)."""
     return scores[:, :, None] - scores[:, None, :]
 
 
@@ -91,7 +91,7 @@ def _pair_mask(mask: Tensor) -> Tensor:
 
 
 def _gain_and_discount(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """G and D of each program, (G, P); padding ranks last and gains nothing."""
+    """Return gain and discount of each program, (G, P); padding ranks last and gains nothing."""
     positions = torch.arange(1, scores.shape[1] + 1, device=scores.device, dtype=scores.dtype)
     discounts = torch.log2(1 + positions)
     order = scores.masked_fill(~mask, -math.inf).argsort(dim=1, descending=True, stable=True)
@@ -102,12 +102,12 @@ def _gain_and_discount(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Te
 
 
 def _weighted_pairs(scores: Tensor, weight: Tensor) -> Tensor:
-    """Per group the weighted mean over pairs of log(1 + exp(f_j - f_i)), then the mean over groups."""
+    """Return the weighted mean over pairs of log(1 + exp(f_j - f_i)) of each group, and of these the mean."""
     total = weight.sum((1, 2))
     loss = (weight * functional.softplus(-_differences(scores))).sum((1, 2))
     return _mean_over_groups(loss / total.clamp_min(torch.finfo(scores.dtype).tiny), total > 0)
 
 
 def _mean_over_groups(values: Tensor, valid: Tensor) -> Tensor:
-    """Zero, with a gradient of zero, when no group has a pair."""
+    """Return the mean; zero, with a gradient of zero, when no group has a pair."""
     return values.masked_fill(~valid, 0).sum() / valid.sum().clamp_min(1)

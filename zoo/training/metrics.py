@@ -19,7 +19,7 @@ _PAIR_ROWS = 512
 
 
 def top_k(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights: np.ndarray, k: int) -> float:
-    """Weighted top-k score of TLP 6.1 and TCL equation 12.
+    """Return the weighted top-k score of TLP 6.1 and TCL equation 12.
 
     sum over (network, task) of min latency x weight / sum of (best latency among the k best-scored) x weight.
     A task of several networks counts once in each: its weight is the sum over the networks considered.
@@ -34,7 +34,7 @@ def top_k(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights: n
 
 
 def mean_top_k(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, k: int) -> float:
-    """Mean over tasks of min latency / best latency among the k best-scored; NaN without tasks."""
+    """Return the mean over tasks of min latency / best latency among the k best-scored; NaN without tasks."""
     ratios = []
     for _, rank, seconds in _tasks(scores, latency, group):
         values, chance = _best_of_top(rank, seconds, k)
@@ -43,7 +43,7 @@ def mean_top_k(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, k: in
 
 
 def pairwise_accuracy(scores: np.ndarray, latency: np.ndarray, group: np.ndarray) -> float:
-    """Mean over tasks of the share of pairs that are ordered rightly.
+    """Return the mean over tasks of the share of pairs that are ordered rightly.
 
     Only pairs whose latencies differ by more than 5% count, and tasks that have such a pair. A tie of the
     scores is half right. NaN without any pair.
@@ -56,7 +56,7 @@ def pairwise_accuracy(scores: np.ndarray, latency: np.ndarray, group: np.ndarray
 def evaluate_scores(
     scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights: np.ndarray
 ) -> dict[str, float]:
-    """The numbers of a card: top1, top5, mean_top1, mean_top5, pairwise."""
+    """Return the numbers of a card: top1, top5, mean_top1, mean_top5, pairwise."""
     return {
         "top1": top_k(scores, latency, group, weights, 1),
         "top5": top_k(scores, latency, group, weights, 5),
@@ -67,7 +67,7 @@ def evaluate_scores(
 
 
 def task_scores(scores: np.ndarray, latency: np.ndarray, group: np.ndarray) -> dict[int, dict[str, float]]:
-    """Task -> its own top1 (an unweighted ratio) and, where two of its programs have an order, pairwise."""
+    """Return each task's own top1 (an unweighted ratio) and, where two of its programs have an order, pairwise."""
     scored: dict[int, dict[str, float]] = {}
     for task, rank, seconds in _tasks(scores, latency, group):
         values, chance = _best_of_top(rank, seconds, 1)
@@ -86,7 +86,7 @@ def evaluate_random(latency: np.ndarray, group: np.ndarray, weights: np.ndarray)
 
 
 def _tasks(scores: np.ndarray, latency: np.ndarray, group: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """(task, scores, latencies) of each task that has programs. A NaN score ranks last."""
+    """Yield number, scores and latencies of each task that has programs. A NaN score ranks last."""
     scores = np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
     if not len(scores):
         return
@@ -97,7 +97,7 @@ def _tasks(scores: np.ndarray, latency: np.ndarray, group: np.ndarray) -> Iterat
 
 
 def _best_of_top(scores: np.ndarray, latency: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distribution of the best latency among the k best-scored: values (V,) in seconds, chances (V,).
+    """Return the distribution of the best latency among the k best-scored: values (V,) in seconds, chances (V,).
 
     One value unless the k-th place is shared by equal scores.
     """
@@ -138,7 +138,7 @@ def tally_pairs(scores: np.ndarray, latency: np.ndarray, asked: np.ndarray | Non
 
 
 def pair_share(scores: np.ndarray, latency: np.ndarray, asked: np.ndarray | None = None) -> float | None:
-    """Share of a task's pairs in the right order; None without any pair. Arguments as of `tally_pairs`."""
+    """Return the share of a task's pairs in the right order; None without any. Arguments as of `tally_pairs`."""
     right, pairs = tally_pairs(scores, latency, asked)
     return right / pairs if pairs else None
 
@@ -149,7 +149,7 @@ def count_pairs(latency: np.ndarray, asked: np.ndarray | None = None) -> int:
 
 
 def _faster(latency: np.ndarray, asked: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray]]:
-    """Some rows at a time, (rows, n) bool: row is faster than column by more than the noise, and the pair counts."""
+    """Yield (rows, n) bool for some rows at a time: row is faster than column beyond the noise, and the pair counts."""
     for start in range(0, len(latency), _PAIR_ROWS):
         rows = slice(start, start + _PAIR_ROWS)
         faster = latency[rows, None] * PAIR_RATIO < latency[None, :]

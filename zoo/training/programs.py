@@ -178,7 +178,7 @@ def _by_task(programs: Sequence[Program], features: np.ndarray) -> Iterator[_Par
 
 
 def _usable(table: pa.Table, task_id: str, share: Share) -> np.ndarray:
-    """(N,) bool: rows of a task's programs that have a latency (`Program.valid`), and that the share lets be taken."""
+    """Return (N,) bool: a task's programs that have a latency (`Program.valid`) and that the share lets be taken."""
     latency = table["latency"].to_numpy(zero_copy_only=False).astype(np.float64)
     valid = np.isfinite(latency) & (latency > 0) & np.asarray(table["error"].is_null())
     if share.without:

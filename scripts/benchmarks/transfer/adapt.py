@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tchub.zoo.adapt.continual import fisher_diagonal
+from tchub.zoo.adapt.continual import ContinualConfig, fisher_diagonal
 from tchub.zoo.adapt.continual.device import Continual
 from tchub.zoo.adapt.method import EnsembleMethod, SourceData, TrainingSet
 from tchub.zoo.adapt.sampling import Pool, PoolPredictions, StrataSampler
@@ -62,7 +62,7 @@ def merged(case: Case) -> Answer:
     for name in others:
         base.admit(torch.from_numpy(case.given(name).features[:1]))
     models = {first: base} | {name: _moved_on(case, base, name) for name in others}
-    worths = [fisher_diagonal(model, case.given(name)) for name, model in models.items()]
+    worths = [fisher_diagonal(model, case.given(name), ContinualConfig()) for name, model in models.items()]
     return case.answer(gone_on(fisher_average(list(models.values()), worths), case))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tchub.zoo.corpus.importers.records import Broken, ImportContext, LogEntry
+from tchub.zoo.corpus.importers.records import BadLine, ImportContext, LogEntry
 from tchub.zoo.corpus.importers.run import read_entries
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps
 
@@ -114,6 +114,6 @@ def test_a_broken_line_is_named_and_the_rest_is_read(tmp_path: Path, line: Any, 
     first, damaged, last = read_entries(path, "ansor", CONTEXT)
     assert isinstance(first, LogEntry)
     assert isinstance(last, LogEntry)
-    assert isinstance(damaged, Broken)
+    assert isinstance(damaged, BadLine)
     assert (damaged.kind, damaged.where) == (kind, "log.json:3")
     assert damaged.message

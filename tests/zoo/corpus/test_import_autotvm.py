@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from autotvm_samples import GPU_CONV, SAMPLES, record
-from tchub.zoo.corpus.importers.records import Broken, ImportContext, LogEntry, TaskFacts, canonical
+from tchub.zoo.corpus.importers.records import BadLine, ImportContext, LogEntry, TaskFacts, canonical
 from tchub.zoo.corpus.importers.run import read_entries
 from tchub.zoo.primitives import from_autotvm
 
 CONV = "conv2d_nchw.cuda"
 
 
-def read(path: Path, *lines: str, **context: Any) -> list[LogEntry | Broken]:
+def read(path: Path, *lines: str, **context: Any) -> list[LogEntry | BadLine]:
     file = path / "log.json"
     file.write_text("\n".join(lines) + "\n")
     return list(read_entries(file, "autotvm", ImportContext("box", **context)))
@@ -23,12 +23,12 @@ def read(path: Path, *lines: str, **context: Any) -> list[LogEntry | Broken]:
 
 def entries(path: Path, *lines: str, **context: Any) -> list[LogEntry]:
     items = read(path, *lines, **context)
-    assert not [item for item in items if isinstance(item, Broken)]
+    assert not [item for item in items if isinstance(item, BadLine)]
     return [item for item in items if isinstance(item, LogEntry)]
 
 
 def broken(path: Path, *lines: str, **context: Any) -> list[str]:
-    return [item.kind for item in read(path, *lines, **context) if isinstance(item, Broken)]
+    return [item.kind for item in read(path, *lines, **context) if isinstance(item, BadLine)]
 
 
 def test_a_record_becomes_a_program_of_its_task(tmp_path: Path) -> None:
@@ -121,6 +121,6 @@ def test_a_line_of_another_form_proves_nothing_about_paddings(tmp_path: Path, li
 )
 def test_a_broken_line_is_counted_and_the_next_one_read(tmp_path: Path, line: str, kind: str) -> None:
     first, second = read(tmp_path, line, record())
-    assert isinstance(first, Broken)
+    assert isinstance(first, BadLine)
     assert (first.kind, first.where) == (kind, "log.json:1")
     assert isinstance(second, LogEntry)

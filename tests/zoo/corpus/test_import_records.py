@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tchub.zoo.corpus.importers.records import LONGEST_LINE, Broken, ImportContext
+from tchub.zoo.corpus.importers.records import LONGEST_LINE, BadLine, ImportContext
 from tchub.zoo.corpus.importers.run import read_entries
 from tchub.zoo.corpus.schema import CorpusError
 
@@ -28,7 +28,7 @@ def test_a_log_that_unpacks_to_far_more_than_it_is_ends_there(tmp_path: Path, fr
     assert log.stat().st_size < 1 << 20
     with limited(256 << 20, 60):
         found = Counter(
-            entry.kind if isinstance(entry, Broken) else "taken"
+            entry.kind if isinstance(entry, BadLine) else "taken"
             for entry in read_entries(log, framework, ImportContext("v100"))
         )
     assert 4 <= found["wrong-shape"] < 10, "pieces of the line"

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tchub.zoo.corpus.replay.autotvm import replay_knobs
 from tchub.zoo.corpus.replay.operators import ReplayError
-from tchub.zoo.corpus.replay.statements import Unlowered, features_of
+from tchub.zoo.corpus.replay.statements import LoweringJob, features_of
 
 
 def key(template: str, *args: Any) -> str:
@@ -84,7 +84,7 @@ def test_a_gpu_template_has_its_threads_in_every_stage_and_lowers(
     # One extent an axis, whichever stage binds it: a kernel has no other way.
     assert all(len(extents) == 1 for extents in axes.values())
     assert {e for axis, (e,) in axes.items() if axis.startswith("threadIdx")} == threads
-    (found,) = features_of([Unlowered("autotvm", task, json.dumps(knobs), gpu=True)])
+    (found,) = features_of([LoweringJob("autotvm", task, json.dumps(knobs), gpu=True)])
     assert isinstance(found, np.ndarray)
     assert len(found) >= 2
 
@@ -107,6 +107,6 @@ def test_what_cannot_be_replayed_says_why(task: str, knobs: list[Any], reason: s
 
 def test_a_workload_or_trace_that_is_no_json_costs_one_program_not_its_batch() -> None:
     task, knobs = X86[0]
-    good = Unlowered("autotvm", task, json.dumps(knobs), gpu=False)
+    good = LoweringJob("autotvm", task, json.dumps(knobs), gpu=False)
     told = features_of([good._replace(workload="{"), good, good._replace(trace="[")])
     assert [getattr(found, "reason", None) for found in told] == ["unknown-workload", None, "wrong-shape"]

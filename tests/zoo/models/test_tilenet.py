@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import TileNet, create
+from tchub.zoo.models.base import MAX_DEVICES
 from tchub.zoo.models.context import HALF_TREES, MAX_CONTEXT, MIN_TREES, share_of_trees
-from tchub.zoo.models.tilenet import CONTEXT_SIZES, MAX_DEVICES, MIN_QUERIES
+from tchub.zoo.models.tilenet import CONTEXT_SIZES, MIN_QUERIES
 from tchub.zoo.models.trees import grow_task_trees
 from tchub.zoo.training import get_loss, pairwise_accuracy
 

@@ -55,7 +55,7 @@ class DeviceResult:
 def start_base(
     model: CostModel,
     data: RankingDataset,
-    config: ContinualConfig | None = None,
+    config: ContinualConfig,
     lateral: int = 16,
     seed: int = 0,
 ) -> ProgressiveNetwork:
@@ -70,8 +70,8 @@ def start_base(
 def add_device(
     kb: ProgressiveNetwork,
     data: RankingDataset,
-    val: RankingDataset | None = None,
-    config: ContinualConfig | None = None,
+    val: RankingDataset | None,
+    config: ContinualConfig,
     seed: int = 0,
     folder: Path | None = None,
     on_epoch: Callable[[str, dict[str, float]], None] = lambda phase, entry: None,
@@ -89,7 +89,6 @@ def add_device(
         AdaptError: the programs have other features than the base reads.
         TrainingError: the folder holds the run of another base, seed or settings, or a loss is no longer finite.
     """
-    config = config or ContinualConfig()
     check_features(kb, data, val)
     if folder is not None:
         # The phases' own states do not say which base they began from.
@@ -172,7 +171,7 @@ class Continual(FewShot):
 
 
 def _as_knowledge_base(training_set: TrainingSet) -> ProgressiveNetwork:
-    """The base as it is if its column knows a device already, else with a column that is its copy.
+    """Return the base as it is if its column knows a device already, else with a column that is its copy.
 
     The programs that a plain network learnt from are not at hand, so its Fisher diagonal is 0: only rehearsal protects
     it while the first source is distilled.
@@ -190,7 +189,7 @@ def _as_knowledge_base(training_set: TrainingSet) -> ProgressiveNetwork:
 
 
 def _with_source(base: ProgressiveNetwork, source: SourceData, training_set: TrainingSet) -> ProgressiveNetwork:
-    """A base that knows a source too, learnt by the settings of `tchub distill`."""
+    """Return a base that knows a source too, learnt by the settings of `tchub distill`."""
     programs, val = _split(source.data)
     config, seed = DistillConfig().phases(base.kb.arch, programs), training_set.seed
 
@@ -204,7 +203,7 @@ def _with_source(base: ProgressiveNetwork, source: SourceData, training_set: Tra
 
 
 def _split(data: RankingDataset) -> tuple[RankingDataset, RankingDataset | None]:
-    """Training and validation tasks; a source of few tasks keeps all of them for training."""
+    """Split off validation tasks; a source of few tasks keeps all of them for training."""
     held = data.group % VALIDATION_EVERY == VALIDATION_EVERY - 1
     if not held.any():
         return data, None

@@ -27,8 +27,8 @@ from .config import ContinualConfig
 def learn(
     model: ProgressiveNetwork,
     data: RankingDataset,
-    val: RankingDataset | None = None,
-    config: ContinualConfig | None = None,
+    val: RankingDataset | None,
+    config: ContinualConfig,
     seed: int = 0,
     folder: Path | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
@@ -45,8 +45,7 @@ def learn(
         TrainingError: as in `training.train`.
     """
     check_features(model, data, val)
-    recipe = (config or ContinualConfig()).learning()
-    return train(model.learning(), data, val, recipe, seed, folder, on_epoch)
+    return train(model.learning(), data, val, config.learning(), seed, folder, on_epoch)
 
 
 def gate(loss: Tensor, least: float, most: float) -> Tensor:
@@ -57,8 +56,8 @@ def gate(loss: Tensor, least: float, most: float) -> Tensor:
 def distill(
     model: ProgressiveNetwork,
     data: RankingDataset,
-    val: RankingDataset | None = None,
-    config: ContinualConfig | None = None,
+    val: RankingDataset | None,
+    config: ContinualConfig,
     seed: int = 0,
     folder: Path | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
@@ -76,7 +75,6 @@ def distill(
         those of the same batches, so it says nothing of how good the column is.
     """
     check_features(model, data, val)
-    config = config or ContinualConfig()
     teacher = copy.deepcopy(model).learning().eval().requires_grad_(False)
     losses = _teacher_losses(teacher, data, config, seed)
     rehearsal = _rehearsal(teacher, data, config)
@@ -202,7 +200,7 @@ def reordered(labels: Tensor, scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def _teacher_losses(teacher: CostModel, data: RankingDataset, config: ContinualConfig, seed: int) -> np.ndarray:
-    """(J,) of float64: the teacher's rank loss of each batch of the first epoch."""
+    """Return the teacher's rank loss of each batch of the first epoch, (J,) of float64."""
     scores = torch.from_numpy(teacher.score(data.features)).float()
     recipe, rng = config.recipe, np.random.default_rng([seed, 0])
     batches = epoch_batches(data, recipe.groups_per_batch, recipe.programs_per_group, rng)
@@ -215,13 +213,12 @@ def _teacher_losses(teacher: CostModel, data: RankingDataset, config: ContinualC
 
 
 def fisher_diagonal(
-    model: CostModel, data: RankingDataset, config: ContinualConfig | None = None, seed: int = 0
+    model: CostModel, data: RankingDataset, config: ContinualConfig, seed: int = 0
 ) -> dict[str, Tensor]:
     """Return the mean squared gradient of the rank loss over groups of one task each, by the name of the weight.
 
     Each number says how much the model, which is unchanged, depends on that weight (Kirkpatrick et al. 2017).
     """
-    config = config or ContinualConfig()
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     totals = {name: torch.zeros_like(p, requires_grad=False) for name, p in weights.items()}
     was_training, count = model.training, 0
@@ -238,9 +235,7 @@ def fisher_diagonal(
     return {name: total / max(count, 1) for name, total in totals.items()}
 
 
-def remember(
-    model: ProgressiveNetwork, data: RankingDataset, config: ContinualConfig | None = None, seed: int = 0
-) -> None:
+def remember(model: ProgressiveNetwork, data: RankingDataset, config: ContinualConfig, seed: int = 0) -> None:
     """Add a device's Fisher diagonal to the base's, and note the device; afterwards the base answers."""
     model.distilling()
     importance = fisher_diagonal(model.kb, data, config, seed)

@@ -134,7 +134,7 @@ class PoolPredictions:
 
     @cached_property
     def _known(self) -> tuple[np.ndarray, np.ndarray]:
-        """Indices of the labeled programs that ran, and their seconds."""
+        """Return the indices of the labeled programs that ran, and their seconds."""
         ran = np.isfinite(self.latency) & (self.latency > 0)
         return np.asarray(self.labeled)[ran], self.latency[ran]
 
@@ -159,7 +159,7 @@ def _fit_last_layer(
 
 
 def _task_means(values: np.ndarray, task: np.ndarray, tasks: int) -> np.ndarray:
-    """Mean of the values (n,) or (n, p) of each task, (T,) or (T, p); 0 for a task without any."""
+    """Return the mean of the values (n,) or (n, p) of each task, (T,) or (T, p); 0 for a task without any."""
     counts = np.bincount(task, minlength=tasks).clip(1)
     if values.ndim == 1:
         return np.bincount(task, values, tasks) / counts
@@ -167,7 +167,7 @@ def _task_means(values: np.ndarray, task: np.ndarray, tasks: int) -> np.ndarray:
 
 
 def _directions(embeddings: np.ndarray, task: np.ndarray) -> np.ndarray:
-    """(N, p) float32: embeddings relative to their task's mean, on their main directions, of unit mean square."""
+    """Project embeddings, less their task's mean, on their main directions, of unit mean square: (N, p) float32."""
     if not len(task):
         return np.zeros((0, 1), np.float32)
     centred = embeddings - _task_means(embeddings, task, int(task.max()) + 1)[task].astype(np.float32)
@@ -183,7 +183,7 @@ def _directions(embeddings: np.ndarray, task: np.ndarray) -> np.ndarray:
 
 
 def _evidence(z: np.ndarray, y: np.ndarray, degrees: int) -> tuple[float, float]:
-    """Variance of the prior and of the noise by MacKay's fixed point; 1 and 1 without anything to learn."""
+    """Fit the variances of prior and noise by MacKay's fixed point; 1 and 1 without anything to learn."""
     power = float(y @ y)
     if degrees < 1 or power < _TINY:
         return 1.0, 1.0
@@ -200,7 +200,7 @@ def _evidence(z: np.ndarray, y: np.ndarray, degrees: int) -> tuple[float, float]
     return max(prior, noise), noise
 
 
-def last_layer_inputs(model: CostModel, features: np.ndarray, batch: int = 1024) -> np.ndarray:
+def last_layer_inputs(model: CostModel, features: np.ndarray) -> np.ndarray:
     """Return the inputs of the layer that computes a program's score, in evaluation mode: (N, d) float32.
 
     They are summed over rows that a network scores one by one, and lie side by side for the members of an ensemble.
@@ -212,10 +212,11 @@ def last_layer_inputs(model: CostModel, features: np.ndarray, batch: int = 1024)
     from torch import nn
 
     from ...models import Ensemble
+    from ...models.base import BATCH
 
     if isinstance(model, Ensemble):
         shares = model.shares.float().cpu().numpy()
-        members = [last_layer_inputs(member, features, batch) for member in model.each]
+        members = [last_layer_inputs(member, features) for member in model.each]
         return np.concatenate([share * part for share, part in zip(shares, members, strict=True)], axis=1)
     seen: list[Tensor] = []
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
@@ -225,8 +226,8 @@ def last_layer_inputs(model: CostModel, features: np.ndarray, batch: int = 1024)
     parts: list[np.ndarray] = []
     try:
         with torch.inference_mode():
-            for start in range(0, len(features), batch):
-                x = torch.from_numpy(features[start : start + batch]).to(weight.device, weight.dtype)
+            for start in range(0, len(features), BATCH):
+                x = torch.from_numpy(features[start : start + BATCH]).to(weight.device, weight.dtype)
                 seen.clear()
                 model(x)
                 parts.append(_by_program(seen[-1] if seen else x.new_empty(0), x).float().cpu().numpy())
@@ -238,7 +239,7 @@ def last_layer_inputs(model: CostModel, features: np.ndarray, batch: int = 1024)
 
 
 def _by_program(h: Tensor, x: Tensor) -> Tensor:
-    """(batch, d) of a layer's inputs: of programs, of rows (batch, rows, d), of filled or of all rows, flat."""
+    """Sum a layer's inputs by program, (batch, d): of programs, rows (batch, rows, d), filled or all rows, flat."""
     if h.ndim == 2 and len(h) == len(x):
         return h
     import torch

@@ -67,7 +67,7 @@ def chunks(kind: np.ndarray, budgets: np.ndarray) -> Iterator[tuple[slice, np.nd
 
 
 def _greedy(f: np.ndarray, op: np.ndarray, budgets: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Lines 23 to 34 of algorithm 1: (4, k) of index, d_s, u_s and t_s of each pick, in their order.
+    """Run lines 23 to 34 of algorithm 1: (4, k) of index, d_s, u_s and t_s of each pick, in their order.
 
     Args:
         f: (n,) scores in [0, 1] of the open programs; op: (n,) type of each; budgets: of each type.
@@ -145,7 +145,7 @@ class RDUPlusSampler(Sampler):
 def _by_task(
     pool: Pool, rest: np.ndarray, budgets: np.ndarray, rng: np.random.Generator
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Each task that has a budget, with its open programs in the order given; the tasks in random order."""
+    """Yield each task that has a budget, with its open programs in the order given; the tasks in random order."""
     ordered = rest[np.argsort(pool.task[rest], kind="stable")]
     ends = np.cumsum(pool.counts(rest))
     # What one task's picks teach counts against the next task's: none is always the last.
@@ -165,7 +165,7 @@ class _Belief:
         self._layer, self._worth, self._covariance = layer, worth, layer.covariance.copy()
 
     def pick(self, members: np.ndarray) -> tuple[float, float, float, float]:
-        """The program that teaches most for its worth: index, diversity, uncertainty and total.
+        """Pick the program that teaches most for its worth: index, diversity, uncertainty and total.
 
         Diversity is the part of the variance given the labels that no earlier pick of the batch has explained.
         """

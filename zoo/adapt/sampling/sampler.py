@@ -144,9 +144,6 @@ class FasorSampler(Sampler):
 
     name: ClassVar[str] = "fasor"
 
-    def __init__(self, tasks: int = FASOR_TASKS) -> None:
-        self.tasks = tasks  # at least
-
     def pick(self, request: SamplingRequest) -> Selection:
         """O(n log n), and O(T^2) in the tasks."""
         rest, pool = request.shuffled(), request.pool
@@ -157,7 +154,7 @@ class FasorSampler(Sampler):
             return StratifiedSampler().pick(request)
         order = tasks[dissimilar(features)]
         free = np.bincount(pool.task[rest], minlength=len(pool.ops))[order]
-        taken = max(self.tasks, int(np.searchsorted(np.cumsum(free), min(request.k, len(rest)))) + 1)
+        taken = max(FASOR_TASKS, int(np.searchsorted(np.cumsum(free), min(request.k, len(rest)))) + 1)
         rest = rest[np.isin(pool.task[rest], order[:taken])]
         turn = take_turns(pool.task[rest], pool.counts(request.labeled))
         return request.picked(rest[np.argsort(turn, kind="stable")][: request.k])
@@ -180,7 +177,7 @@ def dissimilar(features: np.ndarray) -> np.ndarray:
 
 
 def _task_features(pool: Pool, predictions: PoolPredictions | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """The tasks that have programs, and (their number, F) numbers that describe them; None without any.
+    """Return the tasks that have programs, and (their number, F) numbers that describe them; None without any.
 
     The programs that describe a task are the same in every round: others would make other tasks dissimilar.
     """

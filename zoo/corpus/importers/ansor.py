@@ -26,7 +26,7 @@ from ...primitives import TraceFormatError, from_ansor_steps
 from ...primitives.problem import Conv, Matmul, Problem, paddings, pair
 from .. import computation
 from ..schema import Task
-from .records import Broken, ImportContext, Read, Result, TaskFacts, canonical, compact, decode, digest
+from .records import BadLine, ImportContext, LineReader, MeasureResult, TaskFacts, canonical, compact, decode, digest
 
 _SENTINEL = 1e10
 """The cost in seconds that Ansor writes for a program without one."""
@@ -44,17 +44,17 @@ class _State(msgspec.Struct, array_like=True):
 
 class _Record(msgspec.Struct):
     i: tuple[_TaskInput, _State]
-    r: Result
+    r: MeasureResult
 
 
-def ansor_reader(_file: Path, _name: str, context: ImportContext) -> Read:
+def ansor_reader(_file: Path, _name: str, context: ImportContext) -> LineReader:
     """Return the reader of a log; broken lines are also `unknown-step` and `bad-steps`."""
 
     @cache
     def task_of(key: str) -> Task:
         facts, parsed = context.facts.get(canonical(key), TaskFacts()), decode(key, list[Any])
         if not parsed or not isinstance(parsed[0], str):
-            raise Broken("wrong-shape", f"a workload key is a JSON list led by a name: {key!r:.80}")
+            raise BadLine("wrong-shape", f"a workload key is a JSON list led by a name: {key!r:.80}")
         work = read_workload(parsed)
         return facts.task(f"{work.text}|{work.detail}", key, work.text, work.name, work.op, work.flops)
 
@@ -65,7 +65,7 @@ def ansor_reader(_file: Path, _name: str, context: ImportContext) -> Read:
         try:
             primitives = from_ansor_steps(state.steps).to_json()
         except TraceFormatError as error:
-            raise Broken("unknown-step" if error.unknown else "bad-steps", error.message) from None
+            raise BadLine("unknown-step" if error.unknown else "bad-steps", error.message) from None
         trace = compact(state.steps)
         columns |= {"key": digest(trace), "trace": trace, "primitives": primitives}
         return task, columns | {"target": compact(recorded.target)}

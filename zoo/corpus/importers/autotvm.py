@@ -24,10 +24,10 @@ from ..schema import Task
 from .records import (
     MISSHAPEN,
     PACKED_ERRORS,
-    Broken,
+    BadLine,
     ImportContext,
-    Read,
-    Result,
+    LineReader,
+    MeasureResult,
     TaskFacts,
     canonical,
     compact,
@@ -55,14 +55,14 @@ class _Config(msgspec.Struct):
 class _Record(msgspec.Struct):
     input: _Input
     config: _Config
-    result: Result
+    result: MeasureResult
     tvm_version: str | float | None = None
 
 
-def autotvm_reader(file: Path, _name: str, context: ImportContext) -> Read:
+def autotvm_reader(file: Path, _name: str, context: ImportContext) -> LineReader:
     """Return the reader of a log; facts are by `canonical([template, args])`.
 
-    Broken lines are also `bad-knobs`: they do not fit the task.
+    Bad lines are also `bad-knobs`: they do not fit the task.
     """
     unpadded = _unpadded_tasks(file)
 
@@ -81,7 +81,7 @@ def autotvm_reader(file: Path, _name: str, context: ImportContext) -> Read:
             args = _without_padding(args) if workload in unpadded else args
             primitives = from_autotvm(template, args, entity).to_json()
         except TraceFormatError as error:
-            raise Broken("bad-knobs" if error.fields["instruction"] else "wrong-shape", error.message) from None
+            raise BadLine("bad-knobs" if error.fields["instruction"] else "wrong-shape", error.message) from None
         return task, record.result.columns(_SENTINEL) | {
             # A program is named by the knobs' values, in whatever order they stand.
             "key": digest(compact(sorted(entity, key=lambda knob: str(knob[0])))),
@@ -130,7 +130,7 @@ def _unpadded_tasks(file: Path) -> frozenset[str]:
     with suppress(*PACKED_ERRORS), open_lines(file) as lines:  # the pass that follows reports it
         for line in lines:
             if '"SAME"' in line and "winograd" not in line:
-                with suppress(Broken, *MISSHAPEN):
+                with suppress(BadLine, *MISSHAPEN):
                     record = decode(line, _Record)
                     template, args, entity = record.input.template, record.input.args, record.config.entity
                     fits = []

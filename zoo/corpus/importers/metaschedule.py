@@ -32,9 +32,9 @@ from ..tir import computation_of_module, flops_of, operator_class, task_id
 from .records import (
     MISSHAPEN,
     PACKED_ERRORS,
-    Broken,
+    BadLine,
     ImportContext,
-    Read,
+    LineReader,
     TaskFacts,
     compact,
     decode,
@@ -93,11 +93,11 @@ class _TaskRow(msgspec.Struct):
     flops: float | None = None
 
 
-def metaschedule_reader(file: Path, name: str, context: ImportContext) -> Read:
+def metaschedule_reader(file: Path, name: str, context: ImportContext) -> LineReader:
     """Return the reader of a log or database; the facts are by structural hash, the text that leads a workload's line,
     or by the `task` of a line.
 
-    Broken records are also `unknown-workload`, `unknown-instruction` and `bad-trace`. A program without a time is a
+    Bad lines are also `unknown-workload`, `unknown-instruction` and `bad-trace`. A program without a time is a
     failed one (`invalid`): the log does not say why.
     """
     # Without workloads nothing tells the tasks of two databases apart but where they are.
@@ -118,7 +118,7 @@ def metaschedule_reader(file: Path, name: str, context: ImportContext) -> Read:
             # Cut first: what the postprocessors derive differs from program to program, what is before it hardly does.
             primitives = from_trace_json(before_postproc(trace)).to_json()
         except TraceFormatError as error:
-            raise Broken("unknown-instruction" if error.unknown else "bad-trace", error.message) from None
+            raise BadLine("unknown-instruction" if error.unknown else "bad-trace", error.message) from None
         columns = timed(seconds, "invalid", "the build or the run failed; the log does not say which")
         columns |= {"key": trace_key(trace), "trace": compact(trace), "primitives": primitives}
         return find_task(), columns | {"target": json.dumps(run.target, sort_keys=True)}
@@ -158,14 +158,14 @@ class _LogTasks:
         return self._tasks[name]
 
     def of_database(self, index: int, arguments: list[Any]) -> Task:
-        """Return the task of a database's record with these arguments; raise Broken where its workload is none."""
+        """Return the task of a database's record with these arguments; raise BadLine where its workload is none."""
         if self._lines is not None and not 0 <= index < len(self._lines):
-            raise Broken("unknown-workload", f"there is no workload {index}")
+            raise BadLine("unknown-workload", f"there is no workload {index}")
         if index not in self._tasks:
             try:
                 self._tasks[index] = self._make(index, arguments)
             except (*MISSHAPEN, RuntimeError) as error:  # the last of TVM's own
-                raise Broken("unknown-workload", f"workload {index} cannot be read: {error!r:.200}") from error
+                raise BadLine("unknown-workload", f"workload {index} cannot be read: {error!r:.200}") from error
         return self._tasks[index]
 
     def _make(self, index: int, arguments: list[Any]) -> Task:

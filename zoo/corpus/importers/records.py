@@ -1,7 +1,7 @@
 """Logs of other tools line by line: measured programs one by one, and lines that could not be read.
 
-An importer is a function `(file, name, ImportContext) -> Read` for one log, named where there are several. What it
-holds in memory grows with the number of tasks, never with the number of programs.
+An importer is a function `(file, name, ImportContext) -> LineReader` for one log, named where there are several. What
+it holds in memory grows with the number of tasks, never with the number of programs.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ ERRORS: Mapping[int, tuple[str, str]] = {
     8: ("crash", "unknown error"),
 }
 """Error number of Ansor and AutoTVM -> (one of `schema.ERROR_KINDS`, its meaning)."""
-Read = Callable[[str], tuple[Task, dict[str, Any]]]
-"""A line's task, and the columns that are its program's own; raises Broken, or one of `MISSHAPEN`."""
+LineReader = Callable[[str], tuple[Task, dict[str, Any]]]
+"""A line's task, and the columns that are its program's own; raises BadLine, or one of `MISSHAPEN`."""
 MISSHAPEN = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
 """Errors of Python where a value of a log is of another form than every record that the tools themselves write."""
 
@@ -66,8 +66,8 @@ _KEYS = {"ansor": {"i", "r"}, "autotvm": {"input", "config", "result"}, "metasch
 _Form = TypeVar("_Form")
 
 
-class Broken(Exception):  # counted and reported, no failure of the import
-    """A line (or record) that cannot be read: readers raise it, `read_records` yields it.
+class BadLine(Exception):  # counted and reported, no failure of the import
+    """A broken line (or record), which cannot be read: readers raise it, `read_records` yields it.
 
     Attributes:
         kind: a word of a small fixed set: `not-json`, `wrong-shape`, `unknown-step`, ...
@@ -123,7 +123,7 @@ class ImportContext:
 # Lines ---------------------------------------------------------------------------------------------------
 
 
-def read_records(file: Path, framework: str, read: Read, context: ImportContext) -> Iterator[LogEntry | Broken]:
+def read_records(file: Path, framework: str, read: LineReader, context: ImportContext) -> Iterator[LogEntry | BadLine]:
     """Yield an entry of each line that is not empty, or why there is none; `not-readable` for a damaged rest."""
     common = {"framework": framework, "strategy": "tuned", "device": context.device, "licence": context.licence}
     source, where = context.source or file.name, file.name
@@ -135,24 +135,24 @@ def read_records(file: Path, framework: str, read: Read, context: ImportContext)
                     continue
                 try:
                     task, columns = read(line)
-                except Broken as broken:
-                    yield Broken(broken.kind, broken.message, where)
+                except BadLine as broken:
+                    yield BadLine(broken.kind, broken.message, where)
                 except MISSHAPEN as error:
-                    yield Broken("wrong-shape", f"it holds what no record does: {error!r:.200}", where)
+                    yield BadLine("wrong-shape", f"it holds what no record does: {error!r:.200}", where)
                 else:
                     yield LogEntry(task, Program(task_id=task.task_id, source=source, **common, **columns))
     except PACKED_ERRORS as error:
-        yield Broken("not-readable", f"nothing can be read after this line: {error}", where)
+        yield BadLine("not-readable", f"nothing can be read after this line: {error}", where)
 
 
 def decode(line: str, form: type[_Form]) -> _Form:
-    """Return a line as the struct of its framework's records; raises Broken."""
+    """Return a line as the struct of its framework's records; raises BadLine."""
     try:
         return msgspec.json.decode(line, type=form)
     except msgspec.ValidationError as error:
-        raise Broken("wrong-shape", f"not a record of this framework: {error}") from None
+        raise BadLine("wrong-shape", f"not a record of this framework: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise Broken("not-json", str(error)) from None
+        raise BadLine("not-json", str(error)) from None
 
 
 def compact(value: Any) -> str:
@@ -173,7 +173,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class Result(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class MeasureResult(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The measurement in a record of Ansor or AutoTVM: costs in seconds (or messages), error number, times in s."""
 
     costs: list[Any]
@@ -185,7 +185,7 @@ class Result(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         """Return the columns of a program's measurement; `sentinel` as for `latencies`."""
         number = self.error
         if number and number not in ERRORS:
-            raise Broken("bad-result", f"{number!r:.40} is no error number")
+            raise BadLine("bad-result", f"{number!r:.40} is no error number")
         seconds = () if number else latencies(self.costs, sentinel)
         return timed(seconds, *ERRORS[number or 8]) | {"measured_at": self.time, "cost_seconds": self.spent}
 
@@ -203,7 +203,7 @@ def latencies(costs: Any, sentinel: float) -> tuple[float, ...]:
     except (msgspec.ValidationError, OverflowError):
         seconds = ()
     if not seconds or not all(0 < cost <= LONGEST or cost >= sentinel for cost in seconds):
-        raise Broken("bad-result", f"no latencies: {costs!r:.80}")
+        raise BadLine("bad-result", f"no latencies: {costs!r:.80}")
     return () if max(seconds) >= sentinel else seconds
 
 
@@ -266,7 +266,7 @@ def sniff_framework(source: Path | str) -> str:
     for file in find_logs(Path(source)):
         with suppress(*PACKED_ERRORS), open_lines(file) as lines:
             for line in islice(lines, _LOOK):
-                with suppress(Broken):
+                with suppress(BadLine):
                     match decode(line, object):
                         case [int(), [_, _, _, _]] | [[_, _], _, _]:
                             return "metaschedule"

@@ -18,7 +18,7 @@ from ..writer import CorpusWriter
 from .ansor import ansor_reader
 from .autotvm import autotvm_reader
 from .metaschedule import metaschedule_reader
-from .records import Broken, ImportContext, LogEntry, TaskFacts, canonical, find_logs, read_records, sniff_framework
+from .records import BadLine, ImportContext, LogEntry, TaskFacts, canonical, find_logs, read_records, sniff_framework
 
 _READERS = {"ansor": ansor_reader, "autotvm": autotvm_reader, "metaschedule": metaschedule_reader}
 
@@ -94,7 +94,7 @@ class ImportReport:
         records = programs + self.duplicates + self.left_out + self.broken.total()
         return {"programs": programs, "records": records} | vars(self)
 
-    def note(self, broken: Broken) -> None:
+    def note(self, broken: BadLine) -> None:
         """Count a broken record and keep the first ones as examples."""
         self.broken[broken.kind] += 1
         examples = self.examples.setdefault(broken.kind, [])
@@ -102,10 +102,10 @@ class ImportReport:
             examples.append(f"{broken.where}: {broken.message}"[:300])
 
 
-def read_entries(source: Path | str, framework: str, context: ImportContext) -> Iterator[LogEntry | Broken]:
+def read_entries(source: Path | str, framework: str, context: ImportContext) -> Iterator[LogEntry | BadLine]:
     """Yield the records of a log, or of every log below a folder, one by one.
 
-    Broken ones have the kinds `not-json`, `wrong-shape`, `bad-result`, `not-readable` (the rest of a damaged file), and
+    Bad ones have the kinds `not-json`, `wrong-shape`, `bad-result`, `not-readable` (the rest of a damaged file), and
     what the framework's importer names.
 
     Raises:
@@ -151,7 +151,7 @@ def import_corpus(
     spellings: dict[str, str] = {}
     with CorpusWriter(out, {}) as writer:
         for item in read_entries(source, name, context):
-            if isinstance(item, Broken):
+            if isinstance(item, BadLine):
                 report.note(item)
                 continue
             target = item.program.target

@@ -35,7 +35,7 @@ _MODULE = frozenset({"ir_module", "module_attrs"})
 
 
 def read_script(text: str) -> IRModule:
-    """The module of a script.
+    """Return the module of a script.
 
     Raises:
         ValueError: it is none, or holds more than a program needs.
@@ -80,7 +80,7 @@ def _check(node: ast.AST, named: set[str]) -> None:
 
 
 def _check_attribute(node: ast.Attribute) -> None:
-    """`T.x` and `T.axis.x` that are known; of the script's own buffers only their data."""
+    """Allow `T.x` and `T.axis.x` that are known, and of the script's own buffers only their data."""
     root, _, name = ast.unparse(node).partition(".")
     known = {"T": _TIR, "I": _MODULE}.get(root, frozenset({"data"}))
     if name not in known:

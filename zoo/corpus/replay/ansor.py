@@ -170,7 +170,7 @@ def replay(task: UnscheduledTask, steps: Sequence[Step]) -> Any:
     return _Replay(Schedule(task.mod, error_render_level="fast"), task, steps).run()
 
 
-class _Unchecked:
+class _FastSchedule:
     """A schedule whose methods skip TVM's type checks in Python, which take half of the time of a replay."""
 
     def __init__(self, schedule: Any) -> None:
@@ -185,7 +185,7 @@ class _Unchecked:
 
 class _Replay:
     def __init__(self, schedule: Any, task: UnscheduledTask, steps: Sequence[Step]) -> None:
-        self.schedule, self.sch, self.steps = schedule, _Unchecked(schedule), steps
+        self.schedule, self.sch, self.steps = schedule, _FastSchedule(schedule), steps
         self.stages = [
             _Stage(info.name) if info.placeholder else _Stage(block=schedule.get_sblock(info.name))
             for info in task.stages

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..importers.records import DATABASE, Broken, ImportContext, LogEntry
+from ..importers.records import DATABASE, BadLine, ImportContext, LogEntry
 from ..importers.run import read_entries
 from .ansor import replay
 from .operators import ReplayError, workload
@@ -42,7 +42,7 @@ def replay_log(
     examples: dict[str, str] = {}
     # A database may hold records of several devices: a record names its target.
     for entry in read_entries(log, "ansor", ImportContext(device="unknown")):
-        if isinstance(entry, Broken):
+        if isinstance(entry, BadLine):
             broken[entry.kind] += 1
             continue
         op, task_id = entry.task.op, entry.task.task_id

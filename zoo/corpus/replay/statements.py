@@ -36,11 +36,11 @@ STORE_FILE = "statements.sqlite"
 REVISION = 1
 """Raise it when a replay or a feature changes its meaning: stored features are then made again."""
 _BATCH = 32
-_GPU_TARGETS = ("cuda", "nvidia", "rocm", "opencl", "metal", "vulkan")
+_GPU_KINDS = ("cuda", "nvidia", "rocm", "opencl", "metal", "vulkan")
 _NOTHING = np.zeros((0, PERSTORE_WIDTH), np.float32)
 
 
-class Unlowered(NamedTuple):
+class LoweringJob(NamedTuple):
     """A program whose features are wanted.
 
     Workload and trace are as a corpus has them. `gpu`: whether it is for a GPU: all that features know of a target.
@@ -88,7 +88,7 @@ def statement_features(
         by the position of the program.
     """
     wanted = [
-        Unlowered(p.framework, corpus.tasks[p.task_id].workload, p.trace, any(gpu in p.target for gpu in _GPU_TARGETS))
+        LoweringJob(p.framework, corpus.tasks[p.task_id].workload, p.trace, any(gpu in p.target for gpu in _GPU_KINDS))
         for p in programs
     ]
     keys = [program.key for program in wanted]
@@ -108,7 +108,7 @@ def statement_features(
 # One program ---------------------------------------------------------------------------------------------
 
 
-def features_of(programs: Sequence[Unlowered]) -> list[_Features]:
+def features_of(programs: Sequence[LoweringJob]) -> list[_Features]:
     """Return statement features, float32 of shape (statements, 164), or the reason why there are none."""
     results: list[_Features] = [_NOTHING] * len(programs)
     schedules: dict[bool, dict[int, Any]] = {False: {}, True: {}}
@@ -123,7 +123,7 @@ def features_of(programs: Sequence[Unlowered]) -> list[_Features]:
     return results
 
 
-def _schedule(program: Unlowered) -> Any:
+def _schedule(program: LoweringJob) -> Any:
     """Return the program as a `tvm.s_tir.Schedule`; raise ReplayError where it cannot be replayed."""
     try:
         trace = list(json.loads(program.trace))
@@ -196,7 +196,7 @@ def _extractor(gpu: bool) -> tuple[Any, Any]:
 # Many programs -------------------------------------------------------------------------------------------
 
 
-def _make(programs: list[Unlowered], workers: int) -> Iterator[tuple[list[Unlowered], list[_Features]]]:
+def _make(programs: list[LoweringJob], workers: int) -> Iterator[tuple[list[LoweringJob], list[_Features]]]:
     """Yield batches with their features, in any order.
 
     Where a worker dies, TVM may have died of any program in hand: each of these then has a process of its own.
@@ -205,7 +205,7 @@ def _make(programs: list[Unlowered], workers: int) -> Iterator[tuple[list[Unlowe
     if workers <= 1:
         yield from ((batch, features_of(batch)) for batch in batches)
         return
-    left: list[Unlowered] = []
+    left: list[LoweringJob] = []
     with ProcessPoolExecutor(workers, get_context("forkserver")) as pool:
         futures = {pool.submit(features_of, batch): batch for batch in batches}
         for future in as_completed(futures):
@@ -231,7 +231,7 @@ def _open(folder: Path) -> sqlite3.Connection:
     return store
 
 
-def _save(store: sqlite3.Connection, batch: list[Unlowered], results: list[_Features]) -> None:
+def _save(store: sqlite3.Connection, batch: list[LoweringJob], results: list[_Features]) -> None:
     rows = [
         (program.key, None, result.reason, result.message)
         if isinstance(result, NoFeatures)

@@ -72,16 +72,18 @@ def test_rdu_plus_does_not_take_twins():
     assert len({36, 37, 38, 39} & set(picked.indices.tolist())) < 4
 
 
-def test_fasor_spends_on_tasks_that_are_unlike_each_other():
+def test_fasor_spends_on_tasks_that_are_unlike_each_other(monkeypatch):
     """Tasks 0 to 8 are one kind, 9 and 10 are two others: three tasks suffice."""
     ramp = np.arange(8.0)
     kinds = np.stack([ramp] * 9 + [-ramp, np.abs(ramp - 3.4)])
     pool = make_pool(["conv2d"] * 11, 20)
     predictions = PoolPredictions(np.zeros(220), [], np.empty(0), list, features=kinds[pool.task][:, None])
-    chosen = Counter(pool.task[FasorSampler(tasks=3).select(pool, [], 30, predictions, rng()).indices].tolist())
+    monkeypatch.setattr("tchub.zoo.adapt.sampling.sampler.FASOR_TASKS", 3)
+    chosen = Counter(pool.task[FasorSampler().select(pool, [], 30, predictions, rng()).indices].tolist())
     assert {9, 10} < set(chosen)
     assert set(chosen.values()) == {10}
-    more = FasorSampler(tasks=1).select(pool, [], 50, predictions, rng())
+    monkeypatch.setattr("tchub.zoo.adapt.sampling.sampler.FASOR_TASKS", 1)
+    more = FasorSampler().select(pool, [], 50, predictions, rng())
     assert len(np.unique(pool.task[more.indices])) == 3, "further tasks follow when the chosen ones are used up"
 
 
