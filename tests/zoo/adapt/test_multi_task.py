@@ -84,7 +84,7 @@ def test_the_result_is_a_plain_model_of_the_architecture(arch: str):
 
 def test_a_few_labels_of_the_target_and_many_of_another_device_rank_the_target():
     """Devices contradict each other: a single head could not serve both."""
-    config = replace(SHORT, epochs=10, feature_schema="tcl")
+    config = replace(SHORT, epochs=20, feature_schema="tcl")
     result, _ = multi_task(small(), make_data(tasks=6, programs=8), [other_device()], config)
     assert evaluate_model(result, make_data(seed=9))["pairwise"] > 0.8
 
