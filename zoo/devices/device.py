@@ -54,7 +54,6 @@ GPU_SCALES: dict[str, tuple[float, float]] = {
     "int4_tops": (16, 2.5),
 }
 _GPU_ALWAYS_KNOWN = ("cuda_cores", "memory_gib", "memory_bus_bits", "memory_bandwidth_gbs")
-ROW_WIDTHS = {"cpu": 22, "gpu": 20}
 
 FORMAT = 1
 """Raise it when a field is added, renamed or changes meaning."""
@@ -190,8 +189,8 @@ class Device:
     match: dict[str, Any] = field(default_factory=dict, hash=False)
     notes: str = ""
 
-    def hardware_row(self, width: int) -> np.ndarray:
-        """Return the device as the last row of a feature matrix (TCL section 5.1, table 1), float32, shape (width,).
+    def hardware_row(self) -> np.ndarray:
+        """Return the device as the last row of a feature matrix (TCL section 5.1, table 1), float32: (22,) or (20,).
 
         The paper gives neither order nor scale of that row. Here a CPU's, of width 22, has the eleven numbers in the
         order of table 1, then for each of them 1 where it is known and 0 where not. A GPU's, of width 20, has the
@@ -200,17 +199,11 @@ class Device:
         last ten years, an unknown one 0. The row is never all zero, so that it is never taken for padding.
 
         Raises:
-            TchubError: another width than this kind's, or a GPU's sheet lacks a number that has no marker.
+            TchubError: a GPU's sheet lacks a number that has no marker.
         """
         import numpy as np
 
-        expected, values = ROW_WIDTHS[self.kind], self.spec.values()
-        if width != expected:
-            raise TchubError(
-                f"{self.name} is a {self.kind}: its hardware row is {expected} wide, not {width}",
-                remedy=f"use a {self.kind} feature schema, or a device of the other kind",
-                expected=expected,
-            )
+        values = self.spec.values()
         scales, unmarked = (CPU_SCALES, ()) if self.kind == "cpu" else (GPU_SCALES, _GPU_ALWAYS_KNOWN)
         if missing := [name for name in unmarked if values[name] is None]:
             raise TchubError(f"{self.name}: the spec sheet lacks {', '.join(missing)}", device=self.name)

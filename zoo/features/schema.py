@@ -84,13 +84,13 @@ class FeatureSchema:
 
             matrices[:, 0, :PROGRAM_COLUMNS] = encoder(self.kind).rows(sequences, compute_units(device))
             if device is not None:
-                matrices[:, 0, PROGRAM_COLUMNS:] = device.hardware_row(self.width - PROGRAM_COLUMNS)
+                matrices[:, 0, PROGRAM_COLUMNS:] = device.hardware_row()
             return matrices
         from .rows import encoder
 
         matrices[:, : self.primitives] = encoder(self.kind).matrices(sequences, self.primitives)
         if self.hardware and device is not None:
-            matrices[:, -1] = device.hardware_row(self.width)
+            matrices[:, -1] = device.hardware_row()
         return matrices
 
 

@@ -47,7 +47,7 @@ def test_the_last_row_is_the_hardware(name: str) -> None:
     chip = device(schema.kind)
     program = [from_trace_json(matmul_trace())]
     with_device, without = schema.extract(program, chip)[0], schema.extract(program)[0]
-    assert np.array_equal(with_device[-1], chip.hardware_row(schema.width))
+    assert np.array_equal(with_device[-1], chip.hardware_row())
     assert not without[-1].any()
     assert np.array_equal(with_device[:-1], without[:-1])
 
