@@ -35,7 +35,6 @@ BASELINES = {
     "base": "the checkpoint that it was adapted from",
     "ten_percent": "same architecture, trained on a random 10% of the data (mean of 3 seeds)",
 }
-RIVALS = {"gbdt": "gradient-boosted trees", "fine-tune": "fine-tuning by gradient steps"}
 _OURS = "**this checkpoint**"
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -309,7 +308,7 @@ class CardMetrics(JsonFacts, frozen=True):
         command: made the scores; measured_by: made the curves and the scores on other corpora.
         results: name -> scores, where `model` is the checkpoint and the others are baselines.
         siblings: name -> other checkpoints of the family; validation: scores on the validation tasks.
-        few_shot: number of labels -> scores; few_shot_rivals: name -> the same.
+        few_shot: number of labels -> scores.
     """
 
     format: int = METRICS_FORMAT
@@ -326,15 +325,13 @@ class CardMetrics(JsonFacts, frozen=True):
     validation: ScoreLine | None = None
     seeds: SeedScores = msgspec.field(default_factory=SeedScores)
     few_shot: dict[str, ScoreLine] = msgspec.field(default_factory=dict)
-    few_shot_rivals: dict[str, dict[str, ScoreLine]] = msgspec.field(default_factory=dict)
     transfer: tuple[TransferScores, ...] = ()
     curves: RankingCurves | None = None
     tuning: tuple[TuningCurve, ...] = ()
     devices: tuple[KnowledgeBaseScores, ...] = ()
 
     def __post_init__(self) -> None:
-        labels = [*self.few_shot, *(text for rows in self.few_shot_rivals.values() for text in rows)]
-        if not all(text.isdecimal() and len(text) < 10 for text in labels):
+        if not all(text.isdecimal() and len(text) < 10 for text in self.few_shot):
             raise ValueError("a key of `few_shot` is not a number of labels")
 
     @property
@@ -356,14 +353,10 @@ class CardMetrics(JsonFacts, frozen=True):
         return tuple(line for line in self.scores if self.model and line.ahead_of(self.model))
 
     @property
-    def few_shots(self) -> tuple[tuple[int, tuple[ScoreLine, ...]], ...]:
-        """Numbers of labels, each with the checkpoint's scores first, then its rivals'."""
-        labels = {"model": _OURS} | RIVALS
-        lines: dict[int, list[ScoreLine]] = {}
-        for name, scores in ({"model": self.few_shot} | self.few_shot_rivals).items():
-            for number, line in scores.items():
-                lines.setdefault(int(number), []).append(line.named(name, labels.get(name, name)))
-        return tuple((number, tuple(own)) for number, own in sorted(lines.items()))
+    def few_shots(self) -> tuple[tuple[int, ScoreLine], ...]:
+        """Numbers of labels, ascending, each with the checkpoint's scores."""
+        numbers = sorted(self.few_shot, key=int)
+        return tuple((int(number), self.few_shot[number].named("model", _OURS)) for number in numbers)
 
 
 def read_metrics(metrics: Mapping[str, Any]) -> CardMetrics:

@@ -44,10 +44,6 @@ METRICS: dict[str, Any] = {
     "validation": scores(0.87, 0.91),
     "seeds": {"count": 3, "pairwise": {"mean": 0.88, "stdev": 0.0031}, "top1": {"mean": 0.9, "stdev": 0.02}},
     "few_shot": {"16": scores(0.93), "4": scores(0.89)},
-    "few_shot_rivals": {
-        "gbdt": {"4": scores(0.6), "16": scores(0.94)},
-        "fine-tune": {"4": scores(0.88), "16": scores(0.9)},
-    },
     "curves": {
         "programs": 940, "tasks": 12,
         "top_k": [{"k": k, "model": 0.9 + k / 200, "random": 0.1 + k / 30} for k in (1, 2, 3, 5, 10, 20)],

@@ -46,9 +46,6 @@ class MultiHead(CostModel):
     def forward(self, x: Tensor) -> Tensor:
         return self.network(0)(x)
 
-    def describe(self, x: Tensor) -> Tensor:
-        return self.network(0).describe(x)
-
     def describe_heads(self, x: Tensor, heads: Tensor) -> Tensor:
         members = [torch.nonzero(heads == head).squeeze(1) for head in range(len(self.networks))]
         rows = [self.network(head).describe(x[own]) for head, own in enumerate(members) if len(own)]
@@ -56,9 +53,6 @@ class MultiHead(CostModel):
 
     def training_loss(self, rows: Tensor, labels: Tensor, mask: Tensor, loss: Loss, rng: np.random.Generator) -> Tensor:
         return self.network(0).training_loss(rows, labels, mask, loss, rng)
-
-    def prepare(self, features: Tensor) -> None:
-        self.network(0).prepare(features)
 
 
 def multi_task(

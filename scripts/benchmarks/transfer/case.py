@@ -158,7 +158,7 @@ def train_heads(
             for name, module in network.named_modules():
                 if in_head(name) and hasattr(module, "reset_parameters"):
                     module.reset_parameters()
-    heads.prepare(torch.from_numpy(data.features))
+    heads.network(0).prepare(torch.from_numpy(data.features))
     train(heads, data, None, config, seed)
     return heads.network(0).eval()
 

@@ -56,11 +56,6 @@ class LastLayerPosterior:
     covariance: np.ndarray
     noise: float
 
-    def deviation(self) -> np.ndarray:
-        """Return the standard deviation of each program's score against its task's level, (N,) float64."""
-        variance = np.einsum("np,np->n", self.inputs @ self.covariance.astype(np.float32), self.inputs)
-        return np.sqrt(np.maximum(variance, 0.0)).astype(np.float64)
-
 
 @dataclass
 class PoolPredictions:
@@ -111,10 +106,6 @@ class PoolPredictions:
     def last_layer(self) -> LastLayerPosterior:
         """The posterior over the weights of the last layer."""
         return _fit_last_layer(self.embeddings, self.group, *self._known)
-
-    def uncertainty(self) -> np.ndarray:
-        """Return the standard deviation of each score given the labels, in units of log latency, (N,) float64."""
-        return self.last_layer.deviation()
 
     def seconds(self) -> np.ndarray:
         """Return the expected seconds to measure each program, (N,): log latency falls with the score by one slope."""

@@ -15,6 +15,12 @@ def scores_only(scores, labeled=()) -> PoolPredictions:
     return PoolPredictions(np.asarray(scores), labeled, np.ones(len(labeled)), lambda: np.zeros((len(scores), 1)))
 
 
+def uncertainty(predictions: PoolPredictions) -> np.ndarray:
+    """Return the standard deviation of each score given the labels."""
+    layer = predictions.last_layer
+    return np.sqrt(np.einsum("np,pq,nq->n", layer.inputs, layer.covariance, layer.inputs).clip(0))
+
+
 def predict_pool(pool: Pool, labeled, seed: int = 0, scores=None, latency=None) -> PoolPredictions:
     """Predictions of a model whose embedding determines the latency; `labeled` ran unless their latency is given."""
     rng = np.random.default_rng(seed)

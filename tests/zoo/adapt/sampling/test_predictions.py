@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sampling_kit import make_pool, predict_pool
+from sampling_kit import make_pool, predict_pool, uncertainty
 from tchub.zoo.adapt.sampling import MeasuringCost, PoolPredictions
 from tchub.zoo.models import create, get_architecture, list_architectures
 from torch import nn
@@ -32,7 +32,7 @@ def test_scores_of_every_network_are_linear_in_its_embeddings(arch):
 
 def test_a_label_lowers_the_uncertainty_of_its_likes():
     pool = make_pool(["conv2d"], 60)
-    few, many = (predict_pool(pool, np.arange(n)).uncertainty() for n in (10, 40))
+    few, many = (uncertainty(predict_pool(pool, np.arange(n))) for n in (10, 40))
     assert many.mean() < few.mean()
     assert (few >= 0).all()
 
@@ -42,7 +42,7 @@ def test_the_level_of_a_task_is_no_uncertainty():
     constant = np.repeat([[1.0, 0.0], [0.0, 3.0]], 5, axis=0).astype(np.float32)
     task = np.repeat([0, 1], 5)
     predictions = PoolPredictions(np.arange(10.0), [0, 5], np.ones(2), lambda: constant, task=task)
-    assert predictions.uncertainty().tolist() == [0.0] * 10
+    assert uncertainty(predictions).tolist() == [0.0] * 10
 
 
 def test_a_fast_program_is_expected_to_cost_less_and_failed_ones_are_ignored():
