@@ -140,7 +140,7 @@ def metadata(data: CardData) -> str:
     """
     config, origin = data.config, data.origin.data
     tags = ["tchub", "tvm", "metaschedule", "cost-model", "auto-tuning", config.arch, f"device:{config.family}"]
-    datasets = [corpus.name for corpus in data.corpora if corpus.name and "/" in corpus.name]
+    datasets = [corpus.name for corpus in data.config.corpora if corpus.name and "/" in corpus.name]
     licence, licence_name = hub_licence(config.lineage.weights_licence)
     base = config.lineage.base
     card = ModelCardData(

@@ -191,19 +191,14 @@ class CardData:
         return cls(decoded, read_metrics(metrics), origin_of(decoded))
 
     @property
-    def corpora(self) -> tuple[CorpusFacts, ...]:
-        """The target's corpus first, then the sources."""
-        return self.config.corpora
-
-    @property
     def corpus(self) -> CorpusFacts:
         """The target's corpus."""
-        return self.corpora[0] if self.corpora else CorpusFacts()
+        return next(iter(self.config.corpora), CorpusFacts())
 
     @property
     def licences(self) -> tuple[str, ...]:
         """Every licence of the corpora, each once."""
-        return tuple(dict.fromkeys(corpus.licence for corpus in self.corpora if corpus.licence))
+        return tuple(dict.fromkeys(corpus.licence for corpus in self.config.corpora if corpus.licence))
 
     @property
     def is_knowledge_base(self) -> bool:
@@ -223,12 +218,12 @@ class CardData:
     @property
     def trained_programs(self) -> int:
         """Programs learnt from, all corpora together."""
-        return sum(corpus.programs or 0 for corpus in self.corpora)
+        return sum(corpus.programs or 0 for corpus in self.config.corpora)
 
     @property
     def own_programs(self) -> int:
         """Programs learnt from that were measured on the family's own devices."""
-        return sum(corpus.programs or 0 for corpus in self.corpora if corpus.device in self.origin.own)
+        return sum(corpus.programs or 0 for corpus in self.config.corpora if corpus.device in self.origin.own)
 
     @property
     def judged_on_own(self) -> bool:
@@ -249,7 +244,7 @@ def missing(data: CardData) -> tuple[str, ...]:
         "config.json: training.command": training.command,
         "config.json: training.seed": training.seed,
         "config.json: training.seconds": training.seconds,
-        "config.json: training.corpus": data.corpora,
+        "config.json: training.corpus": data.config.corpora,
         "config.json: devices that the training was measured on": data.origin.data,
         "metrics.json: corpus": run.corpus,
         "metrics.json: split": run.split,
@@ -260,7 +255,7 @@ def missing(data: CardData) -> tuple[str, ...]:
     }
     scores = {key: run.model.value(key) if run.model else None for key in _PUBLISHED_SCORES}
     wanted |= {f"metrics.json: results.model.{key}": score for key, score in scores.items()}
-    for number, corpus in enumerate(data.corpora):
+    for number, corpus in enumerate(data.config.corpora):
         where = f"config.json: training.{'corpus' if number == 0 else f'sources[{number - 1}]'}"
         wanted |= {f"{where}.{key}": getattr(corpus, key) for key in _CORPUS_FACTS}
     return tuple(name for name, value in wanted.items() if value is None or value in ("", ()))

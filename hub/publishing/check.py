@@ -231,7 +231,7 @@ def _trainings(subject: CheckSubject) -> Iterator[tuple[str, list[CorpusFacts] |
     """
     registry, config, start, seen = Registry.default(), subject.config, "", {""}
     while True:
-        corpora = CardData.from_files(config, {}).corpora if config else ()
+        corpora = CardData.from_files(config, {}).config.corpora if config else ()
         yield start, [corpus for corpus in corpora if corpus.name and corpus.programs] if config else None
         start = str(as_object(config.get("training")).get("init") or "")
         if start in seen:

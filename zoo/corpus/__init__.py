@@ -10,7 +10,6 @@ from .merge import merge_corpora, merge_corpus
 from .schema import CorpusError, Program, Task
 from .splits import (
     HELD_OUT,
-    Split,
     check_leaks,
     computations,
     computed,
@@ -29,7 +28,6 @@ __all__ = [
     "CorpusError",
     "CorpusWriter",
     "Program",
-    "Split",
     "Task",
     "check_corpus",
     "check_leaks",

@@ -6,13 +6,12 @@ with lineage, scores on all devices so far and resume, and `method` adapts with 
 
 from .config import ContinualConfig, DistillConfig
 from .device import add_device, learning_order, start_base
-from .knowledge_base import KnowledgeBase, grow_base
+from .knowledge_base import grow_base
 from .phases import fisher_diagonal, learn
 
 __all__ = [
     "ContinualConfig",
     "DistillConfig",
-    "KnowledgeBase",
     "add_device",
     "fisher_diagonal",
     "grow_base",
