@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from ..devices import Device
+from ..devices import Device, get_device
 from ..errors import TchubError
 from ..features import get_schema
 from ..files import write_files
@@ -73,7 +73,7 @@ class Checkpoint:
                 features that the model reads.
             CorruptCheckpointError: the files are damaged or do not fit each other.
             ModelConfigError: this release does not know the architecture.
-            DeviceError: the device is unknown, and the config does not describe it.
+            UnknownDeviceError: the device is unknown, and the config does not describe it.
         """
         folder = Path(path)
         config = CheckpointConfig.read(folder)
@@ -88,7 +88,8 @@ class Checkpoint:
             model = get_architecture(config.arch).model(model_config)
         model = model.to_empty(device="cpu")
         model.load_state_dict(tensors)
-        return cls(config, model.eval(), config.resolve_device())
+        device = get_device(config.family) if config.device is None else Device.from_dict(config.device, config.name)
+        return cls(config, model.eval(), device)
 
     def save(self, path: Path | str) -> None:
         """Write both files, each atomically, the config last; weights are stored in float32.

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from ..devices import Device, get_device
 from ..trust import ClassTrust
 from ..untrusted import parse_json, read_plain
 from .errors import CheckpointError, CorruptCheckpointError
@@ -109,14 +108,6 @@ class CheckpointConfig:
         except (OSError, ValueError) as error:
             raise corrupt(path, f"it cannot be used: {error}") from error
         return cls.from_dict(data, path)
-
-    def resolve_device(self) -> Device:
-        """Return the device of the hardware row: the one described here, else the family's.
-
-        Raises:
-            UnknownDeviceError: neither is known.
-        """
-        return get_device(self.family) if self.device is None else Device.from_dict(self.device, self.name)
 
 
 def corrupt(path: Path, problem: str) -> CorruptCheckpointError:

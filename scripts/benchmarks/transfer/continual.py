@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, add_device, learn, start_base
+from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, add_device, start_base
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.models import CostModel, ProgressiveNetwork
 from tchub.zoo.training import RankingDataset, evaluate_model, train
@@ -95,7 +95,8 @@ def column_of(base: ProgressiveNetwork, case: Case) -> ProgressiveNetwork:
         assert isinstance(tuned, ProgressiveNetwork)
         return tuned
     config = paced(EQUATIONS, case.arch, case.measured)
-    learn(base, case.measured, None, replace(config, learn_rate=GENTLE * config.learn_rate), case.seed)
+    gentle = replace(config, learn_rate=GENTLE * config.learn_rate)
+    train(base.learning(), case.measured, None, gentle.learning(), case.seed)
     return base.eval()
 
 

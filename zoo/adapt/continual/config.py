@@ -18,7 +18,7 @@ _RECIPE = TrainConfig(
 
 @dataclass(frozen=True)
 class ContinualConfig:
-    """Settings of `learn` and `distill`; see `PAPER` for TCL's own.
+    """Settings of both phases; see `PAPER` for TCL's own.
 
     The defaults were chosen on validation tasks. A mean rank loss has a Fisher diagonal so small that the paper's
     lambda holds little: it is rehearsal that keeps what a base knows.

@@ -18,13 +18,13 @@ import torch
 from ...devices import Device
 from ...devices.registry import distance
 from ...models import CostModel, ProgressiveNetwork, list_architectures
-from ...training import RankingDataset, TrainResult, evaluate_model
+from ...training import RankingDataset, TrainResult, evaluate_model, train
 from ...training.state import ensure_same_run
 from ..fine_tune import check_features
 from ..guard import AccuracyChange, compare
 from ..method import FewShot, SourceData, TrainedModel, TrainingSet, cached_model, model_digest
 from .config import ContinualConfig, DistillConfig
-from .phases import distill, learn, remember
+from .phases import distill, remember
 
 RUN_FILE = "device.json"
 # Programs of a task at most that are scored: their pairs are the square of it, and more would hardly narrow it.
@@ -98,7 +98,8 @@ def add_device(
     was, kb = copy.deepcopy(kb).distilling().eval(), copy.deepcopy(kb)
     kb.admit(torch.from_numpy(data.features))
     kb.new_column(config.column, seed)
-    learning = learn(kb, data, val, config, seed, folder and folder / "learn", partial(on_epoch, "learn"))
+    state, watch = folder and folder / "learn", partial(on_epoch, "learn")
+    learning = train(kb.learning(), data, val, config.learning(), seed, state, watch)
     adapted = copy.deepcopy(kb)
     distilling, gate = distill(kb, data, val, config, seed, folder and folder / "distill", partial(on_epoch, "distill"))
     remember(kb, data, config, seed)
@@ -193,11 +194,11 @@ def _with_source(base: ProgressiveNetwork, source: SourceData, training_set: Tra
     programs, val = _split(source.data)
     config, seed = DistillConfig().phases(base.kb.arch, programs), training_set.seed
 
-    def train(state: Path | None) -> TrainedModel:
+    def learn_source(state: Path | None) -> TrainedModel:
         return TrainedModel(add_device(base, programs, val, config, seed=seed, folder=state).kb, {})
 
     key = ("source", model_digest(base), source.name, source.data.fingerprint(), repr(config), str(seed))
-    extended = cached_model(training_set.folder, key, train).model
+    extended = cached_model(training_set.folder, key, learn_source).model
     assert isinstance(extended, ProgressiveNetwork)
     return extended
 

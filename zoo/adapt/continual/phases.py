@@ -1,7 +1,7 @@
-"""The two phases that learn a device (papers: TCL, section 6), and the Fisher diagonal that protects earlier ones.
+"""The second phase that learns a device (papers: TCL, section 6), and the Fisher diagonal that protects earlier ones.
 
-In the first phase the column learns a device, and the base stays as it is (equation 8). In the second the base learns
-the device from its labels and from the column (equations 9 to 11).
+In the first phase the column learns a device, and the base stays as it is (equation 8): a plain training. In the second
+the base learns the device from its labels and from the column (equations 9 to 11).
 """
 
 from __future__ import annotations
@@ -20,32 +20,8 @@ from ...models import CostModel, ModelConfig, ProgressiveNetwork
 from ...models.base import Loss
 from ...training import RankingDataset, TrainResult, get_loss, train
 from ...training.dataset import epoch_batches
-from ..fine_tune import batch_loss, check_features
+from ..fine_tune import batch_loss
 from .config import ContinualConfig
-
-
-def learn(
-    model: ProgressiveNetwork,
-    data: RankingDataset,
-    val: RankingDataset | None,
-    config: ContinualConfig,
-    seed: int = 0,
-    folder: Path | None = None,
-    on_epoch: Callable[[dict[str, float]], None] | None = None,
-) -> TrainResult:
-    """Train column and laterals in place on the rank loss of a device's labels; afterwards the column answers.
-
-    Args:
-        model: its column is the start (see `ProgressiveNetwork.new_column`).
-        data: the device's programs; val: chooses the epoch.
-        seed, folder, on_epoch: as in `training.train`.
-
-    Raises:
-        AdaptError: the programs have other features than the model reads.
-        TrainingError: as in `training.train`.
-    """
-    check_features(model, data, val)
-    return train(model.learning(), data, val, config.learning(), seed, folder, on_epoch)
 
 
 def gate(loss: Tensor, least: float, most: float) -> Tensor:
@@ -68,13 +44,12 @@ def distill(
     beside a base that moves would give other scores each step. Paper and code differ in one more place: the
     extremes of equation 11 are those of the first epoch's batches, and later epochs, which are cut anew, keep them.
 
-    Arguments and errors are those of `learn`; `val` is watched, and chooses nothing.
+    Arguments and errors are those of `training.train`; `val` is watched, and chooses nothing.
 
     Returns:
         The training, and the mean gate, 0 to 1: the share of the column's order that the base learnt. The extremes are
         those of the same batches, so it says nothing of how good the column is.
     """
-    check_features(model, data, val)
     teacher = copy.deepcopy(model).learning().eval().requires_grad_(False)
     losses = _teacher_losses(teacher, data, config, seed)
     rehearsal = _rehearsal(teacher, data, config)
