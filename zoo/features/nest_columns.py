@@ -52,7 +52,7 @@ def footprint(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: in
         output; outer reduction steps; whether channels are last; and the operator guessed, one-hot of 3.
     """
     out = np.zeros((len(spatial), FOOTPRINT_COLUMNS), np.float32)
-    roles = _roles(spatial, reduction, axes, reduced)
+    roles = _roles(reduction, axes, reduced)
     if roles is None:
         return out
     operands, kind, last = roles
@@ -76,7 +76,7 @@ def footprint(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: in
     return out
 
 
-def _roles(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: int):
+def _roles(reduction: np.ndarray, axes: int, reduced: int):
     """(operands of a tile, operator, whether channels are last); None for an operator not known by its axes.
 
     The last is one answer, or (N,): programs of one structure may be of convolutions of either layout.

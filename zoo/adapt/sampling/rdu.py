@@ -31,8 +31,8 @@ class RDUSampler(Sampler):
 
     def pick(self, request: SamplingRequest) -> Selection:
         """O(n log m + c k) for chunks of c and m labeled programs."""
-        rest, predictions = request.shuffled(), request.informed()
-        if predictions is None:
+        rest, predictions = request.shuffled(), request.predictions
+        if predictions is None or not len(request.labeled):
             return RandomSampler().pick(request)
         f = normalise(finite_scores(predictions))
         left = op_budgets(request.pool, request.labeled, min(request.k, len(rest)))

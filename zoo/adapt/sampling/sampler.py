@@ -32,10 +32,6 @@ class SamplingRequest:
         """Return the programs without a label in random order, so that ties are broken at random."""
         return self.rng.permutation(self.pool.free(self.labeled, self.k))
 
-    def informed(self) -> PoolPredictions | None:
-        """Return the predictions, where there are labels to be informed by."""
-        return self.predictions if len(self.labeled) else None
-
     def picked(self, indices: np.ndarray, **numbers: np.ndarray) -> Selection:
         """Return a selection of indices (k,), with `diversity`, `uncertainty` and `total` of each if given."""
         columns = {name: values.tolist() for name, values in numbers.items()}

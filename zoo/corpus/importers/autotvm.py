@@ -132,15 +132,20 @@ def _unpadded_tasks(file: Path) -> frozenset[str]:
             if '"SAME"' in line and "winograd" not in line:
                 with suppress(BadLine, *MISSHAPEN):
                     record = decode(line, _Record)
-                    template, args, entity = record.input.template, record.input.args, record.config.entity
-                    fits = []
-                    for each in (_without_padding(args), args):
-                        with suppress(TraceFormatError):
-                            from_autotvm(template, each, entity)
-                            fits.append(each)
-                    if len(fits) == 1:
-                        only[fits[0] is args].add(canonical([template, args]))
+                    template, args = record.input.template, record.input.args
+                    padded = _fits(record, args)
+                    if padded != _fits(record, _without_padding(args)):
+                        only[padded].add(canonical([template, args]))
     return frozenset(only[False] - only[True])
+
+
+def _fits(record: _Record, args: Sequence[Any]) -> bool:
+    """Return whether a record's knobs fit its template with these arguments."""
+    try:
+        from_autotvm(record.input.template, args, record.config.entity)
+    except TraceFormatError:
+        return False
+    return True
 
 
 def _without_padding(args: Sequence[Any]) -> list[Any]:
