@@ -288,7 +288,7 @@ def _facts(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, A
     from ...zoo.primitives.metaschedule import TVM_RELEASES
 
     card, run = decode(config, CardConfig, CONFIG_FILE), read_metrics(metrics)
-    corpora, lineage = card.config.corpora, as_object(config.get("lineage"))
+    corpora, lineage = card.corpora, as_object(config.get("lineage"))
     if card.family in KINDS:
         devices = [as_object(device) for device in lineage.get("devices") or ()]
         lineage = lineage | {"devices": [{key: device.get(key) for key in _DEVICE_FACTS} for device in devices]}

@@ -144,15 +144,15 @@ class PretrainedScorer:
         return scores
 
     def _raw(self, task: str, features: np.ndarray) -> np.ndarray:
+        from ...zoo.models.context import TaskPosterior, measured_scores
+
         model: Any = self.checkpoint.model
         with one_thread():
             if task in self.untrusted:
-                from ...zoo.models.context import measured_scores
-
                 raw = measured_scores(features, *self.learner.measured("" if self.update == "none" else task))
             elif self.update == "context":
                 if task not in self._informed:
-                    self._informed[task] = model.given(*self.learner.measured(task))
+                    self._informed[task] = TaskPosterior(model, *self.learner.measured(task))
                 raw = self._informed[task].score(features)
             else:
                 raw = model.score(features)
