@@ -140,7 +140,6 @@ def _unpadded_tasks(file: Path) -> frozenset[str]:
 
 
 def _fits(record: _Record, args: Sequence[Any]) -> bool:
-    """Return whether a record's knobs fit its template with these arguments."""
     try:
         from_autotvm(record.input.template, args, record.config.entity)
     except TraceFormatError:

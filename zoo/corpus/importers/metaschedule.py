@@ -129,13 +129,11 @@ def metaschedule_reader(file: Path, name: str, context: ImportContext) -> LineRe
 def modern_trace(trace: list[Any] | tuple[list[Any], list[Any]]) -> list[Any]:
     """Return a trace of TVM 0.16 or later in the names and attributes of TVM 0.27, which applies it."""
     instructions, decisions = trace
-    return [[_modern(*instruction) for instruction in instructions], decisions]
-
-
-def _modern(name: str, inputs: list[Any], attributes: list[Any], outputs: list[Any]) -> list[Any]:
-    if name == "Split" and len(attributes) == 1:
-        attributes = [*attributes, 0]  # disable_predication, which came later
-    return [RENAMED.get(name, name), inputs, attributes, outputs]
+    modern = []
+    for name, inputs, attributes, outputs in instructions:
+        lacks = name == "Split" and len(attributes) == 1  # disable_predication, which came later
+        modern.append([RENAMED.get(name, name), inputs, [*attributes, 0] if lacks else attributes, outputs])
+    return [modern, decisions]
 
 
 class _LogTasks:
