@@ -223,7 +223,7 @@ def check_text(subject: CheckSubject) -> str:
 
 def check_licences(subject: CheckSubject) -> str:
     """Check that weights have an SPDX licence, and every corpus one, or the words that none was found."""
-    weights, corpora = subject.card.config.lineage.weights_licence, subject.card.corpora
+    weights, corpora = subject.card.config.lineage.weights_licence, subject.card.config.corpora
     problems = [] if is_spdx(weights) else [f"weights: {weights or 'none given'}"]
     unknown = [corpus for corpus in corpora if not (corpus.unlicensed or is_spdx(corpus.licence))]
     problems += [f"{corpus.name}: {corpus.licence or 'none given'}" for corpus in unknown]
