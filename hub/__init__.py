@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .registry.trust import refresh_index as refresh_index
     from .search.cost_model import tvm_cost_model as tvm_cost_model
     from .search.scheduler import task_scheduler as task_scheduler
+    from .search.schedules import ScheduleDatabase as ScheduleDatabase
     from .search.strategy import search_strategy as search_strategy
     from .tuning.collect import collect as collect
     from .tuning.config import TuneConfig as TuneConfig
@@ -48,6 +49,7 @@ _MODULES = {
     "registry.trust": ["refresh_index"],
     "search.cost_model": ["tvm_cost_model"],
     "search.scheduler": ["task_scheduler"],
+    "search.schedules": ["ScheduleDatabase"],
     "search.strategy": ["search_strategy"],
     "tuning.collect": ["collect"],
     "tuning.config": ["TuneConfig"],

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 @out_option("Output folder.", "out")
 @shape_option
 @options_of(
-    TuneConfig, "checkpoint", "trials", "trials_per_iter", "early_stop", "latency_target", "layout", "winograd", "seed",
-    "update", "reuse", checkpoint="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
+    TuneConfig, "checkpoint", "mode", "trials", "trials_per_iter", "early_stop", "latency_target", "layout", "winograd",
+    "seed", "update", "reuse",
+    checkpoint="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
 )  # fmt: skip
 @click.option(
     "--engine", default="auto", type=click.Choice(["auto", "decisions", "metaschedule"]), metavar="E",

@@ -193,6 +193,18 @@ class RunStore:
         programs = [program for program in self.programs(task_id) if not program.passing]
         return sorted(programs, key=lambda program: (program.latency, program.key))[:MOST_KNOWN]
 
+    def fastest(self) -> Iterator[MeasuredProgram]:
+        """Yield the fastest program of each task in every scope that differs in weights and TVM version at most."""
+        same = ("device", "cpu_model", "target", "threads")
+        for key, facts in list(self._rows("SELECT scope, facts FROM scopes")):
+            other = self._typed(facts, dict[str, Any])
+            if all(other.get(name) == getattr(self.scope, name) for name in same):
+                best = (
+                    "rowid IN (SELECT id FROM (SELECT rowid AS id, MIN(mean) FROM programs WHERE scope = ? AND mean IS "
+                    "NOT NULL AND strategy != 'untuned' GROUP BY task_id))"
+                )
+                yield from self._programs(best, key, scope=key)
+
     def forget_failure(self, task_id: str, key: str) -> None:
         """Measure a failed program anew; a valid measurement is never forgotten."""
         query = "DELETE FROM programs WHERE scope = ? AND task_id = ? AND key = ? AND error IS NOT NULL"
@@ -250,9 +262,11 @@ class RunStore:
             raise RunStateError(f"{folder} {problem}", remedy=remedy, path=str(folder), differing=differing)
         return True
 
-    def _programs(self, where: str, *values: Any, traces: bool = True) -> Iterator[MeasuredProgram]:
-        columns = _COLUMNS.format(trace="trace" if traces else "''")
-        for row in self._rows(f"SELECT {columns} FROM programs WHERE scope = ? AND {where}", self.scope.key, *values):
+    def _programs(
+        self, where: str, *values: Any, traces: bool = True, scope: str | None = None
+    ) -> Iterator[MeasuredProgram]:
+        columns, scope = _COLUMNS.format(trace="trace" if traces else "''"), scope or self.scope.key
+        for row in self._rows(f"SELECT {columns} FROM programs WHERE scope = ? AND {where}", scope, *values):
             facts = self._typed(row, _Row)
             task_id, key, strategy, trace, args, latencies, error, message, build, run, at, predicted, clock = facts
             measurement = Measurement(self._typed(latencies, tuple[float, ...]), error, message, build, run, at)

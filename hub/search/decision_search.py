@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from tvm import IRModule
 
     from ..records.store import MeasuredProgram
+    from .schedules import ScheduleDatabase
+
+# Programs of the most similar tasks among which the model chooses the first one of a task.
+SIMILAR = 6
 
 Key = tuple[int, Decisions]
 """A program of a task: the number of its design space, and its decisions."""
@@ -110,7 +114,7 @@ class _Replay:
         asked, key: the decisions given and those that TVM took: it moves decisions that others made invalid.
         module: hash of the scheduled module.
         score: of `key`.
-        at_random: True where chance chose it.
+        given: True where its score does not decide: chance chose it, or a similar task.
     """
 
     candidate: Any
@@ -118,7 +122,7 @@ class _Replay:
     key: Key
     module: int
     score: float
-    at_random: bool
+    given: bool
 
 
 class DecisionSearch:
@@ -135,6 +139,7 @@ class DecisionSearch:
         fixed: True for a task of one program.
         cheap: a round of one program costs a fraction of its measurement.
         waiting: scores of the best programs that the last round left, best first.
+        carried: the programs of similar tasks, the most similar first, which count until one of the task's own ran.
     """
 
     cheap = True
@@ -153,6 +158,7 @@ class DecisionSearch:
         self._modules: set[int] = set()
         self.waiting: tuple[float, ...] = ()
         self._batch = 1
+        self.carried: list[Key] = []
 
     # What the session asks for ---------------------------------------------------------------------------
 
@@ -193,6 +199,23 @@ class DecisionSearch:
             self._model.observe(self.mod, features, [latency for _, latency in pairs])
         return sum(map(len, new.values()))
 
+    def suggest(self, schedules: ScheduleDatabase) -> None:
+        """Look at the schedules of similar tasks, with their tiles rescaled, before anything was measured."""
+        pairs = [
+            (distance, (number, space.carry_over(schedule.decisions)))
+            for number, space in enumerate(self.spaces)
+            for distance, schedule in schedules.similar(space.kernel, space.extents)
+        ]
+        self.carried = list(dict.fromkeys(self._shared(key) for _, key in sorted(pairs, key=lambda pair: pair[0])))
+
+    def similar(self) -> list[Any]:
+        """Return the program of a similar task that the model likes best, as a list of one candidate, or of none."""
+        pool = self._scored(self.carried[:SIMILAR], set())
+        for index in np.argsort(-pool.scores, kind="stable"):
+            if (replay := self._replay(pool.keys[index], float(pool.scores[index]), True)) is not None:
+                return [self._offered(replay)]
+        return []
+
     def candidates(self, limit: int, stop: StopFlag) -> list[Any]:
         """Return at most `limit` new candidates, best first; none when the search has nothing new.
 
@@ -202,15 +225,15 @@ class DecisionSearch:
         wanted = min(limit, self._batch)
         pool = self._bred(stop)
         chosen: list[_Replay] = []
-        for index, at_random in self._ordered(pool, wanted):
+        for index, given in self._ordered(pool, wanted):
             _check(stop)
             # A program whose decisions TVM moved may be worth less than it seemed: go on while others seem better.
-            if sum(r.at_random or r.score >= pool.scores[index] for r in chosen) >= wanted:
+            if sum(r.given or r.score >= pool.scores[index] for r in chosen) >= wanted:
                 break
-            replay = self._replay(pool.keys[index], float(pool.scores[index]), at_random)
+            replay = self._replay(pool.keys[index], float(pool.scores[index]), given)
             if replay is not None:
                 chosen.append(replay)
-        chosen.sort(key=lambda r: (not r.at_random, -r.score))
+        chosen.sort(key=lambda r: (not r.given, -r.score))
         for spare in chosen[wanted:]:  # another round may offer it
             self._tried.discard(spare.asked)
             self._modules.discard(spare.module)
@@ -233,6 +256,7 @@ class DecisionSearch:
         seen = set(pool.keys)
         fastest = sorted((x, key) for key, x in self.latencies.items() if isfinite(x))
         parents = [key for _, key in fastest[: max(1, options.parents // 4)]]
+        pool += self._scored(self.carried, seen)
         if parents:
             pool += self._scored(self._children(parents, options.children), seen)
         generations = options.generations if parents else min(options.blind, options.generations)
@@ -280,7 +304,11 @@ class DecisionSearch:
     # Choosing --------------------------------------------------------------------------------------------
 
     def _ordered(self, pool: ProgramPool, wanted: int) -> Iterator[tuple[int, bool]]:
-        """Yield indices of programs in the order in which to replay them, and True where chance chose them."""
+        """Yield indices of programs in the order in which to replay them, and True where their scores do not decide."""
+        if not any(map(isfinite, self.latencies.values())):
+            places = {key: index for index, key in enumerate(pool.keys)}
+            similar = [places[key] for key in self.carried if key in places][:SIMILAR]
+            yield from ((index, True) for index in sorted(similar, key=lambda index: -pool.scores[index]))
         lucky = sum(self._rng.random() < self.settings.epsilon for _ in range(wanted))
         dealt = set(self._rng.sample(range(len(pool.keys)), min(lucky, len(pool.keys))))
         yield from ((index, True) for index in sorted(dealt))
@@ -288,7 +316,7 @@ class DecisionSearch:
         rest = (index for index in order if index not in dealt)
         yield from ((index, False) for index in islice(rest, self.settings.attempts * wanted))
 
-    def _replay(self, key: Key, score: float, at_random: bool) -> _Replay | None:
+    def _replay(self, key: Key, score: float, given: bool) -> _Replay | None:
         """Return the candidate of a program, None when it is invalid or, once TVM moved its decisions, known."""
         number, decisions = key
         space = self.spaces[number]
@@ -304,7 +332,7 @@ class DecisionSearch:
         if actual != key:
             features = self._model.features_of(space.template, [actual[1]])
             score = float(self._model.score(self.mod, features)[0])
-        return _Replay(candidate, key, actual, module, score, at_random)
+        return _Replay(candidate, key, actual, module, score, given)
 
     def _offered(self, replay: _Replay) -> Any:
         # Known from here on, not after the measurement alone: an interrupted batch is not offered twice.

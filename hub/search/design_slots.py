@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, pairwise
-from math import prod
+from math import log2, prod
 from random import Random
 from typing import Protocol
 
 from ...zoo.primitives.scope import Decision
+
+# Floats of the widest vectors of CPUs.
+_LANES = 16
 
 
 class Slot(Protocol):
@@ -129,6 +132,25 @@ class SeenSlot:
     def choices(self) -> int:
         """Count the values."""
         return len(self.values)
+
+
+def rescale(tile: Sequence[int], extent: int, innermost: int = 0) -> tuple[int, ...]:
+    """Return the factors of `extent` nearest to a tile of another loop.
+
+    Inner factors, which suit registers and caches, stay as far as they divide; the outermost takes the rest. The
+    innermost one, which is vectorised, is a power of two beyond one vector: LLVM makes slow code of 24 lanes.
+
+    Args:
+        innermost: limit of the innermost factor; 0 for none.
+    """
+    rest, factors = extent, list[int]()
+    for level in range(len(tile) - 1, 0, -1):
+        size, allowed = tile[level], divisors(rest)
+        if level == len(tile) - 1:
+            allowed = [d for d in allowed if d <= (innermost or d) and (d in (size, d & -d) or d <= _LANES)]
+        factors.append(min(allowed, key=lambda d: (abs(log2(d / size)), d)))
+        rest //= factors[-1]
+    return (rest, *reversed(factors))
 
 
 @cache

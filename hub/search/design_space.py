@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import takewhile
 from math import prod
 from random import Random
 from typing import Any
@@ -18,10 +19,11 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
+from ...zoo.primitives.instructions import SAMPLERS
 from ...zoo.primitives.metaschedule import Template
 from ...zoo.primitives.scope import Decision
 from ..device.candidate import trace_json
-from .design_slots import ChoiceSlot, SeenSlot, Slot, TileSlot
+from .design_slots import ChoiceSlot, SeenSlot, Slot, TileSlot, rescale
 
 Decisions = tuple[Decision, ...]
 """The answer of each sampling instruction of a space, in order."""
@@ -49,6 +51,7 @@ class DesignSpace:
         seed: of the random replays by which unknown domains are learnt.
 
     Attributes:
+        kernel: see `kernel_class`.
         template: the primitives, for features without TVM.
     """
 
@@ -59,6 +62,7 @@ class DesignSpace:
         self._instructions = list(trace.insts)
         instructions, decided = trace_json(trace)
         self._identity = _identity(instructions)
+        self.kernel = kernel_class(instructions)
         self.template = Template(instructions)
         answers = dict(_answers(decided))
         self._original = tuple(answers[i] for i in self.template.samplers)
@@ -118,6 +122,20 @@ class DesignSpace:
         if any(i not in answers for i in self.template.samplers):
             return None
         return tuple(answers[i] for i in self.template.samplers)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Return the extents of the loops that are tiled."""
+        return extents(self._original)
+
+    def carry_over(self, decisions: Decisions) -> Decisions:
+        """Return the decisions of a task of the same kernel class, with their tiles rescaled to this one's extents."""
+        return tuple(
+            rescale(value, _extent(own), max(0, int(self._instructions[index].attrs[1])))
+            if isinstance(value, tuple) and isinstance(own, tuple)
+            else value
+            for index, value, own in zip(self.template.samplers, decisions, self._original, strict=True)
+        )
 
     # Programs in TVM -----------------------------------------------------------------------------------
 
@@ -230,12 +248,34 @@ def _plain(answer: Any) -> Decision:
     return tuple(int(x) for x in answer) if hasattr(answer, "__len__") else int(answer)
 
 
+def kernel_class(instructions: Sequence[Any]) -> str:
+    """Return the sampling instructions of a design space, which tasks share that differ in their extents.
+
+    What follows a product in one kernel, a residual addition for one, is left out where it adds no decision.
+    """
+    names = ((str(name), list(attrs)) for name, _, attrs, _ in _before_postproc(instructions))
+    return str([(name, attrs) for name, attrs in names if name in SAMPLERS])
+
+
 def _identity(instructions: Sequence[Any]) -> str:
     """Return the instructions up to post-processing, which a space's programs share, the number of jobs left out."""
     kept = []
-    for name, inputs, attrs, outputs in instructions:
-        if name == _END:
-            break
+    for name, inputs, attrs, outputs in _before_postproc(instructions):
         jobs = name == "Annotate" and list(attrs)[:1] == ["meta_schedule.parallel"]
         kept.append((str(name), str(inputs[:1] if jobs else inputs), str(attrs), str(outputs)))
     return str(kept)
+
+
+def _before_postproc(instructions: Sequence[Any]) -> Iterator[Any]:
+    return takewhile(lambda instruction: instruction[0] != _END, instructions)
+
+
+def decisions_of_trace(trace: Sequence[Any]) -> Decisions:
+    """Return the decisions of a program `[instructions, decisions]`, whatever its design space."""
+    end = sum(1 for _ in _before_postproc(trace[0]))
+    return tuple(answer for index, answer in sorted(_answers(trace[1])) if index < end)
+
+
+def extents(decisions: Decisions) -> tuple[int, ...]:
+    """Return the extents of the loops that some decisions tile."""
+    return tuple(prod(tile) for tile in decisions if isinstance(tile, tuple))

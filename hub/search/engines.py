@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
     from ..records.store import MeasuredProgram
     from .cost_model import SessionCostModel
+    from .schedules import ScheduleDatabase
 
 ENGINES = ("auto", "decisions", "metaschedule")
 # Batches of known programs alone before the space counts as used up.
@@ -153,6 +154,13 @@ class TaskSearch:
         unknown = {program.key for program in programs} - self._known
         self._known |= unknown
         return len(unknown)
+
+    def suggest(self, schedules: ScheduleDatabase) -> None:
+        """Leave the schedules of similar tasks aside: MetaSchedule's search begins with programs of its own task."""
+
+    def similar(self) -> list[Any]:
+        """Return no program of a similar task."""
+        return []
 
     def candidates(self, limit: int, stop: StopFlag) -> list[Any]:
         """Return at most `limit` new candidates; none when the search has nothing new.

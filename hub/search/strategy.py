@@ -15,6 +15,7 @@ from .interrupt import StopFlag
 
 if TYPE_CHECKING:
     from ...zoo.models import Checkpoint
+    from .schedules import ScheduleDatabase
 
 
 @derived_object
@@ -25,11 +26,14 @@ class DecisionStrategy(PySearchStrategy):
         model: a cost model of `tvm_cost_model`, whose checkpoint reads primitives or loop nests.
         settings: of the search.
         learns: hand the results to the model; False where MetaSchedule does, which has the model as its cost model.
+        schedules: of similar tasks, to begin with.
     """
 
-    def __init__(self, model: Any, settings: DecisionSettings, learns: bool) -> None:
+    def __init__(
+        self, model: Any, settings: DecisionSettings, learns: bool, schedules: ScheduleDatabase | None = None
+    ) -> None:
         super().__init__()
-        self._model, self._settings, self._learns = model, settings, learns
+        self._model, self._settings, self._learns, self._schedules = model, settings, learns, schedules
         self._context: Any = None
         self._search: DecisionSearch | None = None
         self._batch, self._left = 1, 0
@@ -46,6 +50,8 @@ class DecisionStrategy(PySearchStrategy):
         self._search = DecisionSearch(self._mod, list(design_spaces), self._postprocs, self._settings, self._seed)
         self._batch, self._left = int(num_trials_per_iter), int(max_trials)
         self._search.start(self._left, self._batch, database, self._model)
+        if self._schedules:
+            self._search.suggest(self._schedules)
 
     def post_tuning(self) -> None:
         """End."""
@@ -68,16 +74,21 @@ class DecisionStrategy(PySearchStrategy):
 
     def clone(self) -> Any:
         """Return a strategy for another task, with the same model."""
-        return DecisionStrategy(self._model, self._settings, self._learns)
+        return DecisionStrategy(self._model, self._settings, self._learns, self._schedules)
 
 
-def search_strategy(model: Checkpoint | str | Any, settings: DecisionSettings | None = None) -> Any:
+def search_strategy(
+    model: Checkpoint | str | Any,
+    settings: DecisionSettings | None = None,
+    schedules: ScheduleDatabase | None = None,
+) -> Any:
     """Return tchub's search over decisions, for `ms.tune_tir(..., strategy=...)` and its kin.
 
     Args:
         model: a loaded checkpoint, or a name such as `tilenet-epyc`, which then learns from what is measured; or a
             cost model of `tvm_cost_model` that MetaSchedule has as its `cost_model`, too.
         settings: of the search.
+        schedules: of similar tasks, with which the search of a task begins; see `ScheduleDatabase`.
 
     Raises:
         TuningError: the checkpoint reads statements, for which every program must be lowered.
@@ -90,4 +101,4 @@ def search_strategy(model: Checkpoint | str | Any, settings: DecisionSettings | 
             "this cost model cannot rank programs by their decisions alone",
             remedy="choose a checkpoint that reads primitives or loop nests",
         )
-    return DecisionStrategy(cost_model, settings or DecisionSettings(), not shared)
+    return DecisionStrategy(cost_model, settings or DecisionSettings(), not shared, schedules)

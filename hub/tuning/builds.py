@@ -23,8 +23,8 @@ from ..networks.tasks import TuningTask
 from ..networks.winograd import ConvShape, convolutions
 from .remote_latency import compare_card, compare_remote
 
-Compare = Callable[["Network", Mapping[str, Path]], Comparison]
-"""Runs libraries beside the original, e.g. on an RPC server."""
+Compare = Callable[["Network", Mapping[str, Path]], Comparison] | None
+"""Runs libraries beside the original, e.g. on an RPC server; None to compile and compare at the end alone."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ def try_alternatives(
     if not shapes:
         return [], [], ()
     try:
-        _compared(network, first.graph, shapes, target, compare, linker)
+        if compare is not None:
+            _compared(network, first.graph, shapes, target, compare, linker)
     except (NetworkImportError, OutputMismatchError) as error:
         return [], [], (f"convolutions are computed directly, not by Winograd's algorithm: {error.message}",)
     return *find_alternatives(first.graph, tasks, target, network.name), ()
@@ -143,6 +144,8 @@ def _compared(
         path = Path(folder, "untuned.so")
         with refused(network.name, "compile", network.where):
             mod = lower(graph, by_winograd, cpu=str(target.kind.name) == "llvm")
+            if compare is None:
+                return mod, Comparison({}, {})
             build_library(mod, target, None, path, linker)
         comparison = compare(network, {"untuned": path})
     for check in comparison.checks.values():

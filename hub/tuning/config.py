@@ -39,6 +39,8 @@ class TuneConfig:
     Attributes:
         checkpoint: a checkpoint's name or folder; None for the one that fits this machine best; `stock` for
             MetaSchedule's own XGBoost model; `none` for no model (random choice).
+        mode: search or fast. `fast` measures no program: it compiles what schedules of earlier runs and the checkpoint
+            suggest, then checks and times the network.
         trials: programs to measure.
         seed: seed of the searches.
         name: of a module or an exported program in the report and of its library; None for the module's class.
@@ -72,6 +74,7 @@ class TuneConfig:
     """
 
     checkpoint: str | None = None
+    mode: str = field(default="search", metadata={"choices": ("search", "fast")})
     trials: int = 128
     seed: int = 0
     name: str | None = None
@@ -99,6 +102,8 @@ class TuneConfig:
         at_least_one = "give a number of at least 1"
         problems = {
             "layout": (self.layout not in LAYOUTS, f"choose one of: {', '.join(LAYOUTS)}"),
+            "mode": (self.mode not in ("search", "fast"), "choose search or fast"),
+            "compare": (self.mode == "fast" and "stock" in self.compare, "stock measures: leave out mode=fast"),
             "trials": (self.trials < 1, at_least_one),
             "latency_target": (self.latency_target is not None and not self.latency_target > 0, "give milliseconds"),
             "threads": (self.threads is not None and self.threads < 1, at_least_one),

@@ -46,6 +46,7 @@ class SessionOutcome:
         folder: of its store.
         choice: between the ways to compute its operators.
         seconds: wall time of this process.
+        chosen: MetaSchedule's database of programs to compile that were not measured; None: the fastest of `database`.
     """
 
     label: str
@@ -55,6 +56,7 @@ class SessionOutcome:
     folder: Path
     choice: AlternativeChoice
     seconds: float = 0.0
+    chosen: Any = None
 
 
 def make_report(

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
+from tvm.s_tir.meta_schedule.database import TuningRecord
+
 from ..device.candidate import Candidate, from_measure_candidate
 from ..device.errors import check_failure_rate
 from ..device.host_facts import usable_cpus
 from ..device.measure import Measurement
 from ..networks.tasks import TuningTask
-from ..records.database import RunDatabase, measurement_of
+from ..records.database import RunDatabase, best_programs, measurement_of
 from ..records.store import MeasuredProgram, RunStateError, RunStore
 from ..search.candidates import untuned_candidate
 from ..search.choice import AlternativeChoice
@@ -29,6 +31,7 @@ from .progress import SessionView
 
 if TYPE_CHECKING:
     from ..networks.alternatives import Alternative
+    from ..search.schedules import ScheduleDatabase
 
 # Programs that are measured together where the measure function does not say how many keep its machines busy.
 ROOM = 8
@@ -64,6 +67,7 @@ class TuningSession:
         untuned: latencies in seconds, by task id, of untuned programs that were measured already.
         roofline: of the device, which bounds what a task can gain; None: not known.
         alternatives: ways to compute operators, whose tasks are among `tasks`.
+        schedules: of similar tasks, with which the search of a task begins.
     """
 
     def __init__(
@@ -79,9 +83,11 @@ class TuningSession:
         untuned: Mapping[str, float] | None = None,
         roofline: Roofline | None = None,
         alternatives: Sequence[Alternative] = (),
+        schedules: ScheduleDatabase | None = None,
     ) -> None:
         self.config, self.target, self.stop, self.store = config, target, stop, store
         self._measure_batch, self._on_change = measure, on_change
+        self._schedules = schedules
         self.model: Any = SessionCostModel(model, stop)
         self.database: Any = RunDatabase(store)
         programs = list(store.programs(traces=False))
@@ -112,9 +118,7 @@ class TuningSession:
         """
         before = dict(self.view.phases)
         self._take_up()
-        for engine in self._engines:
-            engine.search.start(self.config.trials, self.view.batch, self.database, self.model)
-        self._reuse()
+        self._start()
         if self.config.untuned:
             self._measure_untuned()
         self.view.phases.update(before)  # the tuning's clock starts here: what came before is no part of it
@@ -131,6 +135,36 @@ class TuningSession:
         self._check_failures(last=True)
         self._enter("done", None)
         return self.view
+
+    def choose(self) -> Any:
+        """Measure nothing; return a MetaSchedule database of the program that each task would measure first.
+
+        Where earlier runs measured programs of a task, it is the fastest of those.
+        """
+        self._take_up()
+        self._start()
+        chosen = best_programs(self.database, self.view.tasks)
+        for index, task in enumerate(self.view.tasks):
+            if isfinite(self.view.progress[index].best):
+                continue
+            with self._phase("search", index):
+                search = self._engines[index].search
+                for candidate in search.similar() or search.candidates(1, self.stop):
+                    workload, trace = chosen.commit_workload(task.mod), candidate.sch.trace
+                    # MetaSchedule compiles the fastest of a task's records, of which this is the only one.
+                    record = TuningRecord(trace, workload, [1.0], self.target, candidate.args_info)
+                    chosen.commit_tuning_record(record)
+        self._enter("done", None)
+        return chosen
+
+    def _start(self) -> None:
+        """Open the searches, with the programs of earlier runs and the schedules of similar tasks."""
+        for engine in self._engines:
+            engine.search.start(self.config.trials, self.view.batch, self.database, self.model)
+        self._reuse()
+        if self._schedules:
+            for engine in self._engines:
+                engine.search.suggest(self._schedules)
 
     def _is_target_met(self) -> bool:
         target = self.config.latency_target

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,24 @@ from ..networks.tasks import TuningTask, from_extracted, merged_variants, weight
 from ..networks.tuned import TunedNetwork, load_tuned
 from ..records.database import best_programs, export_json
 from ..records.scope import MeasurementScope
-from ..records.store import open_store
+from ..records.store import RunStore, open_store
+from ..search.choice import AlternativeChoice
 from ..search.errors import InterruptedRunError, TuningError
 from ..search.interrupt import StopFlag
 from ..search.measuring import Measure, RunnerMeasure, WorkerMeasure
 from ..search.models import ModelChoice, choose_model
 from ..search.roofline import measure_roofline
+from ..search.scheduler import TaskProgress
+from ..search.schedules import ScheduleDatabase
 from .builds import NetworkVariant, first_build, first_compare, try_alternatives
 from .config import TuneConfig
 from .progress import TuneProgress
 from .remote_latency import compare_card, compare_remote
 from .report import SessionOutcome, make_report, write_report
 from .session import TuningSession
+
+# Of timing the compiled network beside others, shared by all.
+SECONDS, FAST_SECONDS = 30.0, 4.0
 
 
 @dataclass(frozen=True)
@@ -204,8 +211,10 @@ class _Run:
             self.measure = WorkerMeasure(stack.enter_context(device.measurer(MeasureConfig(threads))))
         progress.stage("import the network")
         self.network = open_network(source)
-        progress.stage("compile the network untuned and check its output")
-        check, early = first_compare(device, threads), "interrupted before anything was measured"
+        check, early = None, "interrupted before anything was measured"
+        if config.mode == "search":
+            progress.stage("compile the network untuned and check its output")
+            check = first_compare(device, threads)
         self.variants: list[NetworkVariant] = []
         try:
             for one in self.network.variants:
@@ -264,6 +273,8 @@ class _Run:
         scope = MeasurementScope.of_device(self.device.facts, self.weights)
         # A builder and a runner do not say what device they are for.
         store = self.stack.enter_context(open_store(folder, scope, share=self.config.builder is None))
+        fast = self.config.mode == "fast"
+        way = self._choose_ways() if fast else None
         identity = {
             "network": self.network.name, "target": str(self.target), "model": model.name,
             "tasks": [task.task_id for task in self.tasks], "device": self.device.name,
@@ -272,15 +283,19 @@ class _Run:
         self.progress.stage(f"{'resume' if resumed else 'tune'} with {model.title}")
         untuned = self.outcomes[0].view.untuned if self.outcomes else None
         on_change = partial(self.progress.session, label)
+        tasks = [task for task in self.tasks if task.weight] if fast else self.tasks
         session = TuningSession(
-            self.tasks, self.target, model.make(), self.measure, store, self.config, self.stop, on_change, untuned,
-            self.roofline, self.alternatives,
+            tasks, self.target, model.make(), self.measure, store, self.config, self.stop, on_change, untuned,
+            self.roofline, () if fast else self.alternatives, self._schedules(store),
         )  # fmt: skip
-        outcome = SessionOutcome(label, model, session.view, session.database, folder, session.choice)
+        outcome = SessionOutcome(label, model, session.view, session.database, folder, way or session.choice)
         self.outcomes.append(outcome)
         start = time.monotonic()
         try:
-            session.run()
+            if fast:
+                outcome.chosen = session.choose()
+            else:
+                session.run()
         except BaseException as error:
             if not isinstance(error, InterruptedRunError):
                 self.outcomes.remove(outcome)
@@ -289,12 +304,30 @@ class _Run:
             outcome.seconds = time.monotonic() - start
         export_json(session.database, folder / "database")
 
+    def _schedules(self, store: RunStore) -> ScheduleDatabase:
+        """Return the schedules in the wheel for the device's family, and those of earlier runs on this device."""
+        known = ScheduleDatabase.pretuned(self.device.facts.family)
+        if store.home is None or not self.config.reuse:
+            return known
+        return ScheduleDatabase(((p.task_id, p.trace, p.latency) for p in store.home.fastest()), known)
+
+    def _choose_ways(self) -> AlternativeChoice:
+        """Choose how to compute convolutions by what the roofline allows."""
+        bounds = [inf if self.roofline is None else self.roofline.bound(task) for task in self.tasks]
+        progress = [TaskProgress(task.weight, known=bound) for task, bound in zip(self.tasks, bounds, strict=True)]
+        choice = AlternativeChoice(self.tasks, progress, self.alternatives)
+        weights = choice.weights()
+        self.tasks = [replace(task, weight=weights[task.task_id]) for task in self.tasks]
+        return choice
+
     def _finish(self, variant: NetworkVariant) -> _VariantResult:
         self.progress.stage("compile")
         libraries = {}
         for outcome in self.outcomes:
             self.stop.check()
-            best = best_programs(outcome.database, self.tasks, outcome.view.better_untuned())
+            best = outcome.chosen
+            if best is None:
+                best = best_programs(outcome.database, self.tasks, outcome.view.better_untuned())
             path = (outcome.folder / variant.library_name).with_suffix(".so" if self.device.card is None else ".cuda")
             chosen, known = outcome.choice.chosen(), {task.task_id for task in self.tasks}
             mod = variant.first.mod
@@ -315,7 +348,8 @@ class _Run:
             if self.device.card is not None:
                 return compare_card(network, paths, self.device.card, rivals=["pytorch", *rivals]), None
             if self.device.address is None:
-                return compare(network, paths, threads=threads, rivals=rivals), None
+                seconds = FAST_SECONDS if self.config.mode == "fast" else SECONDS
+                return compare(network, paths, threads=threads, max_seconds=seconds, rivals=rivals), None
             return compare_remote(network, paths, self.device.address, threads=threads), None
         except LatencyError as error:
             return Comparison({}, {}), error

@@ -115,6 +115,18 @@ def test_known_programs_are_the_fastest_first_without_failures_of_the_moment(sto
     assert store.ranking("t") == ["b", "c", "a"]
 
 
+def test_the_fastest_of_each_task_are_of_one_device_and_of_any_network(store: RunStore) -> None:
+    """Other weights between two runs change a latency, and seldom which schedule is good."""
+    for key, seconds in (("slow", 2.0), ("fast", 1.0), ("untuned", 0.5)):
+        store.put(candidate(key, strategy="untuned" if key == "untuned" else "tune"), good(seconds))
+    store.put(candidate("failed", "other"), Measurement((), "build", "no"))
+    others = {"weights": 1 << 26, "tvm_version": "0.26.0", "threads": 2, "device": "epyc-rome", "target": "cuda"}
+    for name, value in others.items():
+        with RunStore(store.path, replace(SCOPE, **{name: value})) as other:
+            other.put(candidate(name, "other"), good())
+    assert [program.key for program in store.fastest()] == ["fast", "weights", "tvm_version"]
+
+
 def test_a_runs_programs_are_known_to_the_home(tmp_path: Path) -> None:
     with open_store(tmp_path / "run", SCOPE) as run:
         for strategy in ("tune", "untuned", "reused"):

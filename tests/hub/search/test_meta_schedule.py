@@ -15,6 +15,7 @@ from tchub.hub.device.candidate import trace_json, trace_key
 from tchub.hub.device.meta_schedule import BuilderRunner
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import FILE, home_file
+from tchub.hub.search.design_slots import rescale
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import TuningError
 from tchub.zoo.corpus.tir import task_id
@@ -77,6 +78,19 @@ def test_the_search_strategy_takes_programs_of_the_database_as_known(tune: Any, 
     again = tune(small_task.mod, strategy=strategy, database=database)
     assert before < set(keys(again))
     assert len(again) == 2 * TRIALS
+
+
+def test_the_schedules_of_another_database(tune: Any, small_task: Any) -> None:
+    other = operator_module(OperatorSpec("other", "dense", {"m": 64, "n": 24, "k": 16}))
+    schedules = hub.ScheduleDatabase.of(tune(other, database=ms.database.MemoryDatabase()))
+    (_, schedule), *_ = schedules
+    strategy = hub.search_strategy(make_checkpoint(), schedules=schedules)
+    database = tune(small_task.mod, strategy=strategy, database=ms.database.MemoryDatabase())
+    tiles = [tile for tile in schedule.decisions if isinstance(tile, tuple)]
+    carried = [list(rescale(tile, extent)) for tile, extent in zip(tiles, (32, 24, 16), strict=True)]
+    programs = [[tile for _, tile in trace_json(r.trace)[1]] for r in database.get_all_tuning_records()]
+    assert len(schedules) == 1
+    assert any(all(tile in program for tile in carried) for program in programs)
 
 
 def test_a_checkpoint_of_statements_is_refused() -> None:

@@ -76,6 +76,32 @@ def test_a_module_is_tuned_as_it_stands_in_python(
     assert "checkpoint=" in str(refused.value.remedy)
 
 
+def test_a_fast_run_measures_no_program_and_checks_the_network_once(
+    tmp_path: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[Any] = []
+
+    def compare(network: Any, libraries: Any, **options: Any) -> Comparison:
+        compared.append(list(libraries))
+        return _fake_comparison()
+
+    monkeypatch.setattr(tune_module, "compare", compare)
+    for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
+        monkeypatch.setenv(name, value)
+    module, x = Tiny().eval(), torch.randn(2, 24)
+    options = fake_pair | {"search": SearchSettings(engine="decisions")}
+    result = hub.tune(module, (x,), mode="fast", checkpoint="tcl-epyc", out=tmp_path / "out", **options)
+    assert compared == [["tuned"]]
+    assert result.report["runs"]["tuned"]["trials"] == 0
+    assert result.report["libraries"]["tuned"]["tuned"] > 0
+    with torch.no_grad():
+        torch.testing.assert_close(result.load()(x), module(x), rtol=1e-4, atol=1e-4)
+    with pytest.raises(TuningError, match="mode"):
+        hub.tune(module, (x,), mode="fastest", out=tmp_path)
+    with pytest.raises(TuningError, match="compare"):
+        hub.tune(module, (x,), mode="fast", compare=["stock"], out=tmp_path)
+
+
 def test_programs_are_timed_beside_all_the_weights_of_their_network(
     tmp_path: Path, compared_here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,19 @@ def test_a_killed_search_over_decisions_goes_on_and_repeats_nothing(
     assert len(programs_in(tmp_path, "tune")) == 12
 
 
+def test_a_choice_without_measuring_takes_what_was_measured_before(session: Any, small_task: Any) -> None:
+    def choose(measure: FakeMeasure) -> list[Any]:
+        model = tvm_cost_model(make_checkpoint(), update="none")
+        return session(measure, model=model, untuned=False).choose().get_all_tuning_records()
+
+    assert len(choose(blind := FakeMeasure())) == 1
+    assert blind.count == 0
+    measured = FakeMeasure()
+    session(measured, trials=4, untuned=False).run()
+    (record,) = choose(FakeMeasure())
+    assert float(record.run_secs[0]) == pytest.approx(min(map(latency_of_key, measured.keys)), rel=1e-5)
+
+
 def test_early_stop_ends_a_run_that_promises_nothing(session: Any) -> None:
     view = session(FakeMeasure(), trials=40, early_stop=1e9, untuned=False).run()
     assert view.done == 4, "after the floor"
