@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 # Each writes docs/benchmarks/NAME.json; a folder holds `run.py` and what only this benchmark needs.
 NAMES = (
     *("classes", "coverage", "gpu_compile", "main_job", "measure", "models", "predict"),
-    *("rivals", "sampling", "startup", "transfer", "tuning"),
+    *("rivals", "sampling", "search", "startup", "transfer", "tuning"),
 )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from scripts.benchmarks.report.tables import Row, pick
+from scripts.benchmarks.report.tables import Row, cell, pick
 from scripts.benchmarks.rivals import best_rival
 from scripts.benchmarks.tuning.runs import OURS, SYSTEMS
 
@@ -162,3 +162,30 @@ def lost_startup(job: Row) -> Iterator[str]:
     for name, row in commands.items():
         if name.startswith("tchub") and row["median_ms"] >= commands["hf --help"]["median_ms"]:
             yield f"`{name}` takes {row['median_ms']:g} ms, `hf --help` {commands['hf --help']['median_ms']:g} ms."
+
+
+def search(job: Row) -> dict[str, Any]:
+    """Schedules of similar tasks beside today's search, and networks tuned without measuring."""
+    details = job["details"]
+    titles = {"recorded": "Recorded programs", "live": "On this machine", "live_networks": "Sessions on this machine"}
+    shown = {titles[key]: _intervals(details[key]) for key in ("recorded", "live")}
+    return shown | {titles["live_networks"]: details["live_networks"], "Without measuring": details["fast"]}
+
+
+def lost_search(job: Row) -> Iterator[str]:
+    """Systems that need as many measurements as today's search, or more."""
+    for row in job["details"]["recorded"]:
+        if row["system"] not in ("today", "random", "xgb") and row["measurements_ratio"]["mean"] <= 1:
+            ratio = cell(row["measurements_ratio"]["mean"])
+            yield f"Search on recorded programs: {row['system']} saves no measurements (ratio {ratio})."
+
+
+def _intervals(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return rows with their 95% intervals in one cell each; one seed has none."""
+
+    def text(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return cell(value["mean"]) + ("" if value["half"] is None else f" ± {cell(value['half'])}")
+
+    return [{name: text(value) for name, value in row.items()} for row in rows]

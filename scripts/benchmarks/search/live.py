@@ -1,0 +1,83 @@
+"""The searches on this machine: sessions of `tchub tune` with the wheel's schedules and without, and `--mode fast`.
+
+A session is of the same tasks, checkpoint, seed and number of trials, each in a process and a folder of its own. Whole
+networks are tuned in a fresh home, so that no earlier run helps.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+CHECKPOINT, FAMILY, THREADS = "tilenet-epyc", "epyc", 1
+
+
+def tune_tasks(network: str, with_schedules: bool, seed: int, per_task: int, work: Path) -> dict[str, Any]:
+    """Return the sum of the tasks' latencies in seconds before and after each trial; infinite before all have one."""
+    import tvm
+    from tchub.hub.device.detect import detect_local
+    from tchub.hub.device.measure import MeasureConfig, Measurer
+    from tchub.hub.device.timing import weights_between
+    from tchub.hub.networks.alternatives import find_alternatives
+    from tchub.hub.networks.prepare import LAYOUTS, for_inference, lower
+    from tchub.hub.networks.tasks import from_extracted, weight_bytes
+    from tchub.hub.networks.workloads import load_network
+    from tchub.hub.records.scope import MeasurementScope
+    from tchub.hub.records.store import FILE, RunStore
+    from tchub.hub.search.interrupt import StopFlag
+    from tchub.hub.search.measuring import WorkerMeasure
+    from tchub.hub.search.models import choose_model
+    from tchub.hub.search.roofline import measure_roofline
+    from tchub.hub.search.schedules import ScheduleDatabase
+    from tchub.hub.tuning.config import TuneConfig
+    from tchub.hub.tuning.session import TuningSession
+    from tvm.s_tir.meta_schedule import relax_integration
+
+    local = detect_local(THREADS)
+    target: Any = tvm.target.Target(local.target)
+    graph = for_inference(load_network(network).imported(), LAYOUTS[0], cpu=True)
+    tasks = from_extracted(relax_integration.extract_tasks(lower(graph, cpu=True), target), network)
+    added, alternatives = find_alternatives(graph, tasks, target, network)
+    tasks, curve = [*tasks, *added], [float("inf")]
+    config = TuneConfig(trials=per_task * len(tasks), seed=seed, untuned=False, threads=THREADS)
+    schedules = ScheduleDatabase.pretuned(FAMILY) if with_schedules else None
+
+    def watch(view: Any) -> None:
+        curve.extend([view.latency()] * (view.done + 1 - len(curve)))
+
+    folder = work / "session"
+    shutil.rmtree(folder, ignore_errors=True)
+    weights = weights_between(weight_bytes(tasks))
+    scope = MeasurementScope.of_device(local, weights)
+    with RunStore(folder / FILE, scope) as store, Measurer(local.target, MeasureConfig(threads=THREADS)) as measurer:
+        measure = WorkerMeasure(measurer)
+        measure.of_network(weights)
+        roofline, model = measure_roofline(measure, local.cores), choose_model(CHECKPOINT, seed=seed)
+        start = time.monotonic()
+        view = TuningSession(
+            tasks, target, model.make(), measure, store, config, StopFlag(), watch, None, roofline, alternatives,
+            schedules,
+        ).run()  # fmt: skip
+        seconds = time.monotonic() - start
+    return {"tasks": len(tasks), "curve": [*curve[:-1], view.latency()], "seconds": seconds, "phases": view.phases}
+
+
+def tune_fast(network: str, per_task: int, work: Path) -> dict[str, Any]:
+    """Return latencies of the whole network in ms, compiled without measuring and after a search, and the seconds."""
+    home = os.environ["TCHUB_HOME"] = str(work / "home")
+    shutil.rmtree(home, ignore_errors=True)
+    from tchub import hub
+
+    row: dict[str, Any] = {}
+    for name, options in {"fast": {"mode": "fast"}, "search": {"reuse": False}}.items():
+        shutil.rmtree(out := work / "network", ignore_errors=True)
+        if name == "search":
+            options["trials"] = row["trials"] = per_task * row["tasks"]
+        start = time.monotonic()
+        result = hub.tune(network, checkpoint=CHECKPOINT, threads=THREADS, out=out, **options)
+        row |= {f"{name}_seconds": time.monotonic() - start, f"{name}_ms": 1e3 * result.latency["tuned"]}
+        row |= {"tasks": len(result.report["runs"]["tuned"]["tasks"]), "pytorch_ms": 1e3 * result.latency["pytorch"]}
+    return row
