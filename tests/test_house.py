@@ -17,13 +17,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_908, 16),
+    "hub/cli": (2_909, 16),
     "hub/registry": (3_322, 17),
     "hub/device": (5_499, 29),
     "hub/networks": (5_228, 30),
-    "hub/search": (2_734, 17),
-    "hub/records": (558, 4),
-    "hub/tuning": (2_182, 11),
+    "hub/search": (2_974, 18),
+    "hub/records": (572, 4),
+    "hub/tuning": (2_260, 11),
     "hub/adaptation": (1_973, 9),
     "hub/publishing": (1_829, 9),
     "hub/bundle": (819, 5),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_924, 13),
     "zoo/adapt": (3_442, 19),
     "cards": (1_269, 6),
-    "scripts": (8_742, 54),
-    "tests": (28_663, 221),
+    "scripts": (9_351, 58),
+    "tests": (29_260, 225),
 }
-PRODUCT = (45_358, 265)
+PRODUCT = (45_693, 266)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
