@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_924, 13),
     "zoo/adapt": (3_442, 19),
     "cards": (1_269, 6),
-    "scripts": (9_351, 58),
-    "tests": (29_260, 225),
+    "scripts": (9_604, 59),
+    "tests": (28_995, 224),
 }
 PRODUCT = (45_693, 266)
 MOST_ERRORS = 43
