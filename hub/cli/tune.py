@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @out_option("Output folder.", "out")
 @shape_option
 @options_of(
-    TuneConfig, "checkpoint", "mode", "trials", "trials_per_iter", "early_stop", "latency_target", "layout", "winograd",
-    "seed", "update", "reuse",
+    TuneConfig, "checkpoint", "mode", "trials", "trials_per_iter", "early_stop", "latency_target", "layout",
+    "precision", "winograd", "seed", "update", "reuse",
     checkpoint="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
 )  # fmt: skip
 @click.option(
@@ -50,7 +50,7 @@ def tune_command(network: str, out: Path, engine: str, compare: str, output: Out
       tchub tune resnet-18 --trials 128 --compare onnxruntime,openvino
       tchub tune model.onnx --shape batch=1,8 --shape seq=128
       tchub tune bert-tiny --device rpc://tracker.lan:9190/turin --trials 512
-      tchub tune bert-tiny --device cuda --checkpoint tilenet-a100
+      tchub tune bert-tiny --device cuda --checkpoint tilenet-a100 --precision float16
     """
     from ..search.engines import SearchSettings
     from ..tuning.charts import TITLES

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -182,9 +183,18 @@ def cuda_source(mod: Any, target: dict[str, Any]) -> tuple[dict[str, Any], str]:
     from tvm_ffi import Object, structural_walk
 
     tvm_target = tvm.target.Target({**target, "host": {"kind": "llvm"}})
+    config: dict[str, Any] = {}
+    if tensor_cores := tensor_core_programs(mod):
+        # cp.async fills their pipelines; and TVM would let buffers of two data types share shared memory by one name.
+        config["tirx.use_async_copy"] = compute_capability(target) >= ASYNC_COPY
+        config["tirx.disable_storage_rewrite"] = True
+    if tensor_cores == "wmma":
+        config["tirx.UnrollLoop"] = {"explicit_unroll": 0}
+        mod = _unrolled_by_nvcc(mod)
     passes: Any = tvm.tirx.get_default_tir_pipeline(tvm_target)
     pipeline, _, finalize = passes
-    lowered = pipeline(tvm.tirx.transform.BindTarget(tvm_target)(mod))
+    with tvm.transform.PassContext(config=config):
+        lowered = pipeline(tvm.tirx.transform.BindTarget(tvm_target)(mod))
     host, devices = split_host_device_mods(lowered)
     if not devices:
         raise UnknownLaunchError("the program launches no kernel")
@@ -198,6 +208,61 @@ def cuda_source(mod: Any, target: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if not reader.launches:
         raise UnknownLaunchError("the program launches no kernel")
     return {"workspaces": reader.workspaces, "launches": reader.launches}, str(module.inspect_source())
+
+
+ASYNC_COPY = 80
+"""The first compute capability that copies into shared memory while it computes, by `cp.async`."""
+
+
+def compute_capability(target: Mapping[str, Any]) -> int:
+    """Return e.g. 90 for a target whose `arch` is `sm_90a`; 0 where it has none."""
+    match = re.match(r"sm_(\d+)", str(target.get("arch", "")))
+    return int(match[1]) if match else 0
+
+
+def tensor_core_programs(mod: Any) -> str:
+    """Return `wmma` or `mma` where a scheduled module computes with tensor cores by such instructions, else nothing.
+
+    Their fragments are buffers in scopes of their own.
+    """
+    from tvm.s_tir import SBlock
+    from tvm_ffi import structural_walk
+
+    scopes: set[str] = set()
+
+    def see(block: Any) -> None:
+        scopes.update(str(buffer.scope()) for buffer in block.alloc_buffers)
+
+    for function in mod.functions.values():
+        structural_walk(function.body, (SBlock, see))
+    families = {scope.partition(".")[0] for scope in scopes}
+    return "wmma" if "wmma" in families else "mma" if "m16n8k8" in families else ""
+
+
+def _unrolled_by_nvcc(mod: Any) -> Any:
+    """Return a module whose loops nvcc unrolls, not TVM.
+
+    Of a loop that it unrolled itself, TVM loads a vector of shared memory once for all turns that read it from one
+    place, although each turn may have stored another fragment there.
+    """
+    from tvm.tirx import For, IntImm
+    from tvm_ffi import structural_map
+
+    key = "pragma_unroll_explicit"
+
+    def change(loop: Any) -> Any:
+        if key not in loop.annotations:
+            return loop
+        annotations = dict(loop.annotations) | {key: IntImm("int32", 0)}
+        return For(
+            *(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, loop.thread_binding),
+            *(annotations, loop.step, loop.span),
+        )
+
+    mod = mod.clone()
+    for var, function in mod.functions_items():
+        mod[var] = function.with_body(structural_map(function.body, (For, change)))
+    return mod
 
 
 _DATA, _ARGUMENT_VALUE = 1, 15  # fields of tvm_struct_get: DLTensor.data, and the value of a packed argument

@@ -202,7 +202,7 @@ def in_precision(exported: Any, network: str, wide: Any) -> Any:
 
 def precision_notes(half: list[str]) -> tuple[str, ...]:
     """Return the note for the user about half precision, or none."""
-    return (f"computed in float32: TVM has no native {' and '.join(half)} arithmetic on CPUs",) if half else ()
+    return (f"imported in float32: TVM has no native {' and '.join(half)} arithmetic on CPUs",) if half else ()
 
 
 def _graph_modules(module: Any) -> list[Any]:

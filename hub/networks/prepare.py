@@ -39,9 +39,15 @@ def prepare(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRM
     return lower(for_inference(mod, layout, cpu=cpu), cpu=cpu)
 
 
-def for_inference(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRModule:
-    """Return an imported Relax module with its operators as they are run; see `prepare`."""
-    steps = _inference_passes(cpu) if layout == LAYOUTS[0] else []
+def for_inference(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True, precision: str = "float32") -> IRModule:
+    """Return an imported Relax module with its operators as they are run; see `prepare`.
+
+    Args:
+        precision: `float16`: matrix products and convolutions read float16 and add up in float32; what stands between
+            them is stored in float16, and softmax, norms, inputs and outputs stay in float32.
+    """
+    mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
+    steps = _inference_passes(cpu, mixed) if layout == LAYOUTS[0] else mixed
     return _run([legal_types(), *steps], mod)
 
 
@@ -84,7 +90,7 @@ def _tensor_functions(cpu: bool) -> list[Any]:
     ]
 
 
-def _inference_passes(cpu: bool) -> list[Any]:
+def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
     return [
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
@@ -103,6 +109,7 @@ def _inference_passes(cpu: bool) -> list[Any]:
         pad_attention(),
         transform.DeadCodeElimination(),
         *([by_lanes()] if cpu else []),
+        *mixed,
         transform.FastMathTransform(),
         fold_arrays(),
         transform.FoldConstant(),

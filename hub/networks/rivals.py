@@ -42,13 +42,15 @@ class ReferenceNetwork:
     Args:
         request: of a worker, see `latency.compare_in_process`: `reference` is the path of an exported program or an
             ONNX file; `inputs` that of tensors in the order of the compiled function's parameters.
-        device: PyTorch's device to run an exported program on; the CPU for an ONNX file.
+        device: PyTorch's device to run an exported program on; the CPU for an ONNX file. There it runs in the
+            request's `precision`, float16 by PyTorch's own mixed precision.
     """
 
     def __init__(self, request: Mapping[str, Any], device: torch.device | None = None) -> None:
         self.path = path = request["reference"]
         self.inputs: list[torch.Tensor] = [*torch.load(request["inputs"], weights_only=True, map_location=device)]
         self.on_card = device is not None and device.type != "cpu"
+        self.precision = "float32" if device is None else request.get("precision", "float32")
         self.is_onnx = path.endswith(".onnx")
         if self.is_onnx:
             from .onnx_file import reference_module
@@ -64,7 +66,10 @@ class ReferenceNetwork:
 
     def run(self) -> Any:
         """Run it once."""
-        return self.module(*self.args, **self.kwargs)
+        if self.precision == "float32":
+            return self.module(*self.args, **self.kwargs)
+        with torch.autocast(self.inputs[0].device.type, getattr(torch, self.precision)):
+            return self.module(*self.args, **self.kwargs)
 
     def exact(self) -> list[np.ndarray] | None:
         """Return its outputs computed in float64; None where its operators have no float64, as in an ONNX file."""
@@ -103,7 +108,7 @@ def rival_runs(
     for name in names:
         try:
             run = _MAKE[name](reference, threads)
-            check = check_output(arrays(run()), expected, reference.exact)
+            check = check_output(arrays(run()), expected, reference.exact, reference.precision)
         except Exception as error:  # whatever a foreign compiler raises
             lines = str(error).strip().splitlines() or ["no message"]
             errors[name] = f"{type(error).__name__}: {lines[0][:300]}"

@@ -18,6 +18,7 @@ from ..device.cuda_network import default_schedules
 from ..networks.prepare import register_rules
 from ..networks.tasks import TuningTask
 from .errors import NoCandidateError
+from .tensor_cores import space_generator
 
 T = TypeVar("T")
 # A population as large as MetaSchedule's default (512, four generations) takes 6 to 28 s a task; candidates for a
@@ -32,7 +33,7 @@ def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, thread
     return ms.TuneContext(
         mod=task.mod,
         target=target,
-        space_generator="post-order-apply",
+        space_generator=space_generator(task.mod, target),
         search_strategy=strategy,
         task_name=task.name,
         num_threads=threads,

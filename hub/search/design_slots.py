@@ -39,14 +39,17 @@ class TileSlot:
 
     Attributes:
         innermost: limit of the last factor; 0 for none.
+        inner, multiple: the product of the factors from position `inner` on is a multiple of `multiple`.
     """
 
     extent: int
     parts: int
     innermost: int = 0
+    inner: int = 0
+    multiple: int = 1
 
     def draw(self, rng: Random, count: int) -> list[Decision]:
-        """Draw uniformly over ordered factorisations, as TVM's SamplePerfectTile; those beyond the limit again."""
+        """Draw uniformly over ordered factorisations, as TVM's samplers; those beyond a limit again."""
         powers = [_powers(prime, exponent, self.parts) for prime, exponent in factorise(self.extent)]
         drawn: list[Decision] = []
         while len(drawn) < count:
@@ -73,7 +76,7 @@ class TileSlot:
         factor, moved = rng.choice(factors), list(value)
         moved[source] //= factor
         moved[target] *= factor
-        return tuple(moved)
+        return tuple(moved) if self._fits(moved) else value
 
     @property
     def choices(self) -> int:
@@ -81,7 +84,8 @@ class TileSlot:
         return prod(len(_powers(prime, exponent, self.parts)) for prime, exponent in factorise(self.extent))
 
     def _fits(self, tile: Sequence[int]) -> bool:
-        return not self.innermost or tile[-1] <= self.innermost
+        small = not self.innermost or tile[-1] <= self.innermost
+        return small and prod(tile[self.inner :]) % self.multiple == 0
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ Decisions = tuple[Decision, ...]
 """The answer of each sampling instruction of a space, in order."""
 
 _END = "EnterPostproc"
+_TILES = ("SamplePerfectTile", "SamplePartitionedTile")
 # Random replays that must bring no new value in a row before a slot's values count as learnt; and in all, at most.
 QUIET_REPLAYS, MAX_REPLAYS = 2, 8
 # TVM takes seeds from 1 to this.
@@ -175,11 +176,11 @@ class DesignSpace:
     def _learn(self, seed: int) -> tuple[Slot, ...]:
         """Return the slots, from the instructions where they suffice, else from random replays."""
         kinds = [self._instructions[i].kind.name for i in self.template.samplers]
-        varying = {i for i, kind in enumerate(kinds) if not kind.startswith(("SamplePerfect", "SampleCat"))}
+        varying = {i for i, kind in enumerate(kinds) if kind not in (*_TILES, "SampleCategorical")}
         seen: list[set[Decision]] = [{value} for value in self._original]
         quiet = 0
         for decisions in self._random_replays(seed):
-            tiles = [i for i, kind in enumerate(kinds) if kind == "SamplePerfectTile"]
+            tiles = [i for i, kind in enumerate(kinds) if kind in _TILES]
             changed = {i for i in tiles if _extent(decisions[i]) != _extent(self._original[i])} - varying
             varying |= changed
             news = [i for i in varying if decisions[i] not in seen[i]]
@@ -205,27 +206,36 @@ class DesignSpace:
         instruction = self._instructions[index]
         if instruction.kind.name == "SampleCategorical":
             return ChoiceSlot(tuple(float(weight) for weight in instruction.attrs[1]))
-        parts, innermost = (int(x) for x in instruction.attrs)
-        return TileSlot(_extent(self._original[number]), parts, max(innermost, 0))
+        parts, *limits = (int(x) for x in instruction.attrs)
+        extent = _extent(self._original[number])
+        if instruction.kind.name == "SamplePartitionedTile":
+            return TileSlot(extent, parts, inner=limits[0], multiple=limits[1])
+        return TileSlot(extent, parts, max(limits[0], 0))
 
 
 def _block_threads(instructions: Sequence[Any], samplers: Sequence[int]) -> tuple[list[tuple[int, int]], int, int]:
-    """Return the tile parts, as decision and position, whose product is the threads of a block, and its bounds."""
+    """Return the tile parts, as decision and position, whose product is the threads of a block, and its bounds.
+
+    Where a block is executed by warps, the threads are warps.
+    """
     parts: dict[str, list[tuple[int, int]]] = {}  # of a sampled number, or of a loop that is split or fused by them
     threads: list[tuple[int, int]] = []
     bounds = {_LEAST_THREADS: 1, _MOST_THREADS: _SEEDS}
+    lanes = 1
     for index, (name, inputs, attrs, outputs) in enumerate(instructions):
-        if name == "SamplePerfectTile":
+        if name in _TILES:
             parts |= {output: [(samplers.index(index), part)] for part, output in enumerate(outputs)}
         elif name == "Split":
             parts |= {loop: parts[size] for loop, size in zip(outputs, inputs[1:], strict=True) if size in parts}
         elif name == "Fuse" and all(loop in parts for loop in inputs):
             parts[outputs[0]] = [part for loop in inputs for part in parts[loop]]
-        elif name == "Bind" and list(attrs) == ["threadIdx.x"]:
+        elif name == "Bind" and (attrs[0] == "threadIdx.x" or (attrs[0] == "threadIdx.y" and inputs[0] in parts)):
             threads = parts.get(inputs[0], [])
         elif name == "Annotate" and attrs[0] in bounds:
             bounds[attrs[0]] = int(inputs[1])
-    return threads, bounds[_LEAST_THREADS], bounds[_MOST_THREADS]
+        elif name == "Annotate" and attrs[0] == "warp_execution":
+            lanes = 32
+    return threads, -(-bounds[_LEAST_THREADS] // lanes), bounds[_MOST_THREADS] // lanes
 
 
 def _extent(tile: Decision) -> int:

@@ -60,14 +60,14 @@ class NetworkVariant:
         return "".join(c if c.isalnum() or c in "-_." else "_" for c in self.network.name) + ".so"
 
 
-def first_compare(device: ChosenDevice, threads: int) -> Compare:
+def first_compare(device: ChosenDevice, threads: int, precision: str = "float32") -> Compare:
     """Return what runs an untuned library once beside the original: in a process here, on a card or an RPC server.
 
     A server that cannot run it is no end: its programs are measured all the same, and the report says why.
     """
     address = device.address
     if device.card is not None:
-        return partial(compare_card, number=device.card)
+        return partial(compare_card, number=device.card, precision=precision)
     if address is None:
         return partial(compare, threads=threads, min_repeats=1, max_seconds=1.0)
 
@@ -80,7 +80,9 @@ def first_compare(device: ChosenDevice, threads: int) -> Compare:
     return remote
 
 
-def first_build(network: Network, target: Any, layout: str, compare: Compare, linker: str | None) -> FirstBuild:
+def first_build(
+    network: Network, target: Any, layout: str, compare: Compare, linker: str | None, precision: str = "float32"
+) -> FirstBuild:
     """Import, lower and compile a network, and compare the untuned library with the original.
 
     Where the network cannot be compiled with its convolutions channels-last, or is wrong then, its own layout is tried.
@@ -90,6 +92,7 @@ def first_build(network: Network, target: Any, layout: str, compare: Compare, li
         layout: that is asked for.
         compare: runs the library once.
         linker: see `build_library`.
+        precision: see `prepare.for_inference`.
 
     Raises:
         NetworkImportError: TVM cannot import, lower or compile it; fields: network, operator.
@@ -102,7 +105,7 @@ def first_build(network: Network, target: Any, layout: str, compare: Compare, li
     for one in layouts:
         try:
             with refused(network.name, "compile", network.where):
-                graph = for_inference(imported, one, cpu=str(target.kind.name) == "llvm")
+                graph = for_inference(imported, one, cpu=str(target.kind.name) == "llvm", precision=precision)
             mod, comparison = _compared(network, graph, (), target, compare, linker)
         except (NetworkImportError, OutputMismatchError) as error:
             first = first or error

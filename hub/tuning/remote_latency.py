@@ -49,7 +49,12 @@ def compare_remote(
 
 
 def compare_card(
-    network: Network, libraries: Mapping[str, Path], number: int, timeout: float = 600.0, rivals: Sequence[str] = ()
+    network: Network,
+    libraries: Mapping[str, Path],
+    number: int,
+    timeout: float = 600.0,
+    rivals: Sequence[str] = (),
+    precision: str = "float32",
 ) -> Comparison:
     """Check networks of a card (`device.cuda_network`) against PyTorch on the CPU and time them there.
 
@@ -58,12 +63,14 @@ def compare_card(
         number: of the card.
         rivals: `pytorch` (eager) and `torch.compile`, which run on the same card; why one has no latency stands in
             `Comparison.errors`.
+        precision: in which networks and rivals multiply there; the right output is in float32, or float64 in doubt.
 
     Raises:
         LatencyError: the card cannot run them, or is lost.
     """
     remedy = "see `tchub doctor` and `nvidia-smi`; the same command goes on"
-    return _compare(network, libraries, {"card": number, "rivals": list(rivals)}, timeout, remedy)
+    request = {"card": number, "rivals": list(rivals), "precision": precision}
+    return _compare(network, libraries, request, timeout, remedy)
 
 
 def _compare(
@@ -167,7 +174,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     with torch.inference_mode():
         reference = ReferenceNetwork(request)
         expected = arrays(reference.run())
-    inputs = reference.inputs
+    inputs, precision = reference.inputs, request.get("precision", "float32")
     open_network: Callable[[str], _RemoteNetwork | _CardNetwork]
     if "card" in request:
         driver = CudaDriver(number=request["card"])
@@ -180,7 +187,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     networks = {name: open_network(path) for name, path in request["libraries"].items()}
     with torch.inference_mode():
         checks = {
-            name: check_output(arrays(network.run()), expected, reference.exact).as_dict()
+            name: check_output(arrays(network.run()), expected, reference.exact, precision).as_dict()
             for name, network in networks.items()
         }
         rivals, errors = _torch_networks(request, expected)

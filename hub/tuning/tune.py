@@ -43,6 +43,7 @@ from ..search.models import ModelChoice, choose_model
 from ..search.roofline import measure_roofline
 from ..search.scheduler import TaskProgress
 from ..search.schedules import ScheduleDatabase
+from ..search.tensor_cores import check_precision
 from .builds import NetworkVariant, first_build, first_compare, try_alternatives
 from .config import TuneConfig
 from .progress import TuneProgress
@@ -115,7 +116,7 @@ def tune(
 
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
-        TuningError: a setting makes no sense.
+        TuningError: a setting makes no sense, or asks for tensor cores that the device lacks.
         DeviceError, NoServerError: the device cannot be used; NoServerError also
             when its servers went away: the folder holds all that was measured.
         NetworkLoadError, NetworkImportError: the network cannot be tuned.
@@ -140,6 +141,7 @@ def tune(
         others = [name for name in config.compare if name not in ("stock", "torch.compile")]
         kind = "cpu" if others or config.builder is not None else checkpoint_kind(config.checkpoint)
         device = choose_device(config.device, config.threads, target=config.target, linker=config.linker, kind=kind)
+        check_precision(config.precision, tvm.target.Target(device.facts.target), device.facts.cpu_model)
         if device.card is not None and others:
             remedy = "compare a card with stock and torch.compile alone"
             raise TuningError(f"{', '.join(others)} would run on the CPU", remedy=remedy)
@@ -214,11 +216,11 @@ class _Run:
         check, early = None, "interrupted before anything was measured"
         if config.mode == "search":
             progress.stage("compile the network untuned and check its output")
-            check = first_compare(device, threads)
+            check = first_compare(device, threads, config.precision)
         self.variants: list[NetworkVariant] = []
         try:
             for one in self.network.variants:
-                built = first_build(one, self.target, config.layout, check, device.linker)
+                built = first_build(one, self.target, config.layout, check, device.linker, config.precision)
                 self.variants.append(NetworkVariant(one, one.signature(), built))
         except LatencyError:  # Ctrl-C reaches the process that compares, too
             stop.check(early)
@@ -346,7 +348,8 @@ class _Run:
         try:
             rivals = [name for name in self.config.compare if name != "stock"]
             if self.device.card is not None:
-                return compare_card(network, paths, self.device.card, rivals=["pytorch", *rivals]), None
+                card, rivals, precision = self.device.card, ["pytorch", *rivals], self.config.precision
+                return compare_card(network, paths, card, rivals=rivals, precision=precision), None
             if self.device.address is None:
                 seconds = FAST_SECONDS if self.config.mode == "fast" else SECONDS
                 return compare(network, paths, threads=threads, max_seconds=seconds, rivals=rivals), None

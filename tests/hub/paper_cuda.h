@@ -29,6 +29,51 @@ static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline unsigned __activemask() { return 0xffffffffu; }
 template <class T> static T __ldg(const T *p) { return *p; }
 
+#define __host__
+#define __align__(n) alignas(n)
+typedef _Float16 half;
+typedef _Float16 __half;
+struct __half2 { half x, y; };
+typedef __half2 half2;
+static inline half2 make_half2(half x, half y) { return {x, y}; }
+static inline float __half2float(half x) { return x; }
+static inline half __float2half(float x) { return x; }
+static inline half __float2half_rn(float x) { return x; }
+static inline bool __hgt(half a, half b) { return a > b; }
+static inline bool __hlt(half a, half b) { return a < b; }
+// Tensor cores by WMMA: each thread of a warp has the whole fragment and does the whole work, so that nothing is shared.
+namespace nvcuda::wmma {
+struct matrix_a; struct matrix_b; struct accumulator; struct row_major; struct col_major;
+enum layout_t { mem_row_major, mem_col_major };
+template <class Use, int M, int N, int K, class T, class Layout = row_major> struct fragment {
+  static constexpr int rows = std::is_same_v<Use, matrix_b> ? K : M, columns = std::is_same_v<Use, matrix_a> ? K : N;
+  float x[rows * columns];
+};
+template <class U, int M, int N, int K, class T, class L> static void fill_fragment(fragment<U, M, N, K, T, L> &f, float value) {
+  for (float &x : f.x) x = value;
+}
+template <class U, int M, int N, int K, class T, class L, class S>
+static void load_matrix_sync(fragment<U, M, N, K, T, L> &f, const S *from, int stride) {
+  for (int i = 0; i < f.rows; i++)
+    for (int j = 0; j < f.columns; j++) f.x[i * f.columns + j] = from[std::is_same_v<L, col_major> ? j * stride + i : i * stride + j];
+}
+template <int M, int N, int K, class T, class S, class LA, class LB>
+static void mma_sync(fragment<accumulator, M, N, K, T> &d, const fragment<matrix_a, M, N, K, S, LA> &a,
+                     const fragment<matrix_b, M, N, K, S, LB> &b, const fragment<accumulator, M, N, K, T> &c) {
+  for (int i = 0; i < M; i++)
+    for (int j = 0; j < N; j++) {
+      float sum = c.x[i * N + j];
+      for (int k = 0; k < K; k++) sum += a.x[i * K + k] * b.x[k * N + j];
+      d.x[i * N + j] = T(sum);
+    }
+}
+template <int M, int N, int K, class T, class S>
+static void store_matrix_sync(S *to, const fragment<accumulator, M, N, K, T> &f, int stride, layout_t layout) {
+  for (int i = 0; i < M; i++)
+    for (int j = 0; j < N; j++) to[layout == mem_row_major ? i * stride + j : j * stride + i] = f.x[i * N + j];
+}
+}
+
 enum { RUN, BLOCK, WARP, DONE };
 struct fiber { ucontext_t context; int state; uint3_ at; std::vector<char> stack; };
 static std::vector<fiber> fibers;
@@ -82,7 +127,7 @@ static void run_block() {
     fiber &f = fibers[t];
     f.state = RUN;
     f.at = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
-    f.stack.resize(64 << 10);
+    f.stack.resize(256 << 10);
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data();
     f.context.uc_stack.ss_size = f.stack.size();

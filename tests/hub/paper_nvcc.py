@@ -12,7 +12,7 @@ from pathlib import Path
 
 def translate(source: str, fault: str) -> str:
     """Return C++ of TVM's CUDA source: its kernels as they are, and for each a function that the driver calls."""
-    source = re.sub(r"#include <cuda\.h>|asm volatile\(.*?\);", "", source)
+    source = re.sub(r"#include <(?:cuda|cuda_fp16|mma)\.h>|asm volatile\(.*?\);", "", source)
     source = re.sub(r"extern __shared__ (?:\w+\(\d+\) )?(\w+) (\w+)\[\];", r"static \1 \2[1 << 18];", source)
     source = re.sub(r"__shared__ (alignas\(\d+\)) ", r"\1 static ", source)
     kernels = dict.fromkeys(re.findall(r"__global__ void __launch_bounds__\(\d+\) (\w+)\(", source))

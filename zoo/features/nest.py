@@ -28,7 +28,10 @@ _UNBOUND = {2: (0, 4), 3: (0, 3, 4), 4: (0, 2, 3, 4), 5: (0, 1, 2, 3, 4)}
 """Levels of the factors of an axis that no thread axis takes: the two inner ones of a CPU program's are serial."""
 _LOCATED = ("ComputeAt", "ReverseComputeAt")
 _CACHES = ("CacheRead", "CacheWrite")
-_MAKERS = (*_CACHES, "RFactor", "ReIndex", "ReindexCacheRead", "ReindexCacheWrite", "DecomposeReduction", "Blockize")
+_MAKERS = (
+    *(*_CACHES, "ReadAt", "WriteAt", "RFactor", "ReIndex", "ReindexCacheRead", "ReindexCacheWrite"),
+    *("DecomposeReduction", "Blockize"),
+)
 _WHOLE = (*_CACHES, "Reorder", "Fuse", "Merge")
 
 
@@ -75,6 +78,9 @@ class Outline:
             program-wide `limit` of vectors is not the length of one vector; locations are those of CPU programs,
             where they are decisions (on a GPU they follow from the tiling, and frameworks count loops differently).
         shared, local: how many such caches there are; binds: loops bound to a thread axis (of a GPU program).
+        lanes: threads that execute an innermost part together: 32 where tensor cores compute, else 1.
+        tensor_core: 1 in a program that computes with them; its loops that are software pipelines; 1 where `cp.async`
+            fills one; 1 where an operand is read transposed.
         counts: primitives by kind.
         size: number of values.
     """
@@ -83,6 +89,7 @@ class Outline:
         self.unrolls, self.limits, self.vectors = list[int](), list[int](), list[int]()
         self.parallels, self.fetches, self.locations = list[int](), list[int](), list[int]()
         self.shared = self.local = self.binds = self.size = self.blocks = 0
+        self.lanes, self.tensor_core = 1, [0, 0, 0, 0]
         self.counts = Counter[str]()
         self.nests: dict[int, list[list[Part]]] = {}  # of each block its loops, each the factors that it consists of
         self.axes: list[Axis] = []
@@ -105,8 +112,10 @@ class Outline:
             self._fuse(at[0], at[1:])
         elif kind == "Bind" and names:
             self._bind(at[0], at[1], names[0].partition(".")[0])
-        elif kind in ("CacheRead", "CacheWrite"):
+        elif kind in ("CacheRead", "CacheWrite", "ReadAt"):
             self._cache(kind, at[0], names)
+        elif kind == "Annotate" and names:
+            self._annotate(names, value, count)
         elif count:
             self._mark(kind, at, names, value)
         self.blocks += kind in _MAKERS
@@ -170,8 +179,19 @@ class Outline:
             (self.unrolls if kind == "Unroll" else self.parallels).append(value)
         elif kind in _LOCATED:
             self.locations.append(value)
-        elif names[:1] == ("meta_schedule.cooperative_fetch",):
+
+    def _annotate(self, names: tuple[str, ...], value: int, count: int) -> None:
+        tensor, key = self.tensor_core, names[0]
+        if key == "meta_schedule.cooperative_fetch" and count:
             self.fetches.append(value)
+        elif key == "warp_execution":
+            self.lanes, tensor[0] = 32, 1
+        elif key == "software_pipeline_stage":
+            tensor[1] += 1
+        elif key == "software_pipeline_async_stages":
+            tensor[2] = 1
+        elif key == "meta_schedule.auto_tensorize":
+            tensor[3] |= any("_trans" in name for name in names[1:])
 
     def _vectorize(self, at: tuple[int, ...], value: int) -> None:
         """A limit for the whole program, or one loop, whose innermost factor is then the vector's length."""
@@ -211,7 +231,7 @@ def spatial_levels(axis: Axis) -> list[tuple[int, int]]:
     if all(part.level is None for part in parts):
         levels = _UNBOUND.get(len(parts), (*range(SPATIAL_LEVELS), *[SERIAL + 1] * len(parts)))
         return list(zip(levels, axis.values, strict=False))
-    if len(parts) == SPATIAL_LEVELS:
+    if len(parts) == SPATIAL_LEVELS and parts[1].level != 0:  # tensor-core programs spread blocks over two axes
         return list(enumerate(axis.values))
     serial = iter((SERIAL, *[SERIAL + 1] * len(parts)))
     return [(next(serial) if part.level is None else part.level, part.value) for part in parts]

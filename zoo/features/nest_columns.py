@@ -18,7 +18,7 @@ thread, thread, outer serial, inner serial, and reduction slots (the first axis 
 | 16      | what the tile reads, under the access pattern that the axes suggest (see `footprint`)            |
 | 3       | vector lengths of the fetches into shared memory                                                 |
 | 6       | unroll limit, loops unrolled whole, vector limit, vector length, parallel limit, bindings        |
-| 4       | compute locations (CPU)                                                                          |
+| 4       | compute locations (CPU), or tensor cores: used, loops pipelined, by cp.async, transposed (GPU)   |
 | 18      | how many primitives of each kind (log2(1 + n)), caches, primitives in all                        |
 | 3       | blocks by compute unit, share of the last wave in use, threads by compute unit (needs a device)  |
 """
@@ -173,9 +173,10 @@ class Plan:
         parts += [*_tiles(s), aligned[:, :, 2], aligned[:, :, 3:].sum(2)]
         padding = s.sum((1, 2)) + r.sum((1, 2)) - logs @ self.extents
         padding[(values == 0) @ self.extents > 0] = 0  # an extent that is not known
-        parts += [_totals(s, r, padding), np.tensordot(logs, self.others, 1)]
+        parts += [_totals(s, r, padding, self.outline.lanes), np.tensordot(logs, self.others, 1)]
         parts += [footprint(s, r, len(self.outline.spatial), len(self.outline.reduction))]
-        parts += [self._lists(values, logs), np.broadcast_to(self.fixed, (n, len(self.fixed))), _waves(s, units)]
+        parts += [self._lists(values, logs), np.broadcast_to(self.fixed, (n, len(self.fixed)))]
+        parts.append(_waves(s, units, self.outline.lanes))
         return np.concatenate([p.reshape(n, -1) for p in parts], axis=1, dtype=np.float32)
 
     def _lists(self, values: np.ndarray, logs: np.ndarray) -> np.ndarray:
@@ -196,6 +197,7 @@ class Plan:
             out[:, at + 4] = np.log2(2 + values[:, outline.parallels]).max(1)
         if outline.binds:
             out[:, at + 5] = outline.binds
+            out[:, at + 6 :] = outline.tensor_core
         for i, where in enumerate(outline.locations[:LOCATIONS]):
             out[:, at + 6 + i] = (values[:, where] + 3) / 4
         return out
@@ -212,8 +214,8 @@ def _reuse(tile: np.ndarray) -> np.ndarray:
     return -np.logaddexp2(-tile, -rest)
 
 
-def _totals(s: np.ndarray, r: np.ndarray, padding: np.ndarray) -> np.ndarray:
-    threads = np.exp2(np.minimum(s[:, :, 2].sum(1), 20)).round()
+def _totals(s: np.ndarray, r: np.ndarray, padding: np.ndarray, lanes: int) -> np.ndarray:
+    threads = lanes * np.exp2(np.minimum(s[:, :, 2].sum(1), 20)).round()
     warps = np.ceil(threads / _WARP)
     inside = s[:, :, 1].sum(1) + s[:, :, 3:].sum((1, 2))
     block = s[:, :, 1:].sum((1, 2))
@@ -222,15 +224,14 @@ def _totals(s: np.ndarray, r: np.ndarray, padding: np.ndarray) -> np.ndarray:
     )
 
 
-def _waves(s: np.ndarray, units: float) -> np.ndarray:
+def _waves(s: np.ndarray, units: float, lanes: int) -> np.ndarray:
     if not units:
         return np.zeros((len(s), 3), np.float32)
     # Rounded, or a grid that fills every unit exactly would look like one that needs a wave more.
     waves = np.exp2(np.minimum(s[:, :, 0].sum(1), 30)).round() / units
     used = waves / np.ceil(waves)
-    return np.stack(
-        [np.clip(np.log2(waves), -8, 12), used, np.clip(np.log2(waves) + s[:, :, 2].sum(1), -8, 24)], axis=1
-    )
+    threads = np.log2(waves * lanes) + s[:, :, 2].sum(1)
+    return np.stack([np.clip(np.log2(waves), -8, 12), used, np.clip(threads, -8, 24)], axis=1)
 
 
 _PRIMITIVES, _STRUCTURES = 1 << 18, 1 << 14

@@ -115,6 +115,8 @@ def location(slot: int) -> Late:
 
 
 _VARIABLE = re.compile(r"[blv]\d+\Z")
+_LONGEST_MAP = 1000  # a foreign file may name one part of a map again and again
+_SYMBOLS = {"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%"}
 
 
 @dataclass(slots=True)
@@ -253,7 +255,41 @@ class Scope:
             return [len(parts), *[n for ns, _ in parts for n in ns]], [n for _, ns in parts for n in ns]
         if isinstance(operand, dict):
             return [], [json.dumps(operand, sort_keys=True)]
-        return [], [text(operand) if isinstance(operand, str) else repr(operand)]
+        constant = text(operand) if isinstance(operand, str) else repr(operand)
+        return self.index_map(constant) if constant.startswith("{") else ([], [constant])
+
+    def index_map(self, graph: str) -> tuple[list[Number], list[str]]:
+        """Return an index map of TVM's JSON as the sampled values in it and e.g. `i0,i1->i0//16//(s0*s1),i1%16`.
+
+        Neither depends on names of variables or on TVM's release. Maps in another form stay as they are.
+        """
+        try:
+            stored = json.loads(graph)
+            nodes = stored["nodes"]
+            root = nodes[stored["root_index"]]["data"]
+            indices = [nodes[at]["data"]["name"] for at in nodes[root["initial_indices"]]["data"]]
+            names = {nodes[name]["data"]: f"i{i}" for i, name in enumerate(indices)}
+            sampled: dict[str, Number] = {}
+            steps = count()
+
+            def show(at: int) -> str:
+                if next(steps) > _LONGEST_MAP:
+                    raise ValueError("no map of a schedule is as long as this")
+                kind, data = nodes[at]["type"], nodes[at]["data"]
+                if kind == "ir.IntImm":
+                    return str(nodes[data["value"]]["data"])
+                if kind == "ir.Var":
+                    name = nodes[data["name"]]["data"]
+                    if name in names:
+                        return names[name]
+                    sampled.setdefault(name, self.value(name))
+                    return f"s{list(sampled).index(name)}"
+                return f"({show(data['a'])}{_SYMBOLS[kind.partition('.')[2]]}{show(data['b'])})"
+
+            final = ",".join(map(show, nodes[root["final_indices"]]["data"]))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return [], [graph]
+        return list(sampled.values()), [f"{','.join(names.values())}->{final}"]
 
     # Primitives
 

@@ -57,7 +57,7 @@ def test_half_precision_is_computed_in_float32_and_the_caller_keeps_its_types(dt
     exported = torch.export.export(module, (tokens, x))
     network = from_exported(exported, "half")
     name = str(dtype).removeprefix("torch.")
-    assert network.notes == (f"computed in float32: TVM has no native {name} arithmetic on CPUs",)
+    assert network.notes == (f"imported in float32: TVM has no native {name} arithmetic on CPUs",)
     assert half_types(network.export()) == []
     assert half_types(exported) == [name], "the user's program stays as it is"
     y, place = network.export().module()(*network.inputs())

@@ -91,3 +91,26 @@ def test_pytorch_runs_beside_a_tuned_network_on_the_same_card(
     assert result.report["not_compared"] == {}
     assert set(result.latency) == {"untuned", "tuned", "pytorch", "torch.compile"}
     assert min(result.latency.values()) > 0
+
+
+def test_a_network_is_tuned_in_float16_on_tensor_cores(card: PaperCard, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 64)).eval()
+    x = torch.randn(32, 64)
+    options: dict[str, Any] = {"device": "cuda", "checkpoint": "tilenet-t4", "precision": "float16"}
+    result = hub.tune(network, (x,), trials=6, out=tmp_path / "out", **options)
+    run = result.report["runs"]["tuned"]
+    assert (run["trials"], run["failed"], result.report["settings"]["precision"]) == (6, 0, "float16")
+    check = result.report["output_check"]["tuned"]
+    assert check["ok"]
+    assert check["max_abs_diff"] > 1e-5, "float32 would be nearer"
+    assert "wmma_sync_16x16x16_f16f16f32" in (tmp_path / "out/database/database_tuning_record.json").read_text()
+    assert result.load()(x).dtype == torch.float32
+
+
+def test_float16_is_refused_on_a_card_without_tensor_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    PaperCard.install(tmp_path, monkeypatch, "GeForce GTX 1080", 61)
+    monkeypatch.setattr("tchub.hub.device.cuda_card.check_nvcc", lambda *_: None)  # no nvcc of today has it
+    with pytest.raises(TuningError, match=r"GeForce GTX 1080 \(sm_61\) has no tensor cores") as caught:
+        hub.tune(Tiny(), (torch.randn(16, 24),), device="cuda", precision="float16", out=tmp_path / "out")
+    assert "float32" in (caught.value.remedy or "")

@@ -98,8 +98,21 @@ def test_rare_instructions_are_read_the_same_both_ways() -> None:
     assert sequence == from_trace_json(sch.trace.as_json())
     kinds = [p.kind for p in sequence]
     assert kinds == ["TransformLayout", "SetScope", "StorageAlign", "Annotate", "DecomposeReduction"]
+    assert sequence.primitives[0].names[0] == "i0,i1->i1,i0", "TVM's release and names are no part of it"
     assert sequence.primitives[2] == Primitive("StorageAlign", (0, 0, 0, 8, 1))
     assert sequence.primitives[3] == Primitive("Annotate", (0, -1, 2, 0, 1), ("stages",))
+
+
+def test_a_map_that_names_its_parts_again_and_again_is_not_written_out() -> None:
+    nodes: list[Any] = [{"type": "ffi.String", "data": "i"}, {"type": "ir.Var", "data": {"name": 0}}]
+    nodes += [{"type": "prim.Add", "data": {"a": i + 1, "b": i + 1}} for i in range(60)]
+    nodes += [{"type": "ffi.Array", "data": [1]}, {"type": "ffi.Array", "data": [61]}]
+    nodes += [{"type": "tirx.IndexMap", "data": {"initial_indices": 62, "final_indices": 63}}]
+    graph = json.dumps({"root_index": 64, "nodes": nodes})
+    block = ["GetSBlock", [], ["matmul", "main"], ["b0"]]
+    transform = ["TransformLayout", ["b0", graph], [0, 1, None, 1], []]
+    (primitive,) = from_trace_json([[block, transform], []])
+    assert graph in primitive.names
 
 
 def test_the_vocabulary_holds_only_instructions_that_tvm_has() -> None:
