@@ -110,7 +110,7 @@ def test_a_network_is_tuned_in_float16_on_tensor_cores(card: PaperCard, tmp_path
 
 def test_float16_is_refused_on_a_card_without_tensor_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     PaperCard.install(tmp_path, monkeypatch, "GeForce GTX 1080", 61)
-    monkeypatch.setattr("tchub.hub.device.cuda_card.check_nvcc", lambda *_: None)  # no nvcc of today has it
+    monkeypatch.setattr("tchub.hub.device.cuda_card.check_compiler", lambda *_: None)  # no nvcc of today has it
     with pytest.raises(TuningError, match=r"GeForce GTX 1080 \(sm_61\) has no tensor cores") as caught:
         hub.tune(Tiny(), (torch.randn(16, 24),), device="cuda", precision="float16", out=tmp_path / "out")
     assert "float32" in (caught.value.remedy or "")
