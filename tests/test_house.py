@@ -19,27 +19,27 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_909, 16),
     "hub/registry": (3_322, 17),
-    "hub/device": (5_499, 29),
-    "hub/networks": (5_228, 30),
-    "hub/search": (2_974, 18),
+    "hub/device": (5_564, 29),
+    "hub/networks": (5_246, 30),
+    "hub/search": (3_114, 19),
     "hub/records": (572, 4),
-    "hub/tuning": (2_260, 11),
+    "hub/tuning": (2_275, 11),
     "hub/adaptation": (1_973, 9),
     "hub/publishing": (1_829, 9),
     "hub/bundle": (819, 5),
     "hub/site": (308, 3),
-    "zoo/primitives": (2_263, 11),
+    "zoo/primitives": (2_299, 11),
     "zoo/devices": (427, 3),
-    "zoo/features": (1_186, 8),
+    "zoo/features": (1_207, 8),
     "zoo/corpus": (4_140, 24),
     "zoo/models": (2_433, 18),
     "zoo/training": (1_924, 13),
     "zoo/adapt": (3_442, 19),
     "cards": (1_269, 6),
     "scripts": (9_604, 59),
-    "tests": (28_995, 224),
+    "tests": (29_592, 227),
 }
-PRODUCT = (45_693, 266)
+PRODUCT = (45_988, 267)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
