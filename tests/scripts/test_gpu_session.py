@@ -34,7 +34,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def session(tmp_path: Path, network: Path, *options: str) -> list[dict[str, Any]]:
     """Run the script in a process of its own; return its journal."""
     small = ["--networks", str(network), "--workload", str(network), "--trials", "4", "--budget", "16"]
-    command = [sys.executable, gpu_session.__file__, "run", *small, "--programs", "4", "--checkpoint", "tcl-t4"]
+    command = [sys.executable, gpu_session.__file__, "run", *small, "--programs", "8", "--checkpoint", "tcl-t4"]
     command += ["--suite", "pool-average-7x7", "--compare", "torch.compile"]
     done = subprocess.run([*command, "--out", str(tmp_path / "out"), *options], check=False, capture_output=True)
     assert done.returncode < 5, done.stderr.decode()
