@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_909, 16),
     "hub/registry": (3_322, 17),
-    "hub/device": (5_564, 29),
-    "hub/networks": (5_246, 30),
+    "hub/device": (5_590, 29),
+    "hub/networks": (5_250, 30),
     "hub/search": (3_114, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_275, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_442, 19),
     "cards": (1_269, 6),
     "scripts": (9_604, 59),
-    "tests": (29_238, 225),
+    "tests": (29_272, 226),
 }
-PRODUCT = (45_988, 267)
+PRODUCT = (46_018, 267)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

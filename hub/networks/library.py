@@ -45,7 +45,7 @@ def build_library(
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
     """
     from ..device.cuda_network import build_network
-    from ..device.jobs import linked_by
+    from ..device.jobs import linked_by, with_aligned_stack
 
     if target.kind.name == "cuda":
         return BuiltLibrary(str(path), *build_network(mod, target, database, path))
@@ -66,6 +66,10 @@ def build_library(
     # An empty database is false, and must be there all the same.
     with target, nullcontext() if database is None else database, tvm.transform.PassContext(opt_level=3):
         library = relax.build(mod, target=target, relax_pipeline=lowering)
+    kernels = [with_aligned_stack(module) for module in library.mod.imports]
+    library.mod.clear_imports()
+    for module in kernels:
+        library.mod.import_module(module)
     temporary = path.with_name(f"{path.stem}.part.so")
     with storing(path):
         library.export_library(str(temporary), fcompile=linked_by(linker) if linker else None)
