@@ -24,7 +24,7 @@ BUDGETS = {
     "hub/search": (3_114, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_275, 11),
-    "hub/adaptation": (1_973, 9),
+    "hub/adaptation": (1_982, 10),
     "hub/publishing": (1_829, 9),
     "hub/bundle": (819, 5),
     "hub/site": (308, 3),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_924, 13),
     "zoo/adapt": (3_442, 19),
     "cards": (1_269, 6),
-    "scripts": (9_604, 59),
-    "tests": (29_272, 226),
+    "scripts": (9_605, 59),
+    "tests": (29_273, 226),
 }
-PRODUCT = (46_018, 267)
+PRODUCT = (46_027, 268)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

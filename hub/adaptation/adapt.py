@@ -36,7 +36,8 @@ from .config import AdaptConfig, AdaptProgress, SessionContext, variant_of
 from .corpus import RecordedLatencies, read_pool, recorded_device
 from .learner import Learner
 from .pool import PoolMeasurer, make_pool
-from .result import AdaptationRecord, AdaptResult
+from .record import AdaptationRecord
+from .result import AdaptResult
 from .session import AdaptSession
 from .sources import AdaptationSources, corpus_name, open_sources
 

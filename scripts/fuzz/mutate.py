@@ -76,6 +76,7 @@ def _zip(rng: Random, data: bytes, others: list[bytes]) -> bytes:
         with ZipFile(io.BytesIO(data)) as archive:
             members = [(info.filename, archive.read(info)) for info in archive.infolist()]
     # An input that an earlier mutation left is often no archive that can be read; `mutate` then damages its bytes.
+    # `ZipFile` raises the second where an entry asks for a newer version of the format, the others for lying offsets.
     except (BadZipFile, NotImplementedError, OSError, ValueError):
         return data
     for _ in range(rng.choice((1, 1, 1, 2, 4))):

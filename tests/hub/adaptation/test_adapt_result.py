@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.hub.adaptation import adapt as adapt_module
 from tchub.hub.adaptation.config import adapted_name, variant_of
-from tchub.hub.adaptation.result import local_card, target_text
+from tchub.hub.adaptation.record import local_card
+from tchub.hub.adaptation.result import target_text
 from tchub.hub.api import CheckpointChoice
 from tchub.hub.cli import main
 from tchub.hub.cli.tune import tune_command
