@@ -22,22 +22,6 @@ def row(name: str, status: str = "passed", **facts: Any) -> dict[str, Any]:
     return common | {"error": "TVM has no such operator"} | facts
 
 
-def test_counts_by_status_and_family() -> None:
-    rows = [
-        row("gpt2"),
-        row("unet", family="images"),
-        row("gan.onnx", family="images", checked=False),
-        row("fnet", "refused_before_measuring"),
-        row("swin", "failed_after_measuring"),
-        row("dpt", "traceback"),
-    ]
-    summary = bench.summarise(rows)
-    counts = ("networks", "passed", "refused_before_measuring", "failed", "tracebacks", "output_unchecked")
-    assert [summary[name] for name in counts] == [6, 3, 1, 1, 1, 1]
-    assert summary["passed_by_family"] == {"decoders": [1, 4], "images": [2, 2]}
-    assert list(summary["not_passed"]) == ["fnet", "swin", "dpt"]
-
-
 def test_a_run_that_was_killed_goes_on_with_what_its_journal_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,11 +74,3 @@ def test_a_network_as_it_is_brought_compiles_and_computes_the_same(
     assert {check["verdict"] for check in checks.values()} == {"equal"}
     # One library for each size that a dynamic shape is asked for.
     assert len(checks) == (2 if name == "perceptron-batch.pt2" else 1)
-
-
-def test_the_networks_are_many_and_of_each_way_to_bring_them() -> None:
-    known, sample = networks.networks(), networks.SAMPLE
-    assert len(known) >= 84
-    assert set(sample) <= set(known)
-    for ways in ({n.brought for n in known.values()}, {known[name].brought for name in sample}):
-        assert ways == {"config", "module", "pt2", "onnx"}
