@@ -222,11 +222,12 @@ def machine_facts() -> dict[str, Any]:
 
 
 def repeatable(name: str, arguments: list[str]) -> str:
-    """Return the command that makes a benchmark's figures again: without `--minutes`, which only cuts a run short."""
+    """Return the command that makes a benchmark's figures again, without what only says where and until when."""
     given = list(arguments)
-    while "--minutes" in given:
-        at = given.index("--minutes")
-        del given[at : at + 2]
+    for option in ("--minutes", "--work"):
+        while option in given:
+            at = given.index(option)
+            del given[at : at + 2]
     module = ["scripts." + name] if name in ("fuzz", "kills") else ["scripts.benchmarks", name]
     return shlex.join(["python", "-m", *module, *given])
 

@@ -32,7 +32,7 @@ from tchub.zoo.training.evaluation import RankedPrograms, measure_curves
 from tchub.zoo.training.programs import Share, corpus_device, read_programs
 
 from scripts.benchmarks.common import FOLDER, kept, note, read_json
-from scripts.benchmarks.tuning.runs import STOCK
+from scripts.benchmarks.tuning import REFERENCE, SYSTEMS
 from scripts.zoo.plan import OWN, RUNS, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import WHEEL, build_index
 
@@ -195,18 +195,23 @@ def _transfer_row(
 
 
 def tuning(source: Published) -> list[dict[str, Any]]:
-    """The runs of the tuning benchmark that this checkpoint was part of, beside stock MetaSchedule's."""
+    """The runs of the tuning benchmark with this checkpoint and the search that suits it, beside the reference's."""
     report = read_json(FOLDER / "tuning.json")
     runs = report["details"]["runs"]
-    stock = {(run["network"], run["seed"]): run for run in runs if run["system"] == STOCK}
+    reference = {(run["network"], run["seed"]): run for run in runs if run["system"] == REFERENCE}
     rows = []
     for run in runs:
-        if run["facts"].get("model") == f"{source.name}@{source.folder.name}":
-            rival = stock.get((run["network"], run["seed"]))
-            row = {"network": run["network"], "device": report["machine"]["device"], "trials": run["trials_per_task"]}
-            row["command"] = report["command"]
-            rows.append(row | _line(run) | ({"rival": {"name": "stock MetaSchedule", **_line(rival)}} if rival else {}))
+        if run["system"] == source.name and run["model"] == f"{source.name}@{source.folder.name}":
+            rival = reference.get((run["network"], run["seed"]))
+            row = {"network": run["network"], "device": report["machine"]["device"], "trials": run["trials"]}
+            row |= {"command": report["command"]} | _line(run)
+            rows.append(row | ({"rival": {"name": SYSTEMS[REFERENCE], **_line(rival)}} if rival else {}))
     return rows
+
+
+def _with_tuning(source: Published, metrics: dict[str, Any]) -> dict[str, Any]:
+    rows = tuning(source)
+    return {key: value for key, value in metrics.items() if key != "tuning"} | ({"tuning": rows} if rows else {})
 
 
 def _line(run: dict[str, Any]) -> dict[str, list[float]]:
@@ -236,11 +241,15 @@ def made_again(metrics: dict[str, Any], measured: dict[str, Any]) -> dict[str, A
 
 @click.command()
 @click.option("--checkpoint", "names", multiple=True, help="Only these; all that are in the wheel otherwise.")
-def main(names: tuple[str, ...]) -> None:
+@click.option("--tuning-only", is_flag=True, help="Measure nothing; take over the runs of the tuning benchmark.")
+def main(names: tuple[str, ...], tuning_only: bool) -> None:
     """Measure curves and transfer of every published checkpoint."""
     torch.set_num_threads(1)
     refused = []
     for source in published(names):
+        if tuning_only:
+            write_files(source.folder, {"metrics.json": json_file(_with_tuning(source, source.metrics))})
+            continue
         measured = source.kept("curves", lambda source=source: measure(source))
         stored, again = source.stored, measured["again"]
         apart = max(abs(again[name][key] - value) for name, scores in stored.items() for key, value in scores.items())
@@ -252,8 +261,7 @@ def main(names: tuple[str, ...]) -> None:
         metrics = source.metrics | {key: measured[key] for key in ("curves", "transfer")}
         metrics |= {"measured_by": f"python -m scripts.zoo.measure_cards --checkpoint {source.name}"}
         metrics |= made_again(metrics, measured)
-        metrics |= {"tuning": rows} if (rows := tuning(source)) else {}
-        write_files(source.folder, {"metrics.json": json_file(metrics)})
+        write_files(source.folder, {"metrics.json": json_file(_with_tuning(source, metrics))})
     build_index()
     if refused:
         raise click.ClickException(f"not written, for their scores differ: {', '.join(refused)}")

@@ -17,6 +17,7 @@ from scripts.benchmarks.common import Journal, in_process, repeatable
         ("x", ["--seeds", "0,1", "--json"], "python -m scripts.benchmarks x --seeds 0,1 --json"),
         ("fuzz", ["--minutes", "0.01", "--seed", "2"], "python -m scripts.fuzz --seed 2"),
         ("x", ["--only", "a b", "--minutes", "5"], "python -m scripts.benchmarks x --only 'a b'"),
+        ("x", ["--work", "/mnt/x", "--json"], "python -m scripts.benchmarks x --json"),
     ],
 )
 def test_the_command_beside_a_figure_makes_it_again(name: str, arguments: list[str], command: str) -> None:

@@ -1,4 +1,4 @@
-"""The benchmark of coverage: what it counts of made-up rows, its journal, children that crash, and its sample."""
+"""The benchmark of coverage: children that crash, refusals, and its sample."""
 
 from __future__ import annotations
 
@@ -12,29 +12,6 @@ from tchub.hub.networks import latency, rivals
 
 from scripts.benchmarks.coverage import networks
 from scripts.benchmarks.coverage import run as bench
-
-
-def row(name: str, status: str = "passed", **facts: Any) -> dict[str, Any]:
-    """A row of the journal; a network that does not pass has an error."""
-    common = {"name": name, "family": "decoders", "status": status, "checked": True, "process_seconds": 20.0}
-    if status == "passed":
-        return common | facts
-    return common | {"error": "TVM has no such operator"} | facts
-
-
-def test_a_run_that_was_killed_goes_on_with_what_its_journal_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-
-    def run_network(name: str, *_: Any) -> dict[str, Any]:
-        done.append(name)
-        return row(name)
-
-    monkeypatch.setattr(bench, "run_network", run_network)
-    assert [r["name"] for r in bench.all_rows(["a", "b"], tmp_path, False)] == ["a", "b"]
-    assert [r["name"] for r in bench.all_rows(["a", "b", "c"], tmp_path, False)] == ["a", "b", "c"]
-    assert done == ["a", "b", "c"]
 
 
 def test_a_child_that_ends_without_a_row_is_a_traceback(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tuning benchmark's figures, from rows and judged latencies that can be added up by hand."""
+"""Curves and ratios of the tuning benchmark, from runs that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -6,48 +6,70 @@ from typing import Any
 
 import pytest
 
-from scripts.benchmarks.tuning import figures
+from scripts.benchmarks import tuning
+from scripts.benchmarks.report import blocks, picture, shapes
+from scripts.benchmarks.tuning import OURS, REFERENCE, Point
 
-TASKS = [{"task": "a", "name": "matmul", "weight": 2}, {"task": "b", "name": "softmax", "weight": 1}]
-JUDGED = {
-    ("a", "untuned"): 10.0, ("b", "untuned"): 4.0,
-    ("a", "slow"): 5.0, ("a", "fast"): 3.0, ("b", "fast"): 1.0, ("b", "worse"): 9.0,
-}  # fmt: skip
-
-
-def row(system: str, trajectory: list[list[Any]], network: str = "net") -> dict[str, Any]:
-    seconds = {"tuning": trajectory[-1][0] + 1.0, "prepare": 0.0, "process": 0.0}
-    return {
-        "network": network, "system": system, "seed": 0, "trials_per_task": 2, "tasks": TASKS,
-        "trajectory": trajectory, "seconds": seconds,
-    }  # fmt: skip
+# After trials and seconds: the sum of two tasks, and how many of them have a program of their own.
+SLOW = [(0, 0.0, 90.0, 0), (1, 10.0, 50.0, 1), (2, 11.0, 8.0, 2), (100, 60.0, 6.0, 2), (200, 100.0, 4.0, 2)]
+FAST = [(0, 0.0, 90.0, 0), (1, 1.0, 40.0, 1), (2, 2.0, 5.0, 2), (50, 20.0, 4.0, 2), (200, 50.0, 2.0, 2)]
+LATE = [(0, 0.0, 90.0, 0), (1, 10.0, 50.0, 1), (150, 90.0, 8.0, 2), (200, 100.0, 4.0, 2)]
 
 
-STOCK = [[10.0, 0, 0.5, "slow"], [20.0, 0, 0.9, None], [30.0, 1, 0.1, "fast"], [40.0, 1, None, None]]
+def run(system: str, curve: Any, network: str = "bert-tiny", seed: int = 0, ms: float = 1.0) -> dict[str, Any]:
+    key = {"network": network, "system": system, "seed": seed, "trials": 500, "model": f"{OURS}@1.2.0"}
+    ends = {"spent": curve[-1][0], "seconds": curve[-1][1] + 1.0, "sum_of_tasks_ms": curve[-1][2]}
+    return key | ends | {"curve": curve, "tasks": 2, "ms": {"tuned": ms}}
 
 
-def test_a_curve_counts_what_the_judge_measured() -> None:
-    points = figures.curve(row("stock", STOCK), JUDGED)
-    assert [p.latency for p in points] == [24.0, 14.0, 14.0, 11.0, 11.0]
-    assert [p.trials for p in points] == [0, 1, 2, 3, 4]
+@pytest.mark.parametrize(
+    ("mine", "theirs", "reached", "trials", "time", "latency"),
+    [
+        (FAST, SLOW, True, 200 / 50, 100 / 20, (4 / 2, 8 / 4, 6 / 4)),
+        (SLOW, FAST, False, 200 / 200, 50 / 101, (2 / 4, 4 / 8, 4 / 6)),  # all that it spent stands
+        (FAST, LATE, True, 200 / 50, 100 / 20, (4 / 2, None, None)),  # an untuned task says nothing of a model
+        (FAST[:4], SLOW, True, 200 / 50, 100 / 20, (8 / 4, None, None)),  # at 50 trials, where the shorter ends
+        (FAST, [*SLOW[:1], (1, 6.0, 90.0, 1)], True, 1, 6 / 1, (None, None, None)),  # the untuned start is no trial
+    ],
+)
+def test_a_run_beside_the_reference(
+    mine: Any, theirs: Any, reached: bool, trials: float, time: float, latency: Any
+) -> None:
+    row = tuning.versus(run(OURS, mine, ms=2.0), run(REFERENCE, theirs, ms=5.0))
+    assert (row["reached"], row["trials_ratio"], row["time_ratio"], row["network_ratio"]) == (
+        reached,
+        trials,
+        time,
+        2.5,
+    )
+    assert tuple(row[f"latency_ratio_{at}_trials"] for at in ("equal", 64, 128)) == latency
 
 
-def test_a_program_that_is_worse_than_the_untuned_one_or_unjudged_gains_nothing() -> None:
-    points = figures.curve(row("stock", [[1.0, 1, 0.1, "worse"], [2.0, 0, 0.1, "never judged"]]), JUDGED)
-    assert [p.latency for p in points] == [24.0, 24.0, 24.0]
+def test_means_are_geometric_over_networks_and_seeds() -> None:
+    rows = [run(REFERENCE, SLOW), run(REFERENCE, SLOW, seed=1), run(OURS, FAST), run(OURS, SLOW, seed=1)]
+    summary, details = tuning.figures([*rows, run(REFERENCE, SLOW, "vit-tiny"), run(OURS, SLOW, "vit-tiny")])
+    assert summary["time_ratio"] == pytest.approx(5 ** (1 / 4))
+    assert (summary["networks"], summary["compared"], summary["reached"]) == (2, 3, 3)
+    assert details["systems_held_out"][0]["time_ratio"] == pytest.approx(5**0.5), "vit-tiny is no held-out network"
 
 
-def test_time_and_trials_to_stocks_final_latency() -> None:
-    ours = row("tilenet", [[2.0, 0, 0.2, "fast"], [3.0, 1, 0.1, "fast"]])
-    found = figures.versus(ours, row("stock", STOCK), JUDGED)
-    assert (found["reached"], found["seconds_to_stock"], found["trials_to_stock"]) == (True, 2.0, 1)
-    assert (found["time_ratio"], found["trials_ratio"]) == (15.0, 3.0)
-    assert found["wall_ratio"] == 20.5
-    assert found["latency_ratio_equal_trials"] == 2.0, "after two trials: 14 of stock, 7 of ours"
-    assert found["latency_ratio_at_stock_wall"] == pytest.approx(11 / 7)
+def test_a_network_with_one_system_has_no_ratio_and_breaks_no_report() -> None:
+    summary, details = tuning.figures([run(OURS, FAST, "resnet-18"), run(REFERENCE, SLOW, "vit-tiny")])
+    machine = {"device": "epyc-turin", "cpu_model": "a CPU", "cores": 2}
+    job = {"summary": summary, "details": details, "machine": machine, "seeds": [0], "command": "run"}
+    assert [len(rows) for rows in shapes.tuning(job).values()] == [0, 0, 2, 2]
+    assert "| resnet-18 | - | 51 | - | - | - | - | **1 ms** |" in blocks.speed({"tuning": job})
+    assert not [*shapes.lost_tuning(job), *picture.curves({"tuning": job})]
 
 
-def test_a_run_that_never_reaches_stock_counts_with_all_that_it_spent() -> None:
-    found = figures.versus(row("tcl", [[4.0, 0, 0.5, "slow"]]), row("stock", STOCK), JUDGED)
-    assert (found["reached"], found["seconds_to_stock"], found["trials_to_stock"]) == (False, 5.0, 1)
-    assert found["time_ratio"] == 6.0
+def test_the_page_says_where_a_model_from_nothing_is_ahead() -> None:
+    details = tuning.figures([run(REFERENCE, FAST), run(OURS, SLOW, ms=2.0), run("none", SLOW)])[1]
+    (line,) = shapes.lost_tuning({"details": details})
+    assert ": never has its final latency, time 0.495, latency at 64 trials 0.5, " in line
+
+
+def test_a_thinned_curve_keeps_its_ends_and_where_it_falls() -> None:
+    curve = [Point(trials, float(trials), 100.0 - trials // 3, 2) for trials in range(300)]
+    assert tuning.thin(curve[:7]) == [curve[0], curve[3], curve[6]]
+    kept = tuning.thin(curve)
+    assert (len(kept), kept[0], kept[-1]) == (tuning.MOST_POINTS, curve[0], curve[-1])

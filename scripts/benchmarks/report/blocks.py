@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scripts.benchmarks.common import ROOT
 from scripts.benchmarks.report.shapes import rival_row
 from scripts.benchmarks.report.tables import cell, measured_on, seeds_of, table
+from scripts.benchmarks.tuning import OURS, REFERENCE, SYSTEMS
 
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -44,33 +44,34 @@ def main_job(results: Results) -> Iterator[str]:
 
 
 def speed(results: Results) -> Iterator[str]:
-    """Tuning against stock MetaSchedule: what each needed, and the networks' latencies end to end."""
+    """A model from nothing beside tchub's own choice: what each needs, and the networks' latencies."""
     from tchub.zoo.corpus import HELD_OUT
 
     job = results["tuning"]
     facts, details = job["machine"], job["details"]
-    timed: dict[str, dict[str, float]] = {}
-    for row in details["latency"]:
-        timed.setdefault(row["network"], row["median_ms"])  # of the first seed
-    compared = {item["network"]: item for item in details["table"]}
+    known = {(row["network"], row["system"]): row for row in details["table"]}
+    networks = list(dict.fromkeys(row["network"] for row in details["table"]))
     rows = []
-    for network, ms in timed.items():
-        end_to_end = [_ms(ms.get(name)) for name in ("pytorch", "torch.compile", "stock")]
-        rows.append((network, *_needed(compared.get(network)), *end_to_end, f"**{_ms(ms.get('tilenet'))}**"))
-    head = ("network", "stock's latency after", "tchub has it after", "PyTorch", "torch.compile", "stock", "**tchub**")
+    for network in networks:
+        theirs, ours = (known.get((network, system), {}) for system in (REFERENCE, OURS))
+        ratios = (cell(ours.get(key)) for key in ("trials_ratio", "time_ratio", "latency_ratio_equal_trials"))
+        times = (_ms(theirs.get("network_ms")), f"**{_ms(ours.get('network_ms'))}**")
+        rows.append((network, _seconds(theirs), _seconds(ours), *ratios, *times))
+    seconds = ("seconds, XGBoost", "seconds, tchub")
+    head = ("network", *seconds, "fewer trials", "less time", "latency at equal trials", "XGBoost", "**tchub**")
     yield from table(head, rows, 1)
-    model = ", ".join(dict.fromkeys(run["facts"]["model"] for run in details["runs"] if run["system"] == "tilenet"))
-    learnt = ", ".join(name for name in timed if name not in HELD_OUT)
-    known = f" (and of {learnt}; the others are held out)" if learnt else ""
-    spent = "".join(_spent(details, item) for item in compared.values())
+    model = ", ".join(dict.fromkeys(run["model"] for run in details["runs"] if run["system"] == OURS))
+    unseen = ", ".join(network for network in networks if network in HELD_OUT)
+    unseen = f", none of them of {unseen}" if unseen else ""
     yield (
-        "Stock: MetaSchedule with its own builder, runner, search and model, in rounds of 16 programs (its 64 would "
-        f"leave most tasks untuned). Both may measure 16 programs a task, batch 1, float32{spent}.\n\n"
-        f"tchub: `{model}`, not adapted, which learnt programs of other networks on "
-        f"{_learnt_on(model, facts['device'])}{known}. The last four columns are of the whole network, "
-        f"compiled from the best programs. {facts['cpu_model']}, {facts['cores']} cores, programs on one thread; "
-        f"seeds {seeds_of(job)}; by `{job['command']}`. More, and where tchub loses: "
-        "[the benchmarks](benchmarks.md)."
+        f"Each of both tunes by `tchub tune` with {details['runs'][0]['trials']} trials, batch 1, float32, and differs "
+        f"in `--checkpoint` alone: `stock`, MetaSchedule's XGBoost model from nothing, in the search that suits it, "
+        f"and `{model}`, not adapted, which learnt programs of {_learnt_on(model, facts['device'])}"
+        f"{unseen}. *Fewer trials* and *less time*: what XGBoost needs until its final sum of the tasks' latencies "
+        "over what tchub needs for the same; *latency*: XGBoost's sum over tchub's. The last two columns are of the "
+        f"whole network, compiled. {facts['cpu_model']}, {facts['cores']} cores, programs on one thread, seeds "
+        f"{seeds_of(job)}, by `{job['command']}`.{_same_search(details['systems'])} Other checkpoints, random choice, "
+        "and where tchub loses: [the benchmarks](benchmarks.md)."
     )
 
 
@@ -103,28 +104,20 @@ def _learnt_on(model: str, here: str) -> str:
     return "this same device" if device == here else f"another device of its family, `{device}`"
 
 
-def _spent(details: Mapping[str, Any], item: Mapping[str, Any]) -> str:
-    """What both measured in the end, and how their latencies compare where they measured as much."""
-    stock, ours = (
-        statistics.median(
-            run["trials"] for run in details["runs"] if (run["network"], run["system"]) == (item["network"], system)
-        )
-        for system in ("stock", "tilenet")
-    )
-    equal = item["latency_ratio_equal_trials"]["median"]
+def _seconds(row: Mapping[str, Any]) -> str:
+    """Seconds of tuning; a dash where the system did not run."""
+    return f"{row['seconds']:.0f}" if row else "-"
+
+
+def _same_search(systems: Sequence[Mapping[str, Any]]) -> str:
+    """Say what the model alone gives, in the search that XGBoost has too, where that was measured."""
+    row = next((row for row in systems if row["system"] == f"{OURS}/metaschedule"), None)
+    if row is None:
+        return ""
+    trials, time = cell(row["trials_ratio"]), cell(row["time_ratio"])
     return (
-        f"; on {item['network']} stock ended at {stock:.0f} and tchub at {ours:.0f}, and after as many programs "
-        f"stock's latency is {equal:.2f} times tchub's"
+        f" {SYSTEMS[OURS]} in XGBoost's search: XGBoost needs {trials} times as many trials and {time} times as long."
     )
-
-
-def _needed(item: Mapping[str, Any] | None) -> tuple[str, str]:
-    """What stock and tchub needed until each had the latency that stock ends with."""
-    if item is None:
-        return "not run", "-"
-    needed = f"{item['seconds_to_stock']['median']:.0f} s, {item['trials_to_stock']['median']:.0f} programs"
-    reached = item["reached"] == len(item["seeds"])
-    return f"{item['stock_seconds']['median']:.0f} s", needed if reached else "never"
 
 
 def _ms(value: float | None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.benchmarks.report import adaptation, shapes
+from scripts.benchmarks.report.picture import TITLE
 from scripts.benchmarks.report.tables import Row, cell, measured_on, seeds_of, table, tables
 
 SECTIONS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("sections.toml").read_text())
@@ -29,14 +30,12 @@ _GENERIC = None, lambda _: ()
 
 def page(results: Mapping[str, Row]) -> str:
     """Return docs/benchmarks.md."""
-    networks = sorted({run["network"] for run in results["tuning"]["details"]["runs"]})
-    picture = f"Latency against tuning time, stock and tchub, of {', '.join(networks)}; tchub's gains over stock"
     lines = [
         "# Benchmarks",
         "Written by `python -m scripts.benchmarks.report` from [docs/benchmarks](benchmarks), where every figure is.",
         "Each benchmark runs tchub and what it is compared with on one machine in one go.",
         "",
-        f"![{picture}](benchmarks/speed.svg)",
+        f"![{TITLE}](benchmarks/speed.svg)",
         "",
         "## Where tchub loses or misses its goal",
     ]

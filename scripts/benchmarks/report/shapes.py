@@ -7,38 +7,29 @@ from typing import Any
 
 from scripts.benchmarks.report.tables import Row, cell, pick
 from scripts.benchmarks.rivals import best_rival
-from scripts.benchmarks.tuning.runs import OURS, SYSTEMS
+from scripts.benchmarks.tuning import EARLY, REFERENCE, SYSTEMS
 
-_SYSTEM = ("time_ratio", "trials_ratio", "wall_ratio", "latency_ratio_equal_trials", "latency_ratio_at_stock_wall")
-_NETWORK = ("stock_final_ms", "final_ms", "stock_seconds", "seconds_to_stock", "trials_to_stock")
-_RATIOS = ("time_ratio", "trials_ratio", "latency_ratio_equal_trials")
-_RIVALS = {"pytorch": "PyTorch eager", "torch.compile": "torch.compile"}
-
-
-def _same(*names: str) -> dict[str, str]:
-    return dict(zip(names, names, strict=True))
+_NAMES = {
+    **{"trials": "trials_ratio", "time": "time_ratio"},
+    **{f"latency at {trials} trials": f"latency_ratio_{trials}_trials" for trials in EARLY},
+    **{"latency at equal trials": "latency_ratio_equal_trials", "network": "network_ratio"},
+}
 
 
 def tuning(job: Row) -> dict[str, Any]:
-    """All networks, each network, latencies end to end, and the seconds of every run of the first seed."""
+    """Each system over the networks, over those that no checkpoint has learnt from, and by network; its seconds."""
     details = job["details"]
-    shown: dict[str, Any] = {
-        "Against stock, geometric means over networks": [
-            {"system": SYSTEMS[OURS]} | pick([job["summary"]], _same(*_SYSTEM, "reached", "runs"))[0]
-        ]
+    title = {"system": lambda row: SYSTEMS[row["system"]]}
+    means = title | {"networks": "networks", "reached": lambda row: f"{row['reached']} of {row['compared']}"} | _NAMES
+    each = {"network": "network"} | title
+    ends = {"trials spent": "spent", "seconds": "seconds", "sum of tasks ms": "sum_of_tasks_ms"}
+    phases = {name: f"phases.{name}" for name in ("search", "model", "measure")}
+    return {
+        f"Against {SYSTEMS[REFERENCE]}, geometric means over networks": pick(details["systems"], means),
+        "The same, networks that no checkpoint has learnt from": pick(details["systems_held_out"], means),
+        "Each network": pick(details["table"], each | ends | {"network ms": "network_ms"} | _NAMES),
+        "Seconds": pick(details["runs"], each | {"seed": "seed", "tuning": "seconds"} | phases),
     }
-    shown[f"{SYSTEMS[OURS]}, each network"] = pick(details["table"], _same("network", *_NETWORK, *_RATIOS, "reached"))
-    shown["End to end, ms"] = [
-        {"network": row["network"], "seed": row["seed"]} | {_RIVALS.get(n, n): ms for n, ms in row["median_ms"].items()}
-        for row in details["latency"]
-    ]
-    first = min((run["seed"] for run in details["runs"]), default=0)
-    shown["Seconds, first seed"] = pick(
-        [run for run in details["runs"] if run["seed"] == first],
-        _same("network", "system", "trials")
-        | {"tuning": "seconds.tuning", "search": "phases.search", "model": "phases.model", "measure": "phases.measure"},
-    )
-    return shown
 
 
 def predict(job: Row) -> dict[str, Any]:
@@ -119,19 +110,16 @@ def lost_rivals(job: Row) -> Iterator[str]:
 
 
 def lost_tuning(job: Row) -> Iterator[str]:
-    """Networks on which stock or PyTorch is ahead."""
-    details = job["details"]
-    titles = {"latency_ratio_equal_trials": "code at equal trials", "time_ratio": "time to stock's final latency"}
-    for row in details["table"]:
-        for key, title in titles.items():
-            if (value := row[key]["median"]) < 1:
-                yield f"{row['network']}: stock is better in {title} ({value:.3g} times, median of its seeds)."
-    for row in details["latency"]:
-        times = row["median_ms"]
-        for rival, title in _RIVALS.items():
-            if OURS in times and rival in times and times[OURS] > times[rival]:
-                both = f"{times[OURS]:.3g} ms against {times[rival]:.3g} ms"
-                yield f"{row['network']}, seed {row['seed']}: slower than {title}, {both}."
+    """Networks on which a model from nothing is ahead of a checkpoint."""
+    reference = SYSTEMS[REFERENCE]
+    for row in job["details"]["table"]:
+        if row["system"] in (REFERENCE, "none") or not row["compared"]:
+            continue
+        behind = [f"{name} {cell(row[key])}" for name, key in _NAMES.items() if (row[key] or 1.0) < 1]
+        if row["reached"] < row["compared"]:
+            behind.insert(0, "never has its final latency")
+        if behind:
+            yield f"{row['network']}, {SYSTEMS[row['system']]} against {reference}: {', '.join(behind)}."
 
 
 def lost_measure(job: Row) -> Iterator[str]:
