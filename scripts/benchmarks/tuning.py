@@ -11,8 +11,9 @@ not read decisions. `tilenet-epyc/metaschedule` is the control: TileNet's scores
 A run's curve is the sum over tasks of weight * best latency so far, by the run's own measurements, against trials and
 against seconds of tuning (import, task extraction and untuned programs come before that clock). Until a task has a
 program of its own, its untuned one counts, which is a hundred times slower: latencies at equal trials are compared
-only where every task of both runs has one. A convolution counts as the run computes it in the end, directly or by
-Winograd's algorithm, so that the start of a curve is an upper bound.
+only where every task of both runs has one, for a run that was given fewer trials would have come to each task sooner.
+A convolution counts as the run computes it in the end, directly or by Winograd's algorithm, so that the start of a
+curve is an upper bound.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ SYSTEMS = {
 TRIALS, THREADS = 500, 1
 # Besides the end: where a model that knows something already is ahead.
 EARLY = (64, 128)
+# Near the reference's final sum: its last gains are of the size of the noise.
+NEAR = 1.05
 RATIOS = (
-    *("trials_ratio", "time_ratio", "latency_ratio_equal_trials"),
+    *("trials_ratio", "time_ratio", "trials_ratio_near", "time_ratio_near", "latency_ratio_equal_trials"),
     *(f"latency_ratio_{trials}_trials" for trials in EARLY),
     "network_ratio",
 )
@@ -103,6 +106,12 @@ def reach(points: Iterable[Point], ms: float) -> Point | None:
     return next((point for point in points if point.trials and point.ms <= ms), None)
 
 
+def until(row: Row, ms: float) -> tuple[int, float]:
+    """Return the trials and the seconds until a sum of `ms`; where a run never has it, all that it spent."""
+    point = reach(points_of(row), ms)
+    return (point.trials, point.seconds) if point else (row["spent"], row["seconds"])
+
+
 def after(row: Row, trials: int) -> float | None:
     """Return the sum of the tasks after so many trials; None where it ended before, or a task has no program."""
     last = [point for point in points_of(row) if point.trials <= trials][-1:]
@@ -127,20 +136,18 @@ def versus(row: Row, reference: Row) -> dict[str, Any]:
 
     Returns:
         `trials_ratio`, `time_ratio`: the reference's trials and seconds until its final sum over the run's until it has
-        the same; `latency_ratio_...`: the reference's sum over the run's after as many trials, None where a task has no
-        program yet; `network_ratio`: of the compiled networks' latencies.
+        the same; `..._near`: until that plus 5%; `latency_ratio_...`: the reference's sum over the run's after as many
+        trials, None where a task has no program yet; `network_ratio`: of the compiled networks' latencies.
     """
-    mine, theirs = points_of(row), points_of(reference)
-    final = theirs[-1].ms
-    goal, own = reach(theirs, final), reach(mine, final)
-    assert goal is not None
-    trials, seconds = (own.trials, own.seconds) if own else (row["spent"], row["seconds"])
+    final = points_of(reference)[-1].ms
+    result: dict[str, Any] = {"reached": reach(points_of(row), final) is not None}
+    for suffix, goal in (("", final), ("_near", NEAR * final)):
+        for name, mine, theirs in zip(("trials", "time"), until(row, goal), until(reference, goal), strict=True):
+            result[f"{name}_ratio{suffix}"] = theirs / mine
     ends = {"equal": min(row["spent"], reference["spent"])} | {str(trials): trials for trials in EARLY}
     pairs = {name: (after(reference, end), after(row, end)) for name, end in ends.items()}
     return {
-        "reached": own is not None,
-        "trials_ratio": goal.trials / trials,
-        "time_ratio": goal.seconds / seconds,
+        **result,
         **{f"latency_ratio_{name}_trials": a / b if a and b else None for name, (a, b) in pairs.items()},
         "network_ratio": reference["ms"]["tuned"] / row["ms"]["tuned"],
     }
