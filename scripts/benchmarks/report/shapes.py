@@ -13,7 +13,7 @@ _NAMES = {
     **{"trials": "trials_ratio", "time": "time_ratio"},
     **{"trials to 5%": "trials_ratio_near", "time to 5%": "time_ratio_near"},
     **{f"latency at {trials} trials": f"latency_ratio_{trials}_trials" for trials in EARLY},
-    **{"latency at equal trials": "latency_ratio_equal_trials", "network": "network_ratio"},
+    **{"latency at equal trials": "latency_ratio_equal_trials", "whole network": "network_ratio"},
 }
 
 
