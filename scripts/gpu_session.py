@@ -4,20 +4,21 @@
     python3 scripts/gpu_session.py run --packed packed --out out            # there, beside this repository
     python3 scripts/gpu_session.py run --packed packed --out out --state out/state.tar.xz    # there, to go on
 
-`pack` downloads wheels for that machine's Python and packs them as one archive, in parts of at most `--part-mib`; xz
-makes of TVM half of what its wheel takes. `run` needs Python, NumPy, PyTorch and a CUDA compiler there. It does the
-steps of `steps` in turn, each a command of tchub in a process of its own, until the time is over. After each step `out`
-holds `journal.jsonl` (a line a step: seconds, exit code, figures, last words) and `state.tar.xz` (what was measured,
-without weights and libraries), with which the next call goes on: finished steps are not done again, and the one that
-was cut goes on where tchub's own journal ends.
+`pack` downloads wheels for Python 3.12 and packs them as one archive, in parts of at most `--part-mib`: by
+default so that this repository and a part fit into 64 MiB. xz makes of TVM half of what its wheel takes. `run` needs
+Python, NumPy, PyTorch and a CUDA compiler there. It does the steps of `steps` in turn, each a command of tchub in a
+process of its own, until the time is over. After each step `out` holds `journal.jsonl` (a line a step: seconds, exit
+code, figures, last words) and `state.tar.xz` (what was measured, without weights and libraries), with which the next
+call goes on: finished steps are not done again, and the one that was cut goes on where tchub's own journal ends.
 
-`--networks`, `--workload`, `--suite`, `--trials` and `--programs` make it small: `tests/scripts/test_gpu_session.py`
-runs it to its end with the stand-in of `tests/hub/paper_card.py`.
+`--networks`, `--precisions`, `--workload`, `--suite`, `--trials` and `--programs` make it small:
+`tests/scripts/test_gpu_session.py` runs it to its end with the stand-in of `tests/hub/paper_card.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import lzma
 import os
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-# What tchub needs besides what comes with PyTorch and its kin; `--also` names more.
+# What tchub needs besides what comes with PyTorch and its kin.
 PACKAGES = (
     *("apache-tvm", "apache-tvm-ffi", "xgboost-cpu", "msgspec", "platformdirs", "tuf", "securesystemslib"),
     *("cryptography", "cffi", "pycparser"),
@@ -50,13 +51,13 @@ _GRACE = 45.0  # seconds that tchub has to end after Ctrl-C
 # Here -------------------------------------------------------------------------------------------------
 
 
-def pack(out: Path, python: str, platform: str, part_mib: int, also: list[str]) -> list[Path]:
-    """Download wheels for another Python, and write them as parts of one archive; return the parts."""
-    wanted = [f"{name}=={metadata.version(name)}" for name in PACKAGES] + also
+def pack(out: Path, part_mib: int) -> list[Path]:
+    """Download wheels for Python 3.12, and write them as parts of one archive; return the parts."""
+    wanted = [f"{name}=={metadata.version(name)}" for name in PACKAGES]
     with tempfile.TemporaryDirectory(prefix="tchub-pack-") as folder:
         wheels, site = Path(folder, "wheels"), Path(folder, "site")
-        tags = [option for glibc in (17, 27, 28, 34) for option in ("--platform", f"manylinux_2_{glibc}_{platform}")]
-        tags += ["--platform", f"manylinux2014_{platform}", "--python-version", python, "--only-binary=:all:"]
+        tags = [option for glibc in (17, 27, 28, 34) for option in ("--platform", f"manylinux_2_{glibc}_x86_64")]
+        tags += ["--platform", "manylinux2014_x86_64", "--python-version", "3.12", "--only-binary=:all:"]
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(wheels), *tags, *wanted]
         subprocess.run(command, check=True)
         for wheel in wheels.iterdir():
@@ -87,14 +88,9 @@ def unpack(packed: Path, site: Path) -> None:
             sys.exit(f"{packed} holds no {_ARCHIVE}.000: run `python -m scripts.gpu_session pack` where pip works")
         shutil.rmtree(site, ignore_errors=True)
         site.mkdir(parents=True)
-        data = b"".join(part.read_bytes() for part in parts)
-        xz = shutil.which("xz")  # two or three times as fast as Python's module
-        plain = subprocess.run([xz, "-dcT0"], input=data, capture_output=True, check=True).stdout if xz else None
-        archive = site / "site.tar"
-        archive.write_bytes(plain or lzma.decompress(data))
-        with tarfile.open(archive) as tar:
+        data = io.BytesIO(b"".join(part.read_bytes() for part in parts))
+        with tarfile.open(fileobj=data, mode="r:xz") as tar:
             tar.extractall(site, filter="data")
-        archive.unlink()
         (site / "whole").touch()
     package = site / "tchub"
     package.mkdir(exist_ok=True)
@@ -106,22 +102,24 @@ def unpack(packed: Path, site: Path) -> None:
 def steps(work: Path, arguments: argparse.Namespace) -> dict[str, list[str]]:
     """Return the steps by name: each the arguments of `tchub`."""
     card, checkpoint = ["--device", "cuda"], ["--checkpoint", arguments.checkpoint] if arguments.checkpoint else []
-    base = [arguments.checkpoint] if arguments.checkpoint else []
     named = {
         "doctor": ["doctor", "--json"],
-        "adapt": ["adapt", *base, *card, "--workload", arguments.workload, "--budget", str(arguments.budget),
+        "adapt": ["adapt", *checkpoint[1:], *card, "--workload", arguments.workload, "--budget", str(arguments.budget),
                   "--out", str(work / "adapt"), "--json"],
     }  # fmt: skip
+    precisions = [(one, "" if one == "float32" else f"-{one}") for one in arguments.precisions.split(",")]
     for network in arguments.networks.split(","):
-        name = Path(network).stem
-        named[f"tune-{name}"] = [
-            *("tune", network, *card, *checkpoint, "--trials", str(arguments.trials)),
-            *("--compare", arguments.compare, "--out", str(work / "tune" / name), "--json"),
+        for precision, end in precisions:
+            name = Path(network).stem + end
+            named[f"tune-{name}"] = [
+                *("tune", network, *card, *checkpoint, "--trials", str(arguments.trials), "--precision", precision),
+                *("--compare", arguments.compare, "--out", str(work / "tune" / name), "--json"),
+            ]
+    for precision, end in precisions:
+        named[f"collect{end}"] = [
+            *("collect", *card, "--workload", arguments.suite, "--programs", str(arguments.programs)),
+            *("--precision", precision, "--out", str(work / f"corpus{end}"), "--json"),
         ]
-    named["collect"] = [
-        *("collect", *card, "--workload", arguments.suite, "--programs", str(arguments.programs)),
-        *("--out", str(work / "corpus"), "--json"),
-    ]
     return named
 
 
@@ -148,10 +146,8 @@ def figures(name: str, out: str, work: Path) -> Any:
     report = work / "tune" / name.removeprefix("tune-") / "report.json"
     if name.startswith("tune-") and report.is_file():
         whole = json.loads(report.read_text())
-        runs = {
-            label: {key: run[key] for key in ("trials", "failed", "tuning_seconds", "model", "sum_of_tasks")}
-            for label, run in whole["runs"].items()
-        }
+        kept = ("trials", "failed", "tuning_seconds", "model", "sum_of_tasks")
+        runs = {label: {key: run[key] for key in kept} for label, run in whole["runs"].items()}
         return {key: whole.get(key) for key in ("latency", "output_check", "not_compared", "notes")} | {"runs": runs}
     try:
         return json.loads(out)
@@ -178,14 +174,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Do the steps that are left; return how many were not finished."""
     end = time.monotonic() + 60 * arguments.minutes
     work, out = arguments.work.resolve(), arguments.out.resolve()
-    work.mkdir(parents=True, exist_ok=True)
-    out.mkdir(parents=True, exist_ok=True)
+    for folder in (work / "logs", out):
+        folder.mkdir(parents=True, exist_ok=True)
     journal = work / "journal.jsonl"
     if arguments.state and not journal.exists():
         with tarfile.open(arguments.state) as tar:
             tar.extractall(work, filter="data")
     environment = os.environ | {
-        **{"TCHUB_HOME": str(work / "home"), "TCHUB_CACHE": str(work / "cache"), "HF_HUB_OFFLINE": "1"},
+        **{"TCHUB_HOME": str(work / "home"), "TCHUB_CACHE": str(work / "cache"), "HF_HUB_OFFLINE": "1"}
     }
     if arguments.packed:
         site = Path(tempfile.gettempdir()) / "tchub-site"
@@ -193,14 +189,12 @@ def run(arguments: argparse.Namespace) -> int:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     lines = journal.read_text().splitlines() if journal.exists() else []
     done = {row["step"] for row in map(json.loads, lines) if row["code"] == 0}
-    (work / "logs").mkdir(exist_ok=True)
     left = {name: command for name, command in steps(work, arguments).items() if name not in done}
     for name, command in left.items():
         if (seconds := end - time.monotonic() - _GRACE) <= 0:
             break
         print(f"{time.strftime('%H:%M:%S')} {name}: {seconds:.0f} s are left", flush=True)
-        started = time.monotonic()
-        log = work / "logs" / f"{name}.txt"
+        started, log = time.monotonic(), work / "logs" / f"{name}.txt"
         code, printed, words = do_step([sys.executable, "-m", "tchub.hub.cli", *command], environment, seconds, log)
         row = {
             "step": name, "code": code, "seconds": round(time.monotonic() - started, 1),
@@ -222,10 +216,7 @@ def main() -> int:
     commands = parser.add_subparsers(required=True, dest="command")
     packing = commands.add_parser("pack", help="write what a bare machine lacks")
     packing.add_argument("--out", type=Path, default=Path("packed"))
-    packing.add_argument("--python", default="3.12", help="that machine's")
-    packing.add_argument("--platform", default="x86_64")
-    packing.add_argument("--part-mib", type=int, default=60)
-    packing.add_argument("--also", action="append", default=[], metavar="NAME==VERSION")
+    packing.add_argument("--part-mib", type=int, default=16)
     running = commands.add_parser("run", help="measure, adapt, tune and collect on the card")
     running.add_argument("--packed", type=Path, help="the folder that `pack` wrote; else tchub is installed")
     running.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tchub-session")
@@ -233,6 +224,7 @@ def main() -> int:
     running.add_argument("--state", type=Path, help="`state.tar.xz` of the call before")
     running.add_argument("--minutes", type=float, default=9.0)
     running.add_argument("--networks", default="resnet-50,bert-base,vit-small-160")
+    running.add_argument("--precisions", default="float32,float16", help="of networks and of what is collected")
     running.add_argument("--workload", default="reference", help="of adapt")
     running.add_argument("--suite", default="reference", help="of collect")
     running.add_argument("--checkpoint", help="a GPU's; else the one that fits the card best")
@@ -243,8 +235,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.command == "run":
         return run(arguments)
-    parts = pack(arguments.out, arguments.python, arguments.platform, arguments.part_mib, arguments.also)
-    for part in parts:
+    for part in pack(arguments.out, arguments.part_mib):
         print(f"{part}: {part.stat().st_size / 2**20:.1f} MiB")
     return 0
 

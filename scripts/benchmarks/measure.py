@@ -62,16 +62,12 @@ def rank_correlation(one: Pass, other: Pass) -> float:
 def compare(stock: Pass, ours: Pass) -> dict[str, Any]:
     """Rates, failures and agreement of two passes over the same candidates."""
     return {
-        "stock_seconds": stock.seconds,
-        "ours_seconds": ours.seconds,
-        "stock_rate": len(stock.latencies) / stock.seconds,
-        "ours_rate": len(ours.latencies) / ours.seconds,
+        "stock_seconds": stock.seconds, "ours_seconds": ours.seconds,
+        "stock_rate": len(stock.latencies) / stock.seconds, "ours_rate": len(ours.latencies) / ours.seconds,
         "rate_ratio": stock.seconds / ours.seconds,
-        "failed_stock": len(stock.failed),
-        "failed_ours": len(ours.failed),
-        "failed_only_ours": len(ours.failed - stock.failed),
-        "rank_correlation": rank_correlation(stock, ours),
-    }
+        "failed_stock": len(stock.failed), "failed_ours": len(ours.failed),
+        "failed_only_ours": len(ours.failed - stock.failed), "rank_correlation": rank_correlation(stock, ours),
+    }  # fmt: skip
 
 
 def summarise(rows: dict[str, dict[str, Any]], spreads: dict[str, float]) -> dict[str, Any]:

@@ -203,15 +203,10 @@ def distill(names: tuple[str, ...]) -> None:
         if base.is_done:
             continue
         options = {
-            "epochs": base.settings.get("epochs", 0),
-            "per-task": base.settings["per_task"],
-            "recipe": base.settings.get("recipe", ""),
-            "name": base.name,
-            "version": base.version,
-            "weights-licence": "Apache-2.0",
-            "authors": "the tchub project",
-            "out": base.folder,
-        }
+            "epochs": base.settings.get("epochs", 0), "per-task": base.settings["per_task"],
+            "recipe": base.settings.get("recipe", ""), "name": base.name, "version": base.version,
+            "weights-licence": "Apache-2.0", "authors": "the tchub project", "out": base.folder,
+        }  # fmt: skip
         command = ["distill", f"new:{base.settings['arch']}", "--resume"]
         command += [word for name in base.corpora for word in ("--corpus", str(corpus_folder(name)))]
         command += [word for key, value in options.items() if value for word in (f"--{key}", str(value))]

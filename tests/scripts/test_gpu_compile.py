@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.benchmarks.gpu_compile import _row, summarise, target_of
+from scripts.benchmarks.gpu_compile import ARCHITECTURES, KINDS, _row, _table, parts_of, summarise, target_of
 
 
 def test_rates_count_what_compiles_and_the_share_is_of_all_programs() -> None:
-    shares = [_row(2.0, [None, None, "build: a\nnvcc failed: x"]), _row(1.0, [None])]
+    kind = {"operator": "dense-square", "precision": "float16"}
+    shares = [
+        kind | _row(2.0, [None, None, "build: a\nnvcc failed: x"]) | {"arch": "sm_75", "keys": ["a", "b", "c"]},
+        kind | _row(1.0, [None]) | {"arch": "sm_80", "keys": ["a"]},
+    ]
     assert shares[0]["failures"] == {"nvcc failed: x": 1}
     outcomes = [
         *(("ours", 1.0, [None] * 8), ("ours", 1.0, [None] * 2)),
@@ -16,8 +20,20 @@ def test_rates_count_what_compiles_and_the_share_is_of_all_programs() -> None:
     ]
     rates = [{"system": system} | _row(seconds, errors) for system, seconds, errors in outcomes]
     summary = summarise(shares, rates)
-    assert (summary["programs"], summary["compiled_share"], summary["stock_compiled_share"]) == (4, 0.75, 0.75)
+    assert (summary["candidates"], summary["programs"], summary["compiled_share"]) == (3, 4, 0.75)
+    assert summary["stock_compiled_share"] == 0.75
     assert (summary["ours_rate"], summary["stock_rate"], summary["rate_ratio"]) == pytest.approx((4.0, 1.0, 4.0))
+    assert _table(shares) == [
+        kind | {"arch": "sm_75", "programs": 3, "compiled": 2}, kind | {"arch": "sm_80", "programs": 1, "compiled": 1},
+    ]  # fmt: skip
+
+
+def test_each_candidate_is_compiled_once_before_one_is_compiled_for_all() -> None:
+    parts, each = parts_of(2), len(ARCHITECTURES)
+    assert len(parts) == len(set(parts)) == 2 * each * len(KINDS) * each
+    first = parts[: 2 * each * len(KINDS)]
+    assert len({(operator, precision, part) for operator, precision, _, part in first}) == len(first)
+    assert {arch for _, _, arch, _ in first} == set(ARCHITECTURES)
 
 
 def test_targets_differ_in_their_architecture_alone() -> None:

@@ -209,16 +209,9 @@ def run_in_task(key: Any, material: Material, known: dict[Any, Any]) -> dict[str
     sampler, cost = create_sampler(key.sampler), MeasuringCost(*material.cost)
     first = first_sampler(sampler)
     picked = run_rounds(
-        pool,
-        material.ops(pool),
-        sampler,
-        key.labels * len(pool.task_ids),
-        key.seed,
-        material.learner("pretrained"),
-        cost,
-        known.setdefault(first.name, {}),
-        Opening(first, material.start, 2 * len(pool.task_ids), to_rank=True),
-    )
+        pool, material.ops(pool), sampler, key.labels * len(pool.task_ids), key.seed, material.learner("pretrained"),
+        cost, known.setdefault(first.name, {}), Opening(first, material.start, 2 * len(pool.task_ids), to_rank=True),
+    )  # fmt: skip
     learnt = pool.take(np.sort(picked.indices))
     scores = informed_scores(picked.model, test.features, test.group, learnt)
     metrics = evaluate_scores(scores, test.latency, test.group, test.task_weights)

@@ -221,10 +221,7 @@ def method_rows(rows: Sequence[Row], methods: Mapping[str, Any]) -> list[dict[st
 def source_rows(rows: Sequence[Row], ordered: Sequence[Row]) -> list[dict[str, Any]]:
     """Continual learning cross-task by the sources that teach, in order, those of the main table among them."""
     targets = {row["target"] for row in ordered}
-    titles = {
-        "continual": "all, as given",
-        "fine-tune": "all at once, fine-tuned",
-    }
+    titles = {"continual": "all, as given", "fine-tune": "all at once, fine-tuned"}
     found = [(row, " > ".join(row["taught"])) for row in ordered]
     whole = [row for row in find(rows, protocol="cross-task", seen=False) if row["target"] in targets]
     found += [(row, titles[row["method"]]) for row in whole if row["method"] in titles]

@@ -95,11 +95,7 @@ METHODS: dict[str, Method] = {
     "ours": Method(adapt.ours, "ours"),
     "fine-tune-all": Method(on_all(tuned), f"fine-tuned on {_ALL}", (CROSS,)),
     "continual-all": Method(on_all(continual), f"continual distillation, {_ALL}", (CROSS,)),
-    "full": Method(
-        lambda case: case.answer(case.informed()),
-        f"one training on {_ALL} and the sources",
-        (CROSS,),
-    ),
+    "full": Method(lambda case: case.answer(case.informed()), f"one training on {_ALL} and the sources", (CROSS,)),
     "committee-informed": Method(
         lambda case: adapt.ensemble(case, case.informed()),
         "a committee that knows the target's other tasks",
