@@ -17,14 +17,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_909, 16),
+    "hub/cli": (2_907, 16),
     "hub/registry": (3_322, 17),
-    "hub/device": (5_590, 29),
-    "hub/networks": (5_250, 30),
-    "hub/search": (3_114, 19),
+    "hub/device": (5_584, 29),
+    "hub/networks": (5_248, 30),
+    "hub/search": (3_111, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_275, 11),
-    "hub/adaptation": (1_982, 10),
+    "hub/adaptation": (1_978, 10),
     "hub/publishing": (1_829, 9),
     "hub/bundle": (819, 5),
     "hub/site": (308, 3),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_442, 19),
     "cards": (1_269, 6),
     "scripts": (9_108, 55),
-    "tests": (28_394, 225),
+    "tests": (28_383, 225),
 }
-PRODUCT = (46_027, 268)
+PRODUCT = (46_010, 268)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -32,6 +32,7 @@ from ..registry import Registry, home_root
 from ..search.candidate_features import require_kind
 from ..search.errors import InterruptedRunError
 from ..search.interrupt import StopFlag
+from ..search.tensor_cores import check_precision
 from .config import AdaptConfig, AdaptProgress, SessionContext, variant_of
 from .corpus import RecordedLatencies, read_pool, recorded_device
 from .learner import Learner
@@ -43,7 +44,7 @@ from .sources import AdaptationSources, corpus_name, open_sources
 
 DEFAULT_WORKLOAD = "reference"
 # Settings of measuring.
-_MEASURING = ("device", "target", "linker", "threads", "budget", "worth")
+_MEASURING = ("device", "target", "linker", "threads", "precision", "budget", "worth")
 
 
 def adapt(
@@ -101,6 +102,7 @@ def adapt(
             kind = checkpoint_kind(checkpoint)
             device = choose_device(device, config.threads, target=target, linker=config.linker, kind=kind)
         local = device.facts
+        check_precision(config.precision, local.target, local.cpu_model)
         suffix = f"-rpc-{device.address.key}" if device.address else f"-{local.mcpu}" if device.asked else ""
         folder = Path(name + suffix).name
         sources, context = _open_sources(checkpoint, context, local, folder, lambda: fitting_checkpoint(device))
@@ -112,6 +114,7 @@ def adapt(
         journal = stack.enter_context(open_store(context.folder, scope))
         with StopFlag() as stop:
             pool = make_pool(network, local, scope.as_dict(), context, stop)
+            device.take_back(journal, pool.tasks)
             measurer = stack.enter_context(PoolMeasurer(pool, device, journal, stop, context.progress))
             session = AdaptSession(Learner(sources, local, pool, measurer, context), name, journal)
             session.spend()

@@ -32,6 +32,7 @@ class AdaptConfig:
     The first sentence about a field is the help of its option.
 
     Attributes:
+        precision: float32, or float16: on a card's tensor cores, added up in float32.
         device, target, linker, threads: where and for what programs are measured, see `tune`; or an open device.
         budget: 10% of the candidates, 200 programs, 15m of measuring, or auto: until a round is not worth its time. Of
             fewer candidates 200 are all.
@@ -58,6 +59,7 @@ class AdaptConfig:
     target: Mapping[str, Any] | None = None
     linker: str | None = None
     threads: int | None = None
+    precision: str = "float32"
     budget: str | int | Budget = "10%"
     method: str = "few-shot"
     sampler: str | Sampler = "rdu+"

@@ -129,12 +129,13 @@ class CandidatePool:
         return matrices
 
 
-def extract_tasks(workload: str | Network, target: Any) -> list[TuningTask]:
+def extract_tasks(workload: str | Network, target: Any, precision: str = "float32") -> list[TuningTask]:
     """Return the tasks of a network, of an operator or a suite by name, or of a file as `tchub tune` takes it."""
     import_tensor_intrinsics()
     if isinstance(workload, str) and workload in workload_names():
-        return tasks_of(workload, target)
-    return extract(open_network(workload) if isinstance(workload, str) else workload, target)
+        return tasks_of(workload, target, precision=precision)
+    network = open_network(workload) if isinstance(workload, str) else workload
+    return extract(network, target, precision=precision)
 
 
 def make_pool(
@@ -146,7 +147,7 @@ def make_pool(
     target = tvm.target.Target(local.target)
     progress.start("tasks", 1)
     with context.timed("tasks"):
-        tasks = extract_tasks(workload, target)
+        tasks = extract_tasks(workload, target, config.precision)
     progress.advance()
     most = len(tasks) * count
     if tasks and (programs := budget.programs(most)) is not None:

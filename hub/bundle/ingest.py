@@ -16,8 +16,7 @@ import numpy as np
 from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.devices import Device, get_device
 from ..device.detect import match_gpu
-from .archive import Bundle, BundleManifest, ManifestProgram, ManifestTask
-from .target import BundleError
+from .archive import Bundle, BundleError, BundleManifest, ManifestProgram
 
 _LICENCE = "Apache-2.0"
 # Sums of equal inputs through differently ordered additions in float32 agree far better than this.
@@ -96,41 +95,29 @@ def judged_programs(
     measured = [_program(programs[number], line, number in wrong, meta) for number, line in lines.items()]
     measured += [_program(program, None, False, meta) for program in programs.values() if program["error"]]
     used = {program.task_id for program in measured}
-    tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
+    tasks = [
+        Task(t["task_id"], t["name"], t["op"], t["flops"], networks=tuple(sorted(t["networks"].items())),
+             **bundle.origin[t["task_id"]])
+        for t in bundle.manifest["tasks"] if t["task_id"] in used
+    ]  # fmt: skip
     return meta, tasks, measured, len(lines), len(wrong)
 
 
 def _check_device(device: Device, manifest: BundleManifest, machine: dict[str, Any]) -> None:
     """Raises BundleError where the bundle or the machine shows that it is not this device."""
-    gpu = machine.get("gpu")
+    gpu, kind = machine.get("gpu"), "cpu" if device.kind == "cpu" else device.target["kind"]
+    arch = device.isa.replace("-", "_") if kind == "cpu" else str(device.target.get("arch", device.isa))
     measured = match_gpu(gpu) if gpu else None
-    if not _runs(device, manifest):
-        seen = f"{manifest['device_kind']} ({manifest['arch']})"
-        message = f"the bundle is for {seen}, {device.name} is a {device.kind} ({_arch(device)})"
+    seen, named = f"{manifest['device_kind']} ({manifest['arch']})", measured or manifest["device"]
+    # PTX is for every later GPU as well, a cubin for one architecture.
+    if kind != manifest["device_kind"] or (arch != manifest["arch"] and manifest["code"] != "ptx"):
+        message = f"the bundle is for {seen}, {device.name} is a {device.kind} ({arch})"
     elif measured not in (None, device.name):
         seen, message = str(measured), f"the results are of a {gpu}, which is {measured}, not {device.name}"
     else:
         return
-    named = measured if measured not in (None, device.name) else manifest["device"]
-    raise BundleError(
-        message,
-        remedy=f"name the device that measured: --device {named}" if named else "see `tchub devices` for its name",
-        device=device.name,
-        seen=seen,
-    )
-
-
-def _runs(device: Device, manifest: BundleManifest) -> bool:
-    """Return whether a bundle's programs can run on a device."""
-    if manifest["device_kind"] == "cpu":
-        return device.kind == "cpu" and _arch(device) == manifest["arch"]
-    # PTX is for every later GPU as well, a cubin for one architecture.
-    return device.target["kind"] == "cuda" and (manifest["code"] == "ptx" or _arch(device) == manifest["arch"])
-
-
-def _arch(device: Device) -> str:
-    """Return the device's architecture, as manifests name it."""
-    return device.isa.replace("-", "_") if device.kind == "cpu" else str(device.target.get("arch", device.isa))
+    remedy = f"name the device that measured: --device {named}" if named else "see `tchub devices` for its name"
+    raise BundleError(message, remedy=remedy, device=device.name, seen=seen)
 
 
 def read_results(path: Path, bundle: Bundle) -> tuple[dict[str, Any], dict[int, ResultLine]]:
@@ -215,28 +202,13 @@ def _program(program: ManifestProgram, line: ResultLine | None, wrong: bool, met
     if wrong:
         error, message = "invalid", "its output is not that of the task's other programs"
     return Program(
-        task_id=program["task_id"],
-        key=program["key"],
-        trace=program.get("trace", ""),
-        strategy=program["strategy"],
-        latencies=latencies,
-        latency=median(latencies) if latencies else math.nan,
-        device=meta["device"],
-        target=json.dumps(meta["target"], sort_keys=True),
-        error=error,
-        error_message=message,
-        cpu_model=meta["cpu_model"],
-        tvm_version=meta["tvm_version"],
+        program["task_id"], program["key"], program.get("trace", ""), program["strategy"],
+        latencies, median(latencies) if latencies else math.nan,
+        meta["device"], json.dumps(meta["target"], sort_keys=True), error, message,
+        cpu_model=meta["cpu_model"], tvm_version=meta["tvm_version"],
         measured_at=math.nan if line is None else line.measured_at,
         cost_seconds=math.nan if line is None else line.seconds,
-    )
-
-
-def _task(task: ManifestTask, bundle: Bundle) -> Task:
-    networks = tuple(sorted(task["networks"].items()))
-    return Task(
-        task["task_id"], task["name"], task["op"], task["flops"], networks=networks, **bundle.origin[task["task_id"]]
-    )
+    )  # fmt: skip
 
 
 def _meta(bundle: Bundle, device: Device, machine: dict[str, Any]) -> dict[str, Any]:
@@ -246,13 +218,10 @@ def _meta(bundle: Bundle, device: Device, machine: dict[str, Any]) -> dict[str, 
         "device_sheet": device.to_dict(),
         "family": device.family,
         "cpu_model": machine.get("gpu") or machine["cpu_model"],
-        "target": manifest["target"],
+        **{name: manifest[name] for name in ("target", "tvm_version", "command", "timing")},
         **({"threads": manifest["threads"]} if manifest["device_kind"] == "cpu" else {}),
-        "tvm_version": manifest["tvm_version"],
-        "command": manifest["command"],
         "licence": _LICENCE,
         "notes": "compiled by tchub, measured on the device from a bundle, random inputs; latency is the median "
         "of the repeats",
-        "timing": manifest["timing"],
         "machine": {key: value for key, value in machine.items() if key not in ("kind", "bundle")},
     }

@@ -11,21 +11,30 @@ import click
 
 from ..adaptation.config import AdaptConfig
 from ..text import Column, Part
-from .options import command, device_options, given_again, options_of, shape_option, threads_option
+from .options import bundle_options, command, device_options, given_again, options_of, shape_option, threads_option
 from .output import Output
 
 if TYPE_CHECKING:
     from ..adaptation.result import AdaptResult
 
 
+_COUNTS = (
+    ("candidates", "pool", 2),
+    ("learnt from", "learn", None),
+    ("held out", "hold_out", None),
+    ("failed", "failed", 3),
+)
+
+
 @command("adapt")
 @click.argument("checkpoint", metavar="[NAME]", required=False)
 @device_options
+@bundle_options
 @click.option("--workload", metavar="NET", help="Network, operator, suite or file. [default: reference]")
 @shape_option
 @options_of(
     AdaptConfig, "budget", "corpus", "labels", "method", "sources", "sampler", "rounds", "worth", "seed", "per_task",
-    "out", out="Work folder. [default: in the user's data]",
+    "precision", "out", out="Work folder. [default: in the user's data]",
 )  # fmt: skip
 @threads_option
 def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, output: Output, **options: Any) -> None:
@@ -59,7 +68,7 @@ def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, out
         return
     output.note(f"measurements: {measured.journal}; as a corpus: {measured.corpus}")
     kept = result.name if result.adapted else checkpoint or result.settings.asked or result.name
-    same = given_again(only=["shapes", "device", "target", "linker", "threads"])
+    same = given_again(only=["shapes", "device", "target", "linker", "threads", "precision", "bundle", "per_round"])
     update = "" if result.update == "auto" else f"--update {result.update}"
     parts = ["tchub tune", _tunable(result, workload, shapes), "--checkpoint", shlex.quote(kept), update, same]
     output.hint(" ".join(filter(None, parts)))
@@ -86,10 +95,7 @@ def _verdict(result: AdaptResult) -> Iterator[Part]:
     yield [
         Column("task", [task.task for task in tasks], least=12),
         Column("operator", [task.op for task in tasks], leaves=1),
-        Column("candidates", [str(task.pool) for task in tasks], True, leaves=2),
-        Column("learnt from", [str(task.learn) for task in tasks], True),
-        Column("held out", [str(task.hold_out) for task in tasks], True),
-        Column("failed", [str(task.failed) for task in tasks], True, leaves=3),
+        *(Column(title, [str(getattr(task, name)) for task in tasks], True, leaves) for title, name, leaves in _COUNTS),
     ]
     for reason, count in Counter(reason for _, reason in result.skipped).items():
         yield f"left out {count} task{'s' * (count > 1)}: {reason}"

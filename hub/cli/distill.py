@@ -94,15 +94,12 @@ def distill_command(
     again = opt.given_again(only=_REPRODUCED, folders_by_name=True)
     command = f"tchub distill {kb} {again} --out DIR --name {name} --version {version} --seed {options['seed']}"
     grown = grow_base(
-        start,
-        opened,
-        out,
-        CheckpointFacts(name, version, lineage, command),
+        start, opened, out, CheckpointFacts(name, version, lineage, command),
         DistillConfig(**{key: value for key, value in options.items() if value is not None}),
         judged=known,
         store=StatementStore(cache_root().parent / "statements", workers=threads),
         on_event=lambda corpus, phase, facts: output.note(f"{corpus}: {_event(phase, facts)}"),
-    )
+    )  # fmt: skip
     config, metrics = grown.checkpoint.config, json_file(grown.metrics)
     card = render_card(json.loads(config.to_json()), json.loads(metrics))
     write_files(out, {"metrics.json": metrics, "README.md": card.encode()})

@@ -86,9 +86,7 @@ def devices_command(names: tuple[str, ...], kind: str | None, source: str | None
     elif name is None:
         devices = list_devices(kind)
         table = [
-            Column("family", [device.family for device in devices]),
-            Column("name", [device.name for device in devices]),
-            Column("kind", [device.kind for device in devices]),
+            *(Column(name, [getattr(device, name) for device in devices]) for name in ("family", "name", "kind")),
             Column("device", [device.title for device in devices], leaves=2),
             Column("target", [target_text(device.target) for device in devices], leaves=1, wraps=True),
         ]

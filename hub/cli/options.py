@@ -135,10 +135,8 @@ def _target(text: str | None) -> dict[str, Any] | None:
 
 def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--device`, `--target` and `--linker`."""
-    device = (
-        "Where to measure: local (this machine's NVIDIA card, else its CPU), cpu, cuda or cuda:N for a card, or "
-        "rpc://HOST:PORT/KEY of a tracker."
-    )
+    device = "Where to measure: local (this machine's NVIDIA card, else its CPU), cpu, cuda or cuda:N for a card, "
+    device += "rpc://HOST:PORT/KEY of a tracker, or with --bundle a GPU of `tchub devices`."
     target = (
         "TVM target: JSON, a file of it, a name of `tchub devices`, or LLVM's name of a CPU or level, e.g. x86-64-v2."
     )
@@ -146,6 +144,32 @@ def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
     func = click.option("--linker", metavar="CC", help=linker)(_parsed("target", _target)(func))
     func = click.option("--target", metavar="T", help=f"{target} [default: the device's own]")(func)
     return click.option("--device", default="local", metavar="D", help=device)(func)
+
+
+def bundle_options(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--bundle` and `--per-round`: `--device` is then a GPU elsewhere; see `BundleDevice`."""
+    about = "Measure elsewhere: each call writes round-N.zip there, and goes on once round-N.jsonl is beside it."
+
+    @click.option("--bundle", metavar="DIR", type=FOLDER, help=about)
+    @click.option("--per-round", default=256, metavar="N", help="With --bundle: programs of a round, about.")
+    @wraps(func)
+    def wrapper(*args: Any, bundle: Path | None, per_round: int, **options: Any) -> Any:
+        if bundle is None:
+            return func(*args, **options)
+        from ..bundle.rounds import BundleDevice
+        from ..search.errors import InterruptedRunError
+
+        if given := [f"--{name}" for name in ("target", "linker", "threads") if options[name] is not None]:
+            raise click.UsageError(f"with --bundle the device says all: leave out {', '.join(given)}")
+        try:
+            return func(*args, **options | {"device": BundleDevice.of(options["device"], bundle, per_round)})
+        except InterruptedRunError as stopped:
+            if "bundle" not in stopped.fields:
+                raise
+            options["output"].data(stopped.fields, stopped.message)
+            options["output"].hint(str(stopped.remedy))
+
+    return wrapper
 
 
 threads_option = click.option(

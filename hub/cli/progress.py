@@ -10,17 +10,9 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich import progress as rich_progress
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
@@ -53,7 +45,7 @@ class Display(AdaptProgress, TuneProgress):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.bars = Progress(console=console, speed_estimate_period=_PACE_SECONDS)
+        self.bars = rich_progress.Progress(console=console, speed_estimate_period=_PACE_SECONDS)
         self.view: SessionView | None = None
 
     def start(self, phase: str, total: int) -> None:
@@ -175,14 +167,16 @@ def shown_progress(output: Output, folder: str | Path | None = None) -> Iterator
                 yield screen
 
 
-def bar_columns(width: int) -> list[ProgressColumn]:
+def bar_columns(width: int) -> list[rich_progress.ProgressColumn]:
     """Make the columns of progress bars whose tasks have a field `note`; a narrow terminal has no bar and no note."""
     named = max(10, min(26, width - 22))
-    name, count = TextColumn(f"{{task.description:<{named}.{named}}}", markup=False), MofNCompleteColumn()
+    name = rich_progress.TextColumn(f"{{task.description:<{named}.{named}}}", markup=False)
+    count = rich_progress.MofNCompleteColumn()
     if width < _WIDE:
-        return [name, count, TimeRemainingColumn()]
-    bar, note = BarColumn(bar_width=min(40, width - 66)), TextColumn("{task.fields[note]}", markup=False)
-    return [name, bar, count, TimeElapsedColumn(), TimeRemainingColumn(), note]
+        return [name, count, rich_progress.TimeRemainingColumn()]
+    bar = rich_progress.BarColumn(bar_width=min(40, width - 66))
+    note = rich_progress.TextColumn("{task.fields[note]}", markup=False)
+    return [name, bar, count, rich_progress.TimeElapsedColumn(), rich_progress.TimeRemainingColumn(), note]
 
 
 def task_table(view: SessionView, width: int, rows: int = ROWS) -> Table:
@@ -203,12 +197,10 @@ def task_table(view: SessionView, width: int, rows: int = ROWS) -> Table:
     _, indices, names, calls, trials, untuned, best, share = zip(*shown, strict=True)
     columns = [
         Column("task", names, least=12),
-        Column("calls", calls, True, leaves=1),
-        Column("trials", trials, True, leaves=4),
-        Column("untuned, ms", untuned, True, leaves=2),
-        Column("best, ms", best, True),
+        Column("calls", calls, True, leaves=1), Column("trials", trials, True, leaves=4),
+        Column("untuned, ms", untuned, True, leaves=2), Column("best, ms", best, True),
         Column("share", share, True, leaves=3),
-    ]
+    ]  # fmt: skip
     drawn = table(columns, width, ["bold" if index == view.current else None for index in indices])
     if len(lines) > rows:
         drawn.caption = f"and {len(lines) - rows} smaller tasks"

@@ -10,7 +10,7 @@ import click
 
 from ..text import Column, Part
 from ..tuning.config import TuneConfig
-from .options import FILE, PATH, command, device_options, options_of, out_option, shape_option, threads_option
+from . import options as opt
 from .output import Output
 
 if TYPE_CHECKING:
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from ..tuning.tune import TuneResult
 
 
-@command("tune")
+@opt.command("tune")
 @click.argument("network")
-@device_options
-@out_option("Output folder.", "out")
-@shape_option
-@options_of(
+@opt.device_options
+@opt.bundle_options
+@opt.out_option("Output folder.", "out")
+@opt.shape_option
+@opt.options_of(
     TuneConfig, "checkpoint", "mode", "trials", "trials_per_iter", "early_stop", "latency_target", "layout",
     "precision", "winograd", "seed", "update", "reuse",
     checkpoint="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     "--compare", default="", metavar="NAMES",
     help="Also time: torch.compile, onnxruntime, openvino; stock tunes again with MetaSchedule's own model.",
 )  # fmt: skip
-@threads_option
+@opt.threads_option
 def tune_command(network: str, out: Path, engine: str, compare: str, output: Output, **options: Any) -> None:
     """Tune a network with TVM's MetaSchedule, on this machine, its NVIDIA card, or others through TVM's RPC.
 
@@ -51,6 +52,7 @@ def tune_command(network: str, out: Path, engine: str, compare: str, output: Out
       tchub tune model.onnx --shape batch=1,8 --shape seq=128
       tchub tune bert-tiny --device rpc://tracker.lan:9190/turin --trials 512
       tchub tune bert-tiny --device cuda --checkpoint tilenet-a100 --precision float16
+      tchub tune resnet-50 --device h200 --bundle rounds --trials 512
     """
     from ..search.engines import SearchSettings
     from ..tuning.charts import TITLES
@@ -140,13 +142,13 @@ def suggest_use(folder: str | Path, output: Output) -> None:
         output.hint("; ".join(lines.splitlines()), title)
 
 
-@command("run")
-@click.argument("folder", type=PATH)
+@opt.command("run")
+@click.argument("folder", type=opt.PATH)
 @click.option(
-    "--input", "source", metavar="FILE", type=PATH,
+    "--input", "source", metavar="FILE", type=opt.PATH,
     help="An .npz file with the inputs by name or in their order, or an .npy file with the only one. [default: random]",
 )  # fmt: skip
-@click.option("--out", metavar="FILE", type=FILE, help="Write the outputs by name to this .npz file.")
+@click.option("--out", metavar="FILE", type=opt.FILE, help="Write the outputs by name to this .npz file.")
 @click.option("--bench", is_flag=True, help="Time the network now, beside what its report says.")
 @click.option("--seconds", default=5.0, type=click.FloatRange(0, min_open=True), help="Of timing.")
 def run_command(

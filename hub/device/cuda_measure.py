@@ -38,8 +38,6 @@ _OPEN, _RUN = (f"{__name__}:{job}" for job in ("open_card", "run"))
 _LOST = "lost"
 # Programs are small; what a card needs besides is the driver's own and the flushing of the cache.
 _LEAST_BYTES = 1 << 30
-# Events of one repeat at most: short programs are flushed before each run, which takes longer than they do.
-_MOST_RUNS = 100
 
 
 class CudaMeasurer(Measurer):
@@ -70,7 +68,7 @@ class CudaMeasurer(Measurer):
         if self.watched["disturbed"]:
             warnings.warn(self._drift(), TchubWarning, stacklevel=2)
 
-    def _submit_run(self, *args: Any) -> Future[JobResult]:
+    def submit_run(self, *args: Any) -> Future[JobResult]:
         return self._runs.submit(self._run, args)
 
     def _run(self, args: tuple[Any, ...]) -> JobResult:
@@ -225,13 +223,9 @@ def run(
         costs: list[float] = []
         repeated, disturbed = 0, False
         if wrong is None:
-            measure = partial(take_repeats, lambda n, repeats: _repeats(program, n, repeats), config, best)
+            measure = partial(take_repeats, program.repeats, config, best)
             costs, repeated, disturbed = measure_watched(measure, held.reference, held.watch)
         program.close()
     except ProgramError as error:
         return CardFault(str(error), fatal=error.fatal)
     return CardRunResult(costs, time.perf_counter() - start, wrong, repeated, disturbed, held.driver.bus_id)
-
-
-def _repeats(program: CudaProgram, number: int, repeats: int) -> list[float]:
-    return [program.run_cold(min(number, _MOST_RUNS)) for _ in range(repeats)]

@@ -203,7 +203,6 @@ class CudaNetwork(CudaLaunches):
     weights, in this order) and `outputs` (with shape and data type), and `functions` and `steps` as `CudaLaunches`.
     """
 
-    graph_runs = 1
     _KEPT_GRAPHS = 8
 
     def __init__(self, driver: CudaDriver, path: Path | str) -> None:

@@ -72,11 +72,7 @@ class LocalDevice:
 
 
 def detect_local(
-    cores: int | None = None,
-    *,
-    facts: HostFacts | None = None,
-    host_cpu: str | None = None,
-    ask_llvm: bool = True,
+    cores: int | None = None, *, facts: HostFacts | None = None, host_cpu: str | None = None, ask_llvm: bool = True
 ) -> LocalDevice:
     """Detect this machine's CPU, and list its GPUs. An unknown machine gets a generic device.
 
@@ -150,11 +146,7 @@ def identify(facts: HostFacts) -> tuple[Device | None, bool, list[str]]:
         near = min(kin, key=lambda d: distance(local, d).gap)
         why = f"no spec sheet for {seen}; nearest of the family {near.family}: {near.name}"
         return near, False, [why]
-    return (
-        None,
-        False,
-        [f"no spec sheet for {seen}: a generic {facts.arch} device, with what is measured here"],
-    )
+    return (None, False, [f"no spec sheet for {seen}: a generic {facts.arch} device, with what is measured here"])
 
 
 def match_gpu(name: str) -> str | None:

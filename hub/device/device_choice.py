@@ -59,6 +59,10 @@ class ChosenDevice:
     linker: str | None = None
     asked: dict[str, Any] | None = None
     card: int | None = None
+    away = False  # whether programs leave in bundles and networks are not run; see `BundleDevice`
+
+    def take_back(self, store: Any, tasks: Any) -> None:
+        """Put what was measured elsewhere since the last call into a `RunStore` of these tasks."""
 
     @property
     def options(self) -> list[str]:

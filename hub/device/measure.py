@@ -297,8 +297,8 @@ class Measurer(ProgramMeasurer):
         self.watched["checked"] += reference is not None
         best = self._best.get(job.candidate.task_id)
         config = self.config.timing
-        return self._submit_run(str(job.library), job.candidate.args_info, config, best, reference, job.built)
+        return self.submit_run(str(job.library), job.candidate.args_info, config, best, reference, job.built)
 
-    def _submit_run(self, *args: Any) -> Future[JobResult]:
+    def submit_run(self, *args: Any) -> Future[JobResult]:
         """Queue the job `run`, or one that takes the same arguments."""
         return self.runner.submit("run", args, self.config.run_timeout)

@@ -19,6 +19,8 @@ from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResul
 
 from ...zoo.tvm_import import import_tensor_intrinsics
 from .candidate import args_of
+from .cuda_card import CUDA
+from .cuda_measure import CudaMeasurer
 from .jobs import BuildResult
 from .measure import MeasureConfig, Measurer
 from .pool import JobResult
@@ -39,7 +41,7 @@ class ForkedBuilder(PyBuilder):
         for item in build_inputs:
             # MetaSchedule removes an artifact's whole folder, so each gets its own.
             library = Path(tempfile.mkdtemp(dir=self.workers.scratch)) / "program.so"
-            args = (tvm.ir.save_json(item.mod), json.loads(str(item.target)), str(library))
+            args = (tvm.ir.save_json(item.mod), json.loads(str(item.target)), str(library), self.workers.linker)
             jobs.append((library, self.workers.builders.submit("build", args, self.workers.config.build_timeout)))
         return [self._result(library, future.result()) for library, future in jobs]
 
@@ -94,8 +96,7 @@ class ForkedRunner(PyRunner):
         for item in runner_inputs:
             key = args_of(item.args_info)
             path, best = str(item.artifact_path), self.best.get(key)
-            args = (path, key, config.timing, best, None, self.built.pop(path, None))
-            future = self.workers.runner.submit("run", args, config.run_timeout)
+            future = self.workers.submit_run(path, key, config.timing, best, None, self.built.pop(path, BuildResult()))
             futures.append(ForkedRunnerFuture(future, self.best, key))
             if not self.workers.overlaps:
                 wait([future])
@@ -103,18 +104,21 @@ class ForkedRunner(PyRunner):
 
 
 class BuilderRunner(AbstractContextManager["BuilderRunner"]):
-    """A builder, a runner and the processes behind them, on this machine's CPU. Use as a context manager.
+    """A builder, a runner and the processes behind them, on this machine. Use as a context manager.
+
+    Args:
+        card: number of the NVIDIA card that runs programs; None for the CPU.
 
     Attributes:
         builder, runner: for `tune_tir(..., builder=..., runner=...)` or `tune_tasks`.
 
     Raises:
-        DeviceError: no C compiler to link with.
+        DeviceError: no C compiler to link with, or the card cannot be used.
     """
 
-    def __init__(self, config: MeasureConfig | None = None) -> None:
+    def __init__(self, config: MeasureConfig | None = None, card: int | None = None) -> None:
         import_tensor_intrinsics()  # before `tune_tir` does it slowly
-        self._workers = Measurer({}, config)
+        self._workers = Measurer({}, config) if card is None else CudaMeasurer(card, {"kind": CUDA}, config)
         self.builder: Any = ForkedBuilder(self._workers)
         self.runner: Any = ForkedRunner(self._workers, self.builder.built)
         self.wait = self._workers.wait  # until the first program can be built; the builder waits by itself

@@ -53,12 +53,13 @@ def find_alternatives(
     return merge(added), alternatives
 
 
-def extract(network: Network, target: Any, layout: str = LAYOUTS[0]) -> list[TuningTask]:
+def extract(network: Network, target: Any, layout: str = LAYOUTS[0], precision: str = "float32") -> list[TuningTask]:
     """Return the tasks of a network on a target, of all variants and each way, heaviest first.
 
     Args:
         target: a `tvm.target.Target`.
         layout: of the network's convolutions, one of `networks.LAYOUTS`.
+        precision: see `prepare.for_inference`.
 
     Raises:
         NetworkLoadError: the network has no function to tune.
@@ -66,7 +67,7 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0]) -> list[Tun
     cpu = str(target.kind.name) == "llvm"
 
     def of_variant(variant: Network) -> list[TuningTask]:
-        graph = for_inference(variant.imported(), layout, cpu=cpu)
+        graph = for_inference(variant.imported(), layout, cpu=cpu, precision=precision)
         tasks = _tasks(lower(graph, cpu=cpu), target, variant.name)
         added, alternatives = find_alternatives(graph, tasks, target, variant.name) if cpu else ([], [])
         calls = sum((Counter(one.winograd) for one in alternatives), Counter[str]())

@@ -41,21 +41,22 @@ def load_network(name: str) -> Network:
     )
 
 
-def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0]) -> list[TuningTask]:
+def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0], precision: str = "float32") -> list[TuningTask]:
     """Return the tasks of a network, an operator or a suite, by name, merged.
 
     Args:
         target: a `tvm.target.Target`.
         layout: of a network's convolutions, one of `networks.LAYOUTS`; single operators are as they are.
+        precision: of a network, see `prepare.for_inference`; single operators are float32.
 
     Raises:
         NetworkLoadError: no such workload, or nothing to tune in it.
     """
     if workload in SUITES:
-        return merge(task for name in SUITES[workload] for task in tasks_of(name, target, layout))
+        return merge(task for name in SUITES[workload] for task in tasks_of(name, target, layout, precision))
     if workload in OPERATORS:
         return [replace(make_task(operator_module(OPERATORS[workload]), workload), networks={workload: 1})]
-    return extract(load_network(workload), target, layout)
+    return extract(load_network(workload), target, layout, precision)
 
 
 def workload_names() -> list[str]:
@@ -137,11 +138,7 @@ class ResNeXt(nn.Module):
     """
 
     def __init__(
-        self,
-        groups: int = 32,
-        width_per_group: int = 4,
-        depths: Sequence[int] = (3, 4, 6, 3),
-        labels: int = 1000,
+        self, groups: int = 32, width_per_group: int = 4, depths: Sequence[int] = (3, 4, 6, 3), labels: int = 1000
     ) -> None:
         super().__init__()
         self.stem = nn.Sequential(_conv_norm(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1))

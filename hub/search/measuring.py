@@ -14,7 +14,6 @@ from ..device.candidate import from_measure_candidate
 from ..device.measure import Measurement, Measurer
 
 if TYPE_CHECKING:
-    from ..device.rpc import RpcMeasurer
     from ..networks.tasks import TuningTask
 
 # TVM's names of the devices that a target may stand for (DLDeviceType).
@@ -34,11 +33,14 @@ class WorkerMeasure:
     """Measure with tchub's workers, which compile here and run here or on RPC servers; builds overlap with runs.
 
     Args:
-        measurer: owns the workers.
+        measurer: a `Measurer`, an `RpcMeasurer`, or what packs programs for another machine.
     """
 
-    def __init__(self, measurer: Measurer | RpcMeasurer) -> None:
+    def __init__(self, measurer: Any) -> None:
         self._measurer = measurer
+        self.prompt = getattr(
+            measurer, "prompt", True
+        )  # whether results come at once, so that small rounds cost nothing
 
     def of_network(self, weights: int) -> None:
         """Measure programs of a network that reads so many bytes of weights; see `TimingConfig.weights`."""

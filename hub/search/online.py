@@ -132,10 +132,7 @@ class OnlineLearner:
         for i, name in enumerate(self._features):
             tensors[f"features.{i}"] = torch.from_numpy(np.stack(list(self._features[name])))
             tensors[f"latencies.{i}"] = torch.tensor(list(self._latencies[name]), dtype=torch.float64)
-        header = self._identity() | {
-            "trained_on": str(self._trained_on),
-            "tasks": json.dumps(list(self._features)),
-        }
+        header = self._identity() | {"trained_on": str(self._trained_on), "tasks": json.dumps(list(self._features))}
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(path.name + ".part")
         save_file(tensors, temporary, metadata=header)

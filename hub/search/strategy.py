@@ -78,9 +78,7 @@ class DecisionStrategy(PySearchStrategy):
 
 
 def search_strategy(
-    model: Checkpoint | str | Any,
-    settings: DecisionSettings | None = None,
-    schedules: ScheduleDatabase | None = None,
+    model: Checkpoint | str | Any, settings: DecisionSettings | None = None, schedules: ScheduleDatabase | None = None
 ) -> Any:
     """Return tchub's search over decisions, for `ms.tune_tir(..., strategy=...)` and its kin.
 

@@ -6,12 +6,14 @@ and a software pipeline that `cp.async` fills (sm_80 and later). It has none for
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tvm.ir.transform import Sequential
 from tvm.ir.utils import derived_object
+from tvm.s_tir import ScheduleError, transform
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir import transform
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
 
@@ -26,7 +28,7 @@ _WMMA = 70  # the first compute capability that has it
 _RULES = "cuda-tensorcore"
 
 
-def check_precision(precision: str, target: Any, device: str) -> None:
+def check_precision(precision: str, target: Mapping[str, Any], device: str) -> None:
     """Raise a TuningError unless a device of this target computes matrix products in the precision.
 
     Args:
@@ -34,11 +36,11 @@ def check_precision(precision: str, target: Any, device: str) -> None:
     """
     if precision == "float32":
         return
-    capability = compute_capability(target.attrs)
+    capability = compute_capability(target)
     if precision not in PRECISIONS:
         problem = f"{precision!r} is no precision that programs are searched in"
         remedy = "choose float32 or float16: TVM has no tensor-core instruction for bfloat16 and TF32"
-    elif target.kind.name != "cuda":
+    elif target["kind"] != "cuda":
         problem = f"{precision} is for NVIDIA cards with tensor cores, and programs would run on {device}, a CPU"
         remedy = "leave out --precision, or measure on a card with --device cuda"
     elif capability < _WMMA:
@@ -81,7 +83,10 @@ class TensorCoreTiling(PyScheduleRule):
     def apply(self, sch: Any, block: Any) -> list[Any]:
         """Return the schedules of all rules; the schedule as it is where no tensor-core instruction fits."""
         before = len(sch.trace.insts)
-        tiled = [one for tiling in self._tilings for one in tiling.apply(sch.copy(), block)]
+        tiled: list[Any] = []
+        for tiling in self._tilings:
+            with suppress(ScheduleError):  # a loop lacks the factor that the rule then splits it by
+                tiled += tiling.apply(sch.copy(), block)
         return [one for one in tiled if len(one.trace.insts) > before and _is_divisible(one)] or [sch]
 
     def clone(self) -> TensorCoreTiling:

@@ -135,12 +135,7 @@ def try_alternatives(
 
 
 def _compared(
-    network: Network,
-    graph: Any,
-    by_winograd: Collection[ConvShape],
-    target: Any,
-    compare: Compare,
-    linker: str | None,
+    network: Network, graph: Any, by_winograd: Collection[ConvShape], target: Any, compare: Compare, linker: str | None
 ) -> tuple[Any, Comparison]:
     """Return a network's tensor functions, and their comparison with the original, which is right."""
     with tempfile.TemporaryDirectory(prefix="tchub-untuned-") as folder:

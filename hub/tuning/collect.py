@@ -30,6 +30,7 @@ from ..records.scope import MeasurementScope
 from ..records.store import MeasuredProgram, RunStore, open_store
 from ..search.candidates import evolved_candidates, has_choice, prefetch, random_candidates
 from ..search.errors import NoCandidateError, TuningError
+from ..search.tensor_cores import check_precision
 
 LICENCE = "Apache-2.0"
 # A space smaller than this has nothing to rank.
@@ -130,6 +131,7 @@ class CollectConfig:
         device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
         target, linker: see `TuneConfig`.
         threads: threads of a program, the target's `num-cores`; None for one a physical core that may be used.
+        precision: float32 or float16, see `TuneConfig`.
         seed: of the candidates.
         shard: measure its share of the tasks only, in a folder of its own inside `out`; each task gets as many
             programs as it would without. `merge_corpora` makes one corpus of all.
@@ -142,6 +144,7 @@ class CollectConfig:
     target: dict[str, Any] | None = None
     linker: str | None = None
     threads: int | None = None
+    precision: str = "float32"
     seed: int = 0
     shard: Shard | None = None
     besides: Sequence[Path | str] = ()
@@ -149,16 +152,19 @@ class CollectConfig:
     measure: MeasureConfig | None = None
 
 
-def _load_tasks(store: RunStore, workload: str, target: Any, progress: Callable[[str], None]) -> list[TuningTask]:
+def _load_tasks(
+    store: RunStore, workload: str, target: Any, precision: str, progress: Callable[[str], None]
+) -> list[TuningTask]:
     """Return the suite's tasks; kept in the store, because extracting them takes minutes."""
     tasks: list[TuningTask] = []
     for name in (name for part in workload.split(",") for name in SUITES.get(part, (part,))):
-        noted = store.noted(f"tasks of {name}, {LAYOUTS[0]}", list[_TaskRow])
+        key = f"tasks of {name}, {LAYOUTS[0]}" + f", {precision}" * (precision != "float32")
+        noted = store.noted(key, list[_TaskRow])
         if noted is None:
             progress(f"extracting the tasks of {name}")
-            extracted = tasks_of(name, target)
+            extracted = tasks_of(name, target, precision=precision)
             noted = [{**_plain(task), "mod": str(tvm.ir.save_json(task.mod))} for task in extracted]
-            store.note(f"tasks of {name}, {LAYOUTS[0]}", noted)
+            store.note(key, noted)
         tasks += [TuningTask(**{**row, "mod": tvm.ir.load_json(row["mod"])}) for row in noted]
     return merge(tasks)
 
@@ -267,13 +273,14 @@ def collect(
 
     Raises:
         NetworkLoadError: the suite has no task with a choice of programs.
-        TuningError: there are more shards than such tasks.
+        TuningError: there are more shards than such tasks, or tensor cores are asked for that the device lacks.
         DeviceError, NoServerError: the device cannot be used.
         MeasurementFailureRateError: nearly every program fails here.
     """
     config = replace(config or CollectConfig(), **options)
     device = choose_device(config.device, config.threads, target=config.target, linker=config.linker)
     facts, asked, shard, target = device.facts, programs, config.shard, tvm.target.Target(device.facts.target)
+    check_precision(config.precision, facts.target, facts.cpu_model)
     folder = shard.folder(out) if shard else Path(out)
     weights = _WEIGHTS if device.address is None and device.card is None else 0
     measure = config.measure or MeasureConfig(threads=facts.cores)
@@ -281,7 +288,8 @@ def collect(
     # A shard writes to no file of others: on a cluster the user's data folder is often behind NFS.
     with open_store(folder, MeasurementScope.of_device(facts, weights), share=shard is None) as store:
         known = {task_id for path in config.besides for task_id in Corpus.open(path).tasks}
-        tasks = [task for task in _load_tasks(store, workload, target, note) if task.task_id not in known]
+        tasks = _load_tasks(store, workload, target, config.precision, note)
+        tasks = [task for task in tasks if task.task_id not in known]
         rich = [task for task in tasks if has_choice(task, target, MIN_SPACE)]
         if not rich:
             raise NetworkLoadError(
@@ -294,20 +302,18 @@ def collect(
             programs = min(programs, per_task * len(rich))
             note(f"shard {shard}: {len(rich)} of {total}")
         with device.measurer(measure) as measurer:
+            if (
+                isinstance(measurer, Measurer) and device.card is not None
+            ):  # a wrong program (a race) may be the fastest
+                for task in rich:
+                    measurer.refer(task.task_id, task.mod)
             collector = _Collector(store, measurer, target, per_task, config.seed, progress, note, programs)
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
         again = {"command": collect_command(device, workload, asked, config), "licence": config.licence}
         corpus = export_corpus(store.programs(), rich, facts, folder, timing=measure.timing, **again)
-        return CollectResult(
-            str(folder),
-            len(corpus.tasks),
-            corpus.meta["programs"],
-            sum(not program.valid for program in corpus.iter_programs()),
-            outcomes,
-            len(tasks) - len(rich),
-            str(store.path),
-        )
+        failed, counts = sum(not p.valid for p in corpus.iter_programs()), (len(corpus.tasks), corpus.meta["programs"])
+        return CollectResult(str(folder), *counts, failed, outcomes, len(tasks) - len(rich), str(store.path))
 
 
 def export_corpus(
@@ -326,38 +332,21 @@ def export_corpus(
     target = json.dumps(device.target, sort_keys=True)
     new = [
         Program(
-            task_id=program.task_id,
-            key=program.key,
-            trace=program.trace,
-            strategy=program.strategy,
-            latencies=program.measurement.latencies,
-            latency=program.measurement.latency,
-            device=device.device.name,
-            target=target,
-            error=program.measurement.error,
-            error_message=program.measurement.message,
-            cpu_model=device.cpu_model,
-            tvm_version=version,
-            measured_at=program.measurement.measured_at,
-            cost_seconds=program.measurement.cost_seconds,
+            program.task_id, program.key, program.trace, program.strategy, one.latencies, one.latency,
+            device.device.name, target, one.error, one.message, cpu_model=device.cpu_model, tvm_version=version,
+            measured_at=one.measured_at, cost_seconds=one.cost_seconds,
         )
         for program in programs
         if program.task_id in known
-    ]
+        for one in [program.measurement]
+    ]  # fmt: skip
     used = {program.task_id for program in new}
     rows = [
-        Task(
-            t.task_id,
-            t.name,
-            t.op,
-            t.flops,
-            workload=str(tvm.ir.save_json(t.mod)),
-            computation=computation_of_module(t.mod),
-            networks=tuple(sorted(t.networks.items())),
-        )
+        Task(t.task_id, t.name, t.op, t.flops, str(tvm.ir.save_json(t.mod)), computation=computation_of_module(t.mod),
+             networks=tuple(sorted(t.networks.items())))
         for t in tasks
         if t.task_id in used
-    ]
+    ]  # fmt: skip
     meta = {
         "device": device.device.name,
         # The spec sheet with what was measured here: a model's hardware row is that of the machine, not of the part.
@@ -380,4 +369,6 @@ def collect_command(device: ChosenDevice, workload: str, programs: int, config: 
     options = ["tchub", "collect", *device.options, "--workload", workload, "--programs", str(programs)]
     options += ["--shard", str(config.shard)] if config.shard else []
     options += [option for path in config.besides for option in ("--besides", Path(path).name)]
-    return shlex.join([*options, "--seed", str(config.seed), "--threads", str(device.facts.cores), "--out", "DIR"])
+    options += ["--threads", str(device.facts.cores)] if device.card is None else []
+    options += ["--precision", config.precision] if config.precision != "float32" else []
+    return shlex.join([*options, "--seed", str(config.seed), "--out", "DIR"])

@@ -11,6 +11,7 @@ from ..networks import LAYOUTS
 from ..search.errors import TuningError
 
 if TYPE_CHECKING:
+    from ..device.device_choice import ChosenDevice
     from ..search.engines import SearchSettings
     from ..search.online import OnlineSettings
 
@@ -45,7 +46,7 @@ class TuneConfig:
         seed: seed of the searches.
         name: of a module or an exported program in the report and of its library; None for the module's class.
         device: where programs are measured: `local`, `cuda` or `cuda:1` for a card of this machine, or
-            `rpc://host:port/key` for the servers of TVM's RPC tracker.
+            `rpc://host:port/key` for the servers of TVM's RPC tracker; or a `BundleDevice`.
         linker: what links programs for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`.
         target: TVM target as a dictionary; None for this machine's, or for that of the RPC servers.
         threads: threads of a program, and of PyTorch in the comparison; None for one a physical core that may be used.
@@ -79,7 +80,7 @@ class TuneConfig:
     trials: int = 128
     seed: int = 0
     name: str | None = None
-    device: str = "local"
+    device: str | ChosenDevice = "local"
     linker: str | None = None
     target: dict[str, Any] | None = None
     threads: int | None = None

@@ -47,7 +47,8 @@ def _gain(other: float, tuned: float, title: str) -> str:
 def runs_here(report: dict[str, Any]) -> bool:
     """Return True where this machine can run the result: the run is done, its output right, its device this one."""
     wrong = any(not check["ok"] for check in report.get("output_check", {}).values())
-    return report["status"] == "done" and not wrong and not str(report.get("device") or "").startswith("rpc:")
+    elsewhere = str(report.get("device")).startswith(("rpc:", "bundle:"))
+    return report["status"] == "done" and not wrong and not elsewhere
 
 
 def usage(folder: str | Path) -> dict[str, str]:

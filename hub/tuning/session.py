@@ -97,9 +97,10 @@ class TuningSession:
             open_engine(task, target, search, seed + i, threads, self.model) for i, task in enumerate(tasks)
         ]
         pairs = zip(tasks, (engine.search for engine in self._engines), strict=True)
+        prompt = getattr(measure, "prompt", True)
         bounds = [0.0 if roofline is None else roofline.bound(task) for task in tasks]
         progress = [
-            TaskProgress(task.weight, search.fixed, task.flops, bound, cheap_search=search.cheap)
+            TaskProgress(task.weight, search.fixed, task.flops, bound, cheap_search=search.cheap and prompt)
             for (task, search), bound in zip(pairs, bounds, strict=True)
         ]
         self.view = SessionView(tasks, progress, config.trials, programs, untuned=dict(untuned or {}))

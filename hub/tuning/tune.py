@@ -140,8 +140,14 @@ def tune(
         progress.stage("find out what the device is" if config.device != "local" else "load the cost model")
         others = [name for name in config.compare if name not in ("stock", "torch.compile")]
         kind = "cpu" if others or config.builder is not None else checkpoint_kind(config.checkpoint)
-        device = choose_device(config.device, config.threads, target=config.target, linker=config.linker, kind=kind)
-        check_precision(config.precision, tvm.target.Target(device.facts.target), device.facts.cpu_model)
+        device = config.device
+        if isinstance(device, str):
+            device = choose_device(device, config.threads, target=config.target, linker=config.linker, kind=kind)
+        check_precision(config.precision, device.facts.target, device.facts.cpu_model)
+        if device.away:
+            if config.compare:
+                raise TuningError("nothing can be compared where the device is not", remedy="leave out --compare")
+            config = replace(config, untuned=False)
         if device.card is not None and others:
             remedy = "compare a card with stock and torch.compile alone"
             raise TuningError(f"{', '.join(others)} would run on the CPU", remedy=remedy)
@@ -216,7 +222,7 @@ class _Run:
         check, early = None, "interrupted before anything was measured"
         if config.mode == "search":
             progress.stage("compile the network untuned and check its output")
-            check = first_compare(device, threads, config.precision)
+            check = None if device.away else first_compare(device, threads, config.precision)
         self.variants: list[NetworkVariant] = []
         try:
             for one in self.network.variants:
@@ -254,7 +260,7 @@ class _Run:
             report["variants"] = [{"network": one.variant.network.name} | one.facts(self.device) for one in finished]
         write_report(report, self.folder)
         for one in finished:
-            if one.error is not None and self.device.address is None:
+            if one.error is not None and self.device.address is None and not self.device.away:
                 raise one.error
             for name, check in one.comparison.checks.items():
                 require(check, f"{one.variant.network.name} ({name})")
@@ -282,6 +288,7 @@ class _Run:
             "tasks": [task.task_id for task in self.tasks], "device": self.device.name,
         }  # fmt: skip
         resumed = store.claim(identity, resume=self.config.resume)
+        self.device.take_back(store, self.tasks)
         self.progress.stage(f"{'resume' if resumed else 'tune'} with {model.title}")
         untuned = self.outcomes[0].view.untuned if self.outcomes else None
         on_change = partial(self.progress.session, label)
@@ -347,6 +354,8 @@ class _Run:
         paths, threads = {name: Path(library.path) for name, library in libraries.items()}, self.device.facts.cores
         try:
             rivals = [name for name in self.config.compare if name != "stock"]
+            if self.device.away:
+                raise LatencyError("the network was not run: load it there with tchub.hub.load_tuned")
             if self.device.card is not None:
                 card, rivals, precision = self.device.card, ["pytorch", *rivals], self.config.precision
                 return compare_card(network, paths, card, rivals=rivals, precision=precision), None
@@ -380,6 +389,8 @@ class _Run:
                 write_report(self._report("interrupted"), self.folder)
                 for outcome in self.outcomes:
                     export_json(outcome.database, outcome.folder / "database")
+            if "bundle" in error.fields:
+                raise
             done = sum(outcome.view.done for outcome in self.outcomes)
             raise InterruptedRunError(
                 f"interrupted after {done} measured programs; all are kept in {self.folder}",

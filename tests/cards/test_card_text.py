@@ -6,15 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from card_kit import (
-    CONFIG,
-    METRICS,
-    T4_CONFIG,
-    T4_METRICS,
-    changed,
-    spoiled,
-    subsets,
-)
+from card_kit import CONFIG, METRICS, T4_CONFIG, T4_METRICS, changed, spoiled, subsets
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 from hypothesis import given, settings

@@ -55,10 +55,7 @@ SAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
         BATCH,
         [["tile_y", "sp", [-1, 8, 2]], ["tile_x", "sp", [-1, 4, 3]], ["tile_k", "sp", [-1, 4]], *_UNROLL],
     ),
-    "dense_nopack.x86": (
-        DENSE,
-        [["tile_y", "sp", [-1, 4]], ["tile_x", "sp", [-1, 8]], ["tile_k", "sp", [-1, 16]]],
-    ),
+    "dense_nopack.x86": (DENSE, [["tile_y", "sp", [-1, 4]], ["tile_x", "sp", [-1, 8]], ["tile_k", "sp", [-1, 16]]]),
     "dense_pack.x86": (
         DENSE,
         [
@@ -66,10 +63,7 @@ SAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
             *(["tile_k", "sp", [-1, 8]], ["tile_inner", "sp", [-1, 2]]),
         ],
     ),
-    "batch_matmul.x86": (
-        BATCH,
-        [["tile_y", "sp", [-1, 8]], ["tile_x", "sp", [-1, 4]], ["tile_k", "sp", [-1, 8]]],
-    ),
+    "batch_matmul.x86": (BATCH, [["tile_y", "sp", [-1, 8]], ["tile_x", "sp", [-1, 4]], ["tile_k", "sp", [-1, 8]]]),
     "conv2d_NCHWc.x86": (CPU_CONV, [*_X86, ["unroll_kw", "ot", True]]),
     "depthwise_conv2d_NCHWc.x86": (CPU_DEPTHWISE, [*_X86, ["unroll_kw", "ot", False]]),
     "conv2d_nchw_spatial_pack.arm_cpu": (

@@ -198,6 +198,7 @@ class CudaDriver:
 
 
 _STATIC_SHARED = 48 << 10  # dynamic shared memory that every kernel may have
+_MOST_RUNS = 100  # of one repeat
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _SCALARS: dict[str, Any] = {
     "int32": ctypes.c_int32, "int64": ctypes.c_int64, "uint32": ctypes.c_uint32, "float32": ctypes.c_float,
@@ -215,15 +216,9 @@ class CudaLaunches:
         sizes: bytes of each buffer.
         steps: the number of a function and those of the buffers that are its arguments, in order.
 
-    Attributes:
-        graph_runs: runs in one graph: the GPU starts a graph's kernels itself, without waiting for Python and the
-            driver, whose few microseconds a launch would otherwise be all that is measured of a short kernel.
-
     Raises:
         ProgramError: the driver refuses a function, or the GPU has not the memory.
     """
-
-    graph_runs = 20
 
     def __init__(
         self,
@@ -262,19 +257,18 @@ class CudaLaunches:
         return array
 
     def run(self, number: int) -> float:
-        """Run about so often, after one run that is not timed; the mean seconds a run."""
+        """Run so often, each time as one graph, after one run that is not timed; the mean seconds a run.
+
+        The GPU starts a graph's kernels itself, without waiting for Python and the driver.
+        """
         ((start, end),) = self._driver.event_pairs(1)
-        graphs = number // self.graph_runs
-        if graphs and not self._graph:
-            self._graph = self._captured()
+        self._graph = self._graph or self._captured()
         self._launch_all()
         self._driver.call("cuEventRecord", start, self._driver.stream)
-        for _ in range(graphs):
+        for _ in range(number):
             self._driver.call("cuGraphLaunch", self._graph, self._driver.stream)
-        for _ in range(0 if graphs else number):
-            self._launch_all()
         self._driver.call("cuEventRecord", end, self._driver.stream)
-        return self._driver.elapsed(start, end) / (graphs * self.graph_runs or number)
+        return self._driver.elapsed(start, end) / number
 
     def run_cold(self, number: int) -> float:
         """Run so often, each time with an empty L2 cache; the mean seconds a run, the flushing left out.
@@ -290,11 +284,10 @@ class CudaLaunches:
         return sum(driver.elapsed(*pair) for pair in pairs) / number
 
     def _captured(self) -> Any:
-        """An executable graph of `graph_runs` runs."""
+        """An executable graph of a run."""
         graph, executable, call = _POINTER(), _POINTER(), self._driver.call
         call("cuStreamBeginCapture_v2", self._driver.stream, _THREAD_LOCAL)
-        for _ in range(self.graph_runs):
-            self._launch_all()
+        self._launch_all()
         call("cuStreamEndCapture", self._driver.stream, ctypes.byref(graph))
         call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, 0)
         call("cuGraphDestroy", graph)
@@ -355,6 +348,10 @@ class CudaProgram(CudaLaunches):
         self._host = arrays
         for number, array in enumerate(arrays):
             self.write(number, array)
+
+    def repeats(self, number: int, count: int) -> list[float]:
+        """Seconds a run, with an empty L2 cache, of so many repeats of so many runs; short runs are flushed longer."""
+        return [self.run_cold(min(number, _MOST_RUNS)) for _ in range(count)]
 
     def outputs(self) -> list[Any]:
         """The arguments as the last run left them, copied back."""

@@ -155,7 +155,11 @@ class CpuProgram:
         """Let go of the library."""
         self._module = None
 
-    def run(self, number: int) -> float:
+    def repeats(self, number: int, count: int) -> list[float]:
+        """Seconds a run of so many repeats of so many runs."""
+        return [self._run(number) for _ in range(count)]
+
+    def _run(self, number: int) -> float:
         """Run so often, after one run that is not timed; the mean seconds a run."""
         evaluator = self._runtime.call(
             "runtime.RPCTimeEvaluator", self._module, "main", _CPU, 0, number, 1, 0, 100, 0, 1, 0, ""

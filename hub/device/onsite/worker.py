@@ -71,7 +71,7 @@ def _measure(bench: Any, job: dict[str, Any], config: TimingConfig) -> dict[str,
     """Time a program as `tchub collect` does, so that latencies of both mean the same."""
     program = bench.load(job, _arguments(json.dumps(job["args"])))
     try:
-        latencies = take_repeats(lambda number, count: [program.run(number) for _ in range(count)], config, job["best"])
+        latencies = take_repeats(program.repeats, config, job["best"])
         answer = {"latencies": latencies, "fingerprint": _fingerprint(program.outputs())}
     except ProgramError as error:
         if not error.fatal:

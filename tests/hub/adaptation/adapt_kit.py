@@ -147,7 +147,7 @@ def toy_world(base: CheckpointChoice | None, tasks: int = len(OPS), **border: An
     functions = {
         "choose_checkpoint": lambda name: base,
         "workload_names": lambda: names,
-        "extract_tasks": lambda workload, target: [make_task(i) for i in range(tasks)],
+        "extract_tasks": lambda workload, target, precision: [make_task(i) for i in range(tasks)],
         "random_candidates": make_candidates,
         "replay": replay,
     }

@@ -50,6 +50,15 @@ def test_a_checkpoint_is_adapted_to_a_card_and_a_lost_card_costs_nothing_measure
     assert result["base"].startswith("tcl-t4@")
 
 
+def test_float16_is_refused_where_there_are_no_tensor_cores_and_where_nothing_is_measured(
+    run: Any, pt2: Path, tmp_path: Path
+) -> None:
+    code, _, err = run("adapt", "tcl-epyc", "--device", "cpu", "--workload", str(pt2), "--precision", "float16")
+    assert (code, "float16 is for NVIDIA cards with tensor cores" in err) == (1, True)
+    code, _, err = run("adapt", "tcl-t4", "--corpus", tmp_path, "--precision", "float16")
+    assert (code, "nothing is measured with a corpus, and precision is given" in err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "device", "kind"), [("tcl-epyc", "cuda", "gpu"), ("tcl-t4", "cpu", "cpu")], ids=str
 )

@@ -19,7 +19,7 @@ OPEN = """
 import resource, sys
 from pathlib import Path
 from tchub.hub.bundle.archive import Bundle
-from tchub.hub.bundle.target import BundleError
+from tchub.hub.bundle.archive import BundleError
 taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (taken + (1 << 30),) * 2)
 try:

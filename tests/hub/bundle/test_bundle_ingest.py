@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from bundle_kit import GOOD, make_results, toy_bundle
-from tchub.hub.bundle.archive import Bundle
+from tchub.hub.bundle.archive import Bundle, BundleError
 from tchub.hub.bundle.ingest import ingest
-from tchub.hub.bundle.target import BundleError
 from tchub.zoo.corpus import Corpus
 
 

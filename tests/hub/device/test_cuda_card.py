@@ -92,3 +92,10 @@ def test_a_machine_without_a_driver_or_a_compiler_says_so(
     monkeypatch.setenv("TCHUB_LIBCUDA", str(tmp_path / "libcuda.so.1"))
     with pytest.raises(DeviceError, match="the CUDA driver cannot be loaded"):
         choose_device("cuda")
+
+
+def test_a_number_without_a_card_and_options_of_cpus_are_refused(card: PaperCard) -> None:
+    with pytest.raises(DeviceError, match="the driver shows 1, and number 1 was asked for"):
+        choose_device("cuda:1")
+    with pytest.raises(DeviceError, match="--threads, --target, --linker is an option of CPUs"):
+        choose_device("cuda", 2, target={"kind": "cuda"}, linker="ld")

@@ -11,6 +11,7 @@ from paper_card import PaperCard
 from tchub.hub.device.cuda_measure import CudaMeasurer
 from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.measure import MeasureConfig
+from tchub.hub.device.meta_schedule import BuilderRunner
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.search.candidates import random_candidates
@@ -18,6 +19,7 @@ from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tchub.zoo.errors import TchubWarning
 from tvm import te
+from tvm.s_tir import meta_schedule as ms
 
 TARGET = get_device("t4").target
 LIMITS = {"run_timeout": 5.0, "build_timeout": 60.0}
@@ -114,6 +116,18 @@ def test_a_lost_card_ends_the_run_and_what_was_measured_was_given(card: PaperCar
             given.extend(results)
     assert len(given) < 3 * len(candidates)
     assert "run the same command again" in caught.value.remedy
+
+
+def test_metaschedules_builder_and_runner_take_the_card(card: PaperCard, candidates: list[Any]) -> None:
+    target = tvm.target.Target(TARGET)
+    with BuilderRunner(MeasureConfig(**LIMITS), card=0) as own:
+        built = own.builder.build([ms.builder.BuilderInput(one.mod, target) for one in candidates[:3]])
+        infos = [ms.arg_info.ArgInfo.from_entry_func(one.mod, remove_preproc=True) for one in candidates]
+        inputs = [
+            ms.runner.RunnerInput(one.artifact_path, "cuda", info) for one, info in zip(built, infos, strict=False)
+        ]
+        results = [future.result() for future in own.runner.run(inputs)]
+    assert [(result.error_msg, min(result.run_secs) > 0) for result in results] == [(None, True)] * 3
 
 
 @pytest.mark.parametrize(

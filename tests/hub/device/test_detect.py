@@ -14,7 +14,7 @@ from tchub.hub.device.host_facts import HostFacts, read_caches, usable_cores
 from tchub.zoo.devices import Device, distance, get_device
 
 AVX512 = frozenset({"sse2", "sse4_2", "avx", "avx2", "fma", "bmi1", "bmi2", "movbe", "f16c", "avx512f"}) | {
-    *("avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni", "ssse3", "popcnt", "cx16"),
+    *("avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni", "ssse3", "popcnt", "cx16")
 }
 AVX2 = frozenset(f for f in AVX512 if not f.startswith("avx512"))
 

@@ -29,7 +29,7 @@ FOREIGN_DEVICE, ITS_WORD = {"aarch64": ("graviton2", "aarch64"), "x86_64": ("epy
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 # All that the highest level may use, in the system's words.
 V4 = frozenset({"sse", "sse2", "pni", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16", "movbe", "bmi1", "bmi2"}) | {
-    *("abm", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+    *("abm", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 }
 FACTS = HostFacts("x86-64", "AuthenticAMD", "AMD EPYC", 26, 2, flags=V4, cores=8, threads=8, usable=8)
 

@@ -50,11 +50,7 @@ def test_a_short_disturbance_does_not_become_usual_but_a_lasting_change_does() -
 
 @pytest.mark.parametrize(
     ("references", "result"),
-    [
-        ([QUIET], (9.0, 0, False)),
-        ([2 * QUIET, 2 * QUIET, QUIET], (7.0, 2, False)),
-        ([2 * QUIET] * 3, (7.0, 2, True)),
-    ],
+    [([QUIET], (9.0, 0, False)), ([2 * QUIET, 2 * QUIET, QUIET], (7.0, 2, False)), ([2 * QUIET] * 3, (7.0, 2, True))],
 )
 def test_a_disturbed_program_is_measured_again_until_the_machine_is_quiet(
     references: list[float], result: object

@@ -10,12 +10,7 @@ from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.errors import NetworkLoadError
 from tchub.hub.networks.tasks import merge, task_id
 from tchub.hub.networks.workloads import load_network, operator_module, tasks_of
-from tchub.hub.search.candidates import (
-    evolved_candidates,
-    has_choice,
-    random_candidates,
-    trace_key,
-)
+from tchub.hub.search.candidates import evolved_candidates, has_choice, random_candidates, trace_key
 from tchub.zoo.corpus.workloads import HELD_OUT_NETWORKS, NETWORKS, OPERATORS, SUITES
 
 

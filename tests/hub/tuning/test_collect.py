@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.cli import main
 from tchub.hub.device import measure
 from tchub.hub.device.errors import MeasurementFailureRateError
 from tchub.hub.device.measure import Measurement, Measurer
+from tchub.hub.networks.alternatives import extract
+from tchub.hub.networks.sources import open_network
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, RunStore, home_file
 from tchub.hub.search.errors import TuningError
@@ -193,3 +197,19 @@ def test_shards_merge_to_what_one_machine_collects(tmp_path: Path, monkeypatch: 
     whole = Corpus.open(tmp_path / "whole")
     assert repr(merged.tasks) == repr(whole.tasks)
     assert list(map(repr, merged.iter_programs())) == list(map(repr, whole.iter_programs()))
+
+
+def test_programs_of_tensor_cores_become_a_corpus(card: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = open_network(torch.nn.Linear(64, 32).eval(), (torch.randn(32, 64),))
+    monkeypatch.setattr(
+        collecting, "tasks_of", lambda _, target, precision: extract(network, target, precision=precision)
+    )
+    result = collect("toy", 16, tmp_path, device="cuda", precision="float16")
+    assert (result.failed, set(result.outcomes)) == (0, {"ok"})
+    corpus = Corpus.open(tmp_path)
+    command = shlex.split(corpus.meta["command"])
+    assert command[:6] == ["tchub", "collect", "--device", "cuda:0", "--workload", "toy"]
+    assert command[-6:] == ["--precision", "float16", "--seed", "0", "--out", "DIR"]
+    assert "--threads" not in command, "which is an option of CPUs"
+    assert any("wmma_sync_16x16x16_f16f16f32" in program.trace for program in corpus.iter_programs())
+    assert main(["corpus", "check", str(tmp_path), "--quiet"]) == 0

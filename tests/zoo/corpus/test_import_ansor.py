@@ -24,11 +24,7 @@ CONTEXT = ImportContext("v100", licence="MIT", source="somewhere")
 
 
 def record(
-    key: Any = ("relu_layer", 64, 64),
-    target: str = CUDA,
-    steps: Any = STEPS,
-    result: Any = OK,
-    version: str = "v0.6",
+    key: Any = ("relu_layer", 64, 64), target: str = CUDA, steps: Any = STEPS, result: Any = OK, version: str = "v0.6"
 ) -> dict[str, Any]:
     """A record as the log version writes it: later ones say more of the task."""
     more = {"v0.2": [], "v0.3": [HARDWARE], "v0.5": [HARDWARE, "", 0], "v0.6": [HARDWARE, "", 0, []]}[version]

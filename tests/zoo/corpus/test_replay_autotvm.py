@@ -40,11 +40,7 @@ X86 = [
 ]
 GPU = [
     (key("dense_small_batch.cuda", *DENSE), splits(tile_k=[8]), {8}),
-    (
-        key("dense_large_batch.cuda", *DENSE),
-        splits(tile_x=[2, 2, 1], tile_y=[1, 2, 3], tile_k=[4, 2]),
-        {2},
-    ),
+    (key("dense_large_batch.cuda", *DENSE), splits(tile_x=[2, 2, 1], tile_y=[1, 2, 3], tile_k=[4, 2]), {2}),
     (key("batch_matmul.cuda", *BATCH), splits(tile_y=[2, 2], tile_x=[4, 3], tile_k=[8]) + UNROLL, {2, 4}),
     (
         key("conv2d_nchw.cuda", *CONV),

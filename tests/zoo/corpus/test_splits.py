@@ -16,8 +16,7 @@ from tchub.zoo.features.columns import OPS
 NAMES = [spec.name for spec in (*HELD_OUT_NETWORKS, *TRAIN_NETWORKS)]
 
 tasks_strategy = st.lists(
-    st.tuples(st.sampled_from(OPS), st.dictionaries(st.sampled_from(NAMES), st.integers(1, 9), max_size=3)),
-    max_size=60,
+    st.tuples(st.sampled_from(OPS), st.dictionaries(st.sampled_from(NAMES), st.integers(1, 9), max_size=3)), max_size=60
 )
 
 

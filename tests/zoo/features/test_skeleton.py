@@ -80,9 +80,7 @@ def test_a_decision_that_moves_loops_is_filled_in_program_by_program() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    "decisions",
-    [(3, 9), (-1, 0), ((1, 2), 0), ("1", 0)],
-    ids=["outside", "negative", "tile", "text"],
+    "decisions", [(3, 9), (-1, 0), ((1, 2), 0), ("1", 0)], ids=["outside", "negative", "tile", "text"]
 )
 def test_a_wrong_decision_is_refused_as_it_is_by_the_template(name: str, decisions: Any) -> None:
     for wrong in (decisions, decisions[::-1]):

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import torch
-from tchub.zoo.models import (
-    CostModel,
-    ProgressiveNetwork,
-    create,
-    get_architecture,
-    list_architectures,
-)
+from tchub.zoo.models import CostModel, ProgressiveNetwork, create, get_architecture, list_architectures
 
 TINY = {"hidden": 16, "d_model": 16, "head": 8, "feedforward": 24, "dt_rank": 2}
 NETWORKS = [name.removesuffix("-kb") for name in list_architectures("knowledge base")]

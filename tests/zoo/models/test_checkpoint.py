@@ -10,13 +10,7 @@ import torch
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.files import StorageError
-from tchub.zoo.models import (
-    Checkpoint,
-    CheckpointConfig,
-    CheckpointError,
-    CorruptCheckpointError,
-    create,
-)
+from tchub.zoo.models import Checkpoint, CheckpointConfig, CheckpointError, CorruptCheckpointError, create
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 from tchub.zoo.trust import ClassTrust
 
@@ -115,10 +109,7 @@ def test_a_newer_format_is_refused_whatever_else_it_says(saved):
     assert "upgrade" in str(caught.value.remedy)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", '{"format": true}', '{"format": 1}', "\xff"],
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"format": true}', '{"format": 1}', "\xff"])
 def test_a_config_that_is_none(saved, text):
     (saved / "config.json").write_bytes(text.encode("latin1"))
     with pytest.raises(CorruptCheckpointError):

@@ -10,14 +10,7 @@ import torch
 from progressive_kit import programs, tiny
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.sampling.predictions import last_layer_inputs
-from tchub.zoo.models import (
-    ContextModel,
-    CostModel,
-    Ensemble,
-    ModelConfigError,
-    ProgressiveNetwork,
-    list_architectures,
-)
+from tchub.zoo.models import ContextModel, CostModel, Ensemble, ModelConfigError, ProgressiveNetwork, list_architectures
 from tchub.zoo.training import RankingDataset
 
 NETWORKS = [name.removesuffix("-ensemble") for name in list_architectures("ensemble")]

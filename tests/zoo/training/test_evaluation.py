@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from tchub.zoo.corpus import Task, computation
 from tchub.zoo.models import CostModel, TileNet, create
 from tchub.zoo.training import RankingDataset
-from tchub.zoo.training.evaluation import (
-    RankedPrograms,
-    draw_labels,
-    evaluate_unknown,
-    scores_given,
-)
+from tchub.zoo.training.evaluation import RankedPrograms, draw_labels, evaluate_unknown, scores_given
 from tchub.zoo.training.training_data import load_training_data
 from test_fit_corpora import make_corpus
 

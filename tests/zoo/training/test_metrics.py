@@ -67,10 +67,7 @@ def test_random_choice_is_the_closed_form():
     assert top_k(np.zeros(3), latency, group, np.ones(1), 2) == pytest.approx(1 / ((1 + 1 + 2) / 3))
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=6),
-    st.integers(1, 4),
-)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=6), st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
 def test_ties_give_the_average_over_their_orders(programs, k):
     scores = np.array([float(s) for s, _ in programs])

@@ -7,14 +7,7 @@ import pytest
 import torch
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import create, get_architecture
-from tchub.zoo.training import (
-    RankingDataset,
-    TrainConfig,
-    TrainingError,
-    evaluate_model,
-    list_recipes,
-    train,
-)
+from tchub.zoo.training import RankingDataset, TrainConfig, TrainingError, evaluate_model, list_recipes, train
 from tchub.zoo.training.dataset import epoch_batches
 from tchub.zoo.training.programs import resolve_schema
 from tchub.zoo.training.state import STATE_FILE
