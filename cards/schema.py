@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..zoo.devices import get_device
-from ..zoo.errors import TchubError
+from ..zoo.devices import known_device
 from ..zoo.trust import ClassTrust
 from .metrics import CONFIG_FILE, CardMetrics, JsonFacts, bad_field, decode, read_metrics
 
@@ -164,11 +163,8 @@ def origin_of(config: CardConfig) -> Origin:
 
 def _belongs(device: str, family: str) -> bool:
     """Return whether a device with a spec sheet is of a family, or of a kind."""
-    try:
-        known = get_device(device)
-    except TchubError:
-        return False
-    return family == (known.kind if family in KINDS else known.family)
+    known = known_device(device)
+    return known is not None and family == (known.kind if family in KINDS else known.family)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from ...cards import MISSING, CardData, check_card, missing, plots_of
-from ...zoo.devices import Device, UnknownDeviceError, get_device
+from ...zoo.devices import Device, UnknownDeviceError, get_device, known_device
 from ...zoo.untrusted import read_plain
 from ..registry.entry import KINDS, LASTING_FILES, RECORD, CheckpointName, as_object
 from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, read_json, records_of
@@ -160,8 +159,8 @@ def check_name(subject: CheckSubject) -> str:
         raise failed(f"{parsed.name} is a name of checkpoints adapted on one machine", remedy)
     arch, family = str(config.get("arch")), str(config.get("family"))
     rest = parsed.name.removeprefix(f"{arch}-")
-    with suppress(UnknownDeviceError):  # the name or an alias of a device stands for its family
-        rest = rest if rest in KINDS else get_device(rest).family
+    if rest not in KINDS and (known := known_device(rest)):  # the name or an alias of a device stands for its family
+        rest = known.family
     if not parsed.name.startswith(f"{arch}-") or rest != family:
         remedy = f"call it {arch}-{family}"
         raise failed(f"{parsed.name} is no name for {arch} and the family {family}", remedy)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...zoo.devices import get_device
-from ...zoo.devices.registry import UnknownDeviceError
+from ...zoo.devices import known_device
 from ..text import data_text, number_text, size_text
 from .entry import KINDS, METRICS, Entry
 from .errors import SourceError
@@ -64,11 +62,7 @@ def facts(entry: Entry) -> dict[str, str]:
 
 def device_titles(entry: Entry) -> list[str]:
     """Return the vendors' names of the devices that it learnt from, or else of its family, as far as known."""
-    titles = []
-    for name in entry.measured_on or (entry.family,):
-        with suppress(UnknownDeviceError):
-            titles.append(get_device(name).title)
-    return titles
+    return [known.title for name in entry.measured_on or (entry.family,) if (known := known_device(name))]
 
 
 def listing(entry: Entry) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...zoo.devices import Device, UnknownDeviceError, distance, get_device, list_devices
+from ...zoo.devices import Device, distance, known_device, list_devices
 from ...zoo.devices.registry import OTHER
 from ...zoo.errors import TchubError
 from .entry import TRANSFER, CheckpointName, Entry
@@ -117,7 +117,7 @@ def resolve(
             resolution = _named(entries, other)
             why = "adapted from a corpus" if "+" in other else "adapting ranked no better and kept it"
             return replace(resolution, warnings=(f"{name} is {other}: {why}", *resolution.warnings))
-        if named := _device(name):
+        if named := known_device(name):
             of_family = [entry for entry in _newest(entries) if entry.family == named.family]
             return _best(of_family, named, f"no checkpoint of the family {named.family} can be used")
     return _named(entries, name)
@@ -189,11 +189,11 @@ def _judge(entry: Entry, device: Device) -> Verdict:
         known = f"a knowledge base of {entry.family}s ({', '.join(entry.measured_on)})"
         reason = f"{known}, to adapt from; a family's own checkpoint goes before it"
         return Verdict(entry.id, True, reason, OTHER, 0.0, score)
-    trained_on = _device(str(entry.data.get("device"))) or _device(entry.family)
+    trained_on = known_device(str(entry.data.get("device"))) or known_device(entry.family)
     if trained_on is None:
         return _rejected(entry, f"no spec sheet of its device family {entry.family} is known")
     gap = distance(device, trained_on)
-    if not gap.compatible:
+    if trained_on.kind != device.kind:
         return _rejected(entry, gap.reason)
     return Verdict(entry.id, True, f"{gap.reason}; {score}" if score else gap.reason, gap.rank, gap.gap, score)
 
@@ -210,17 +210,10 @@ def _score_near(entry: Entry, device: Device) -> Score | None:
     scores = [
         Score(known.name, known.name == device.name, **{key: row.get(key) for key in TRANSFER})
         for name, row in rows.items()
-        if (known := _device(name)) and known.family == device.family
+        if (known := known_device(name)) and known.family == device.family
     ]
     telling = [score for score in scores if score.top1 is not None or score.pairwise is not None]
     return max(telling, key=lambda score: (score.here, score.tasks or 0, score.device), default=None)
-
-
-def _device(name: str) -> Device | None:
-    try:
-        return get_device(name)
-    except UnknownDeviceError:
-        return None
 
 
 def _best(candidates: list[Entry], device: Device, none_fits: str) -> Resolution:

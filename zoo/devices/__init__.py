@@ -4,7 +4,7 @@ Light on purpose: neither torch nor TVM is imported here.
 """
 
 from .device import CpuSpec, Device, GpuSpec
-from .registry import UnknownDeviceError, distance, get_device, list_devices, own_folder
+from .registry import UnknownDeviceError, distance, get_device, known_device, list_devices, own_folder
 
 __all__ = [
     "CpuSpec",
@@ -13,6 +13,7 @@ __all__ = [
     "UnknownDeviceError",
     "distance",
     "get_device",
+    "known_device",
     "list_devices",
     "own_folder",
 ]

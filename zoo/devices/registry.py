@@ -41,22 +41,25 @@ def get_device(name: str) -> Device:
     Raises:
         UnknownDeviceError: no such device; carries the nearest names.
     """
-    names = _names(tuple(sorted(own_folder().glob("*.json"))))
-    key = _normal(name)
-    if key not in names:
-        nearest = difflib.get_close_matches(key, names, n=3, cutoff=0.5)
-        raise UnknownDeviceError(
-            f"no device is called {name!r}" + (f"; nearest: {', '.join(nearest)}" if nearest else ""),
-            remedy=f"see `tchub devices`, or write its sheet: tchub devices add {name} --from local|FILE|NEAREST",
-            name=name,
-            nearest=nearest,
-        )
-    return names[key]
+    if device := known_device(name):
+        return device
+    nearest = difflib.get_close_matches(_normal(name), _names(_own_files()), n=3, cutoff=0.5)
+    raise UnknownDeviceError(
+        f"no device is called {name!r}" + (f"; nearest: {', '.join(nearest)}" if nearest else ""),
+        remedy=f"see `tchub devices`, or write its sheet: tchub devices add {name} --from local|FILE|NEAREST",
+        name=name,
+        nearest=nearest,
+    )
+
+
+def known_device(name: str) -> Device | None:
+    """Return the device as `get_device` does; None where it is unknown."""
+    return _names(_own_files()).get(_normal(name))
 
 
 def list_devices(kind: str | None = None) -> list[Device]:
     """Return all devices, or those of a kind ("cpu" or "gpu"): CPUs first, by family, in the order of its file."""
-    return [d for d in _load(tuple(sorted(own_folder().glob("*.json")))) if kind in (None, d.kind)]
+    return [d for d in _load(_own_files()) if kind in (None, d.kind)]
 
 
 def own_folder() -> Path:
@@ -77,6 +80,10 @@ def read_family(data: object, where: str) -> list[Device]:
         raise bad_device(where, str(error)) from error
     shared = {name: getattr(family, name) for name in ("format", "family", "kind", "vendor", "isa")}
     return [Device.from_dict(shared | entry, f"{where}: {entry.get('name')}") for entry in family.devices]
+
+
+def _own_files() -> tuple[Path, ...]:
+    return tuple(sorted(own_folder().glob("*.json")))
 
 
 @cache
@@ -120,11 +127,6 @@ class Distance:
     gap: float
     reason: str = field(compare=False)
 
-    @property
-    def compatible(self) -> bool:
-        """Return whether a model for one may be used on the other at all."""
-        return self.rank < INCOMPATIBLE
-
 
 def distance(a: Device, b: Device) -> Distance:
     """Return the distance of two devices; symmetric, and rank 0 with gap 0 for a device and itself."""
@@ -144,10 +146,6 @@ def distance(a: Device, b: Device) -> Distance:
 
 
 def _gap(a: Device, b: Device) -> float:
-    ours, theirs = a.spec.values(), b.spec.values()
-    steps = [
-        math.log2(1 + x) - math.log2(1 + y)
-        for name in ours
-        if (x := ours[name]) is not None and (y := theirs[name]) is not None
-    ]
-    return math.sqrt(sum(s * s for s in steps) / len(steps)) if steps else math.inf
+    both = zip(a.spec.values().values(), b.spec.values().values(), strict=True)
+    steps = [math.log2(1 + x) - math.log2(1 + y) for x, y in both if x is not None and y is not None]
+    return math.hypot(*steps) / math.sqrt(len(steps)) if steps else math.inf

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..corpus import MIN_PROGRAMS, Corpus, Program, metric_weight, sequence_of
-from ..devices import Device, UnknownDeviceError, get_device
+from ..devices import Device, get_device, known_device
 from ..features import FeatureSchema, get_schema
 from ..features.schema import SCHEMAS
 from .dataset import RankingDataset, stack_padded
@@ -103,10 +103,7 @@ def corpus_device(corpus: Corpus) -> Device:
     """
     if "device_sheet" in corpus.meta:
         return Device.from_dict(corpus.meta["device_sheet"])
-    try:
-        return get_device(str(corpus.meta["device"]))
-    except UnknownDeviceError:
-        return get_device(str(corpus.meta["family"]))
+    return known_device(str(corpus.meta["device"])) or get_device(str(corpus.meta["family"]))
 
 
 def task_kinds(*corpora: Corpus) -> dict[str, tuple[str, str]]:

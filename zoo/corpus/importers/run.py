@@ -11,7 +11,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar
 
 import msgspec
 
-from ...devices import Device, UnknownDeviceError, get_device
+from ...devices import known_device
 from ..schema import CorpusError, Task, contradiction, target_options
 from ..splits import PARTS
 from ..writer import CorpusWriter
@@ -173,7 +173,7 @@ def import_corpus(
                 remedy="check --framework and --min-programs",
                 examples=[text for examples in report.examples.values() for text in examples],
             )
-        device = _device(context.device)
+        device = known_device(context.device)
         writer.meta.update(
             device=context.device,
             family=device.family if device else context.device,  # a device without a spec sheet is its own family
@@ -210,17 +210,10 @@ def _choose(writer: CorpusWriter, report: ImportReport, min_programs: int) -> No
         report.errors.update({str(kind): number for kind, number in errors.items()})
 
 
-def _device(name: str) -> Device | None:
-    try:
-        return get_device(name)
-    except UnknownDeviceError:
-        return None
-
-
 def _check_one_device(device: str, targets: Iterable[str], target: str) -> None:
     """Raise CorpusError where a new target of a log names another device than the user or the targets before it."""
-    own = _device(device)
-    named = _device(target_options(target).get("model", ""))
+    own = known_device(device)
+    named = known_device(target_options(target).get("model", ""))
     other = {name: value for name, value in (own.target if own else {}).items() if name in ("kind", "arch")}
     if word := contradiction(json.dumps(other), target) or ("model" if own and named not in (None, own) else None):
         remedy = "name the device that was measured with --device (`tchub devices` lists them), or say --allow-mixed"
