@@ -163,13 +163,10 @@ def expected_slowdown(points: Sequence[LearningPoint], labels: int) -> float:
 
 def _fit(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
     """Return error, floor and slope, both at least 0, of y = floor + slope x with the smallest squared error."""
-    centred = x - x.mean()
-    spread = float(centred @ centred)
-    slope = max(0.0, float(centred @ y) / spread) if spread > 0 else 0.0
-    floor = float(y.mean() - slope * x.mean())
-    if floor < 0:
-        floor, slope = 0.0, max(0.0, float(x @ y) / float(x @ x))
-    return float(np.square(y - floor - slope * x).sum()), floor, slope
+    from scipy.optimize import nnls
+
+    (floor, slope), error = nnls(np.stack([np.ones_like(x), x], axis=1), y)
+    return float(error) ** 2, float(floor), float(slope)
 
 
 def decide(points: Sequence[LearningPoint], count: int, cost: float, worth: float, least: int) -> StopDecision:
