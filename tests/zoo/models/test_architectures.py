@@ -1,13 +1,8 @@
 """What single architectures promise beyond `test_registry_sweep`: the papers' sizes and their own mechanisms."""
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from tchub.zoo.models import ModelConfigError, create
-from tchub.zoo.models.tabnet import sparsemax
 
 # Parameters, and MiB in float32; TCL's table 3 gives TCL 0.35, TenSet-MLP 0.92 and TLP 1.32 MB (see its docstring).
 SIZES = {
@@ -16,13 +11,11 @@ SIZES = {
     "mtl-tlp": (520_002, 1.984),
     "lstm": (741_953, 2.830),
     "tenset-mlp": (242_433, 0.925),
-    "tabnet": (636_052, 2.426),
     "mha": (1_403_393, 5.354),
     "atformer-1l": (3_505_153, 13.371),
     "atformer": (6_657_537, 25.396),
     "atformer-m": (6_657_537, 25.396),
 }
-numbers = arrays(np.float64, st.integers(1, 12), elements=st.floats(-20, 20, width=32))
 
 
 def statements(n=8, seed=0):
@@ -90,17 +83,6 @@ def test_prepared_columns_have_mean_zero_and_deviation_one():
     torch.testing.assert_close(columns.std(0, correction=0), wanted, atol=1e-4, rtol=0)
 
 
-@given(numbers, st.floats(-5, 5))
-def test_sparsemax_is_the_nearest_point_and_knows_no_level(z, level):
-    """Where it is positive it is z less one number, and elsewhere z is below that: the projection's conditions."""
-    t = torch.from_numpy(z)
-    p = sparsemax(t)
-    torch.testing.assert_close(p, sparsemax(t + level), rtol=0, atol=1e-6)
-    threshold = (t - p)[p > 0]
-    assert threshold.max() - threshold.min() < 1e-9
-    assert (t[p == 0] <= threshold[0] + 1e-9).all()
-
-
 def test_unknown_architecture_names_the_nearest():
     with pytest.raises(ModelConfigError) as caught:
         create("tlc")
@@ -110,10 +92,3 @@ def test_unknown_architecture_names_the_nearest():
     with pytest.raises(ModelConfigError) as caught:
         create("foo")
     assert "nearest" not in caught.value.message
-
-
-def test_sparsemax_by_hand_and_its_gradient():
-    torch.testing.assert_close(sparsemax(torch.tensor([1.0, 0.5, -1.0])), torch.tensor([0.75, 0.25, 0.0]))
-    torch.testing.assert_close(sparsemax(torch.tensor([3.0, 0.5, -1.0])), torch.tensor([1.0, 0.0, 0.0]))
-    z = torch.tensor([[0.9, 0.3, -0.4, 0.5], [2.0, 0.1, 0.2, 0.3]], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(sparsemax, z)
