@@ -18,28 +18,28 @@ ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
     "hub/cli": (2_907, 16),
-    "hub/registry": (3_322, 17),
+    "hub/registry": (3_309, 17),
     "hub/device": (5_584, 29),
     "hub/networks": (5_248, 30),
     "hub/search": (3_111, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_275, 11),
     "hub/adaptation": (1_978, 10),
-    "hub/publishing": (1_829, 9),
+    "hub/publishing": (1_828, 9),
     "hub/bundle": (819, 5),
     "hub/site": (308, 3),
     "zoo/primitives": (2_299, 11),
-    "zoo/devices": (427, 3),
+    "zoo/devices": (426, 3),
     "zoo/features": (1_207, 8),
-    "zoo/corpus": (4_140, 24),
-    "zoo/models": (2_433, 18),
-    "zoo/training": (1_924, 13),
-    "zoo/adapt": (3_442, 19),
-    "cards": (1_269, 6),
+    "zoo/corpus": (4_133, 24),
+    "zoo/models": (2_318, 17),
+    "zoo/training": (1_921, 13),
+    "zoo/adapt": (3_439, 19),
+    "cards": (1_265, 6),
     "scripts": (9_108, 55),
-    "tests": (28_383, 225),
+    "tests": (28_183, 224),
 }
-PRODUCT = (46_010, 268)
+PRODUCT = (45_863, 267)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
