@@ -23,6 +23,9 @@ from .simplify import call_pass, constant_values
 # Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
 _KERNEL = 3
+# A core computes some four operations while it reads a byte of weights, which a network's other layers have driven out
+# of its caches: tiles of 4 need 2.25 times the weights of tiles of 2.
+_OPERATIONS_A_BYTE = 4
 _LANES = 64  # floats of a tile's innermost loop, at most
 # TVM's patterns, by which it fuses: opaque operators stay alone, those like convolutions take what is elementwise.
 _CONVOLUTION, _OPAQUE = 4, 8
@@ -64,11 +67,31 @@ class ConvShape:
         return cls(*map(int, image), int(weight[3]), sides)  # type: ignore[arg-type]
 
     @property
-    def tile(self) -> int | None:
-        """Return the pixels of a tile's side; None where no size divides the output."""
+    def extents(self) -> tuple[int, int]:
+        """Return the result's height and width."""
         top, left, bottom, right = self.padding
-        extents = (self.height + top + bottom - 2, self.width + left + right - 2)
-        return next((m for m in sorted(_POINTS, reverse=True) if not any(extent % m for extent in extents)), None)
+        return self.height + top + bottom - 2, self.width + left + right - 2
+
+    def tiles(self, m: int) -> tuple[int, int]:
+        """Return how many tiles of m x m pixels the result has in rows and columns, the last ones cut off."""
+        height, width = self.extents
+        return -(-height // m), -(-width // m)
+
+    @property
+    def tile(self) -> int | None:
+        """Return the pixels of a tile's side that costs least; None where no size costs less than the definition."""
+
+        def cost(pixels: int, factors: int) -> int:
+            """Count operations for each pair of channels; the weights' bytes are operations, too."""
+            return 2 * self.batch * pixels * factors + _OPERATIONS_A_BYTE * 4 * factors
+
+        def of_tile(m: int) -> int:
+            rows, columns = self.tiles(m)
+            return cost(rows * columns, (m + _KERNEL - 1) ** 2)
+
+        height, width = self.extents
+        best = min(_POINTS, key=of_tile)
+        return best if of_tile(best) < cost(height * width, _KERNEL**2) else None
 
 
 def winograd(shapes: Collection[ConvShape]) -> Any:
@@ -146,9 +169,8 @@ def _extents(*extents: int) -> list[Any]:
 
 def _input_transform(shape: ConvShape, data: Any) -> Any:
     """Return tiles of an image, transformed: (products, tiles, channels)."""
-    m, (top, left, bottom, right) = shape.tile or 0, shape.padding
-    size = m + 2
-    rows, columns = (shape.height + top + bottom - 2) // m, (shape.width + left + right - 2) // m
+    m, (top, left, _, _) = shape.tile or 0, shape.padding
+    size, (rows, columns) = m + 2, shape.tiles(m)
     matrix = matrices(m)[2]
 
     def pixel(n: Any, h: Any, w: Any, x: Any, y: Any, c: Any) -> Any:
@@ -173,10 +195,8 @@ def _input_transform(shape: ConvShape, data: Any) -> Any:
 
 def _output_transform(shape: ConvShape, data: Any) -> Any:
     """Return the image of transformed tiles."""
-    m, (top, left, bottom, right) = shape.tile or 0, shape.padding
-    size = m + 2
-    height, width = shape.height + top + bottom - 2, shape.width + left + right - 2
-    rows, columns = height // m, width // m
+    m = shape.tile or 0
+    size, (height, width), (rows, columns) = m + 2, shape.extents, shape.tiles(m)
     matrix = matrices(m)[0]
 
     def first(n: Any, h: Any, w: Any, x: Any, j: Any, c: Any) -> Any:
