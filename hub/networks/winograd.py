@@ -50,7 +50,7 @@ class ConvShape:
 
     @classmethod
     def of_call(cls, call: Any) -> ConvShape | None:
-        """Return the shape of a call of Relax's conv2d; None for one of another kind."""
+        """Return the shape of a call of Relax's conv2d; None for one of another kind, or that gains nothing."""
         attrs, types = call.attrs, [arg.ty for arg in call.args[:2]]
         image, weight = (list(one.shape or ()) for one in types)
         plain = (
@@ -64,7 +64,8 @@ class ConvShape:
         if not plain:
             return None
         sides = tuple(int(x) for x in attrs.padding)
-        return cls(*map(int, image), int(weight[3]), sides)  # type: ignore[arg-type]
+        shape = cls(*map(int, image), int(weight[3]), sides)  # type: ignore[arg-type]
+        return shape if shape._cost(shape.tile) < shape._cost(1) else None
 
     @property
     def extents(self) -> tuple[int, int]:
@@ -78,20 +79,14 @@ class ConvShape:
         return -(-height // m), -(-width // m)
 
     @property
-    def tile(self) -> int | None:
-        """Return the pixels of a tile's side that costs least; None where no size costs less than the definition."""
+    def tile(self) -> int:
+        """Return the pixels of a tile's side that costs least."""
+        return min(_POINTS, key=self._cost)
 
-        def cost(pixels: int, factors: int) -> int:
-            """Count operations for each pair of channels; the weights' bytes are operations, too."""
-            return 2 * self.batch * pixels * factors + _OPERATIONS_A_BYTE * 4 * factors
-
-        def of_tile(m: int) -> int:
-            rows, columns = self.tiles(m)
-            return cost(rows * columns, (m + _KERNEL - 1) ** 2)
-
-        height, width = self.extents
-        best = min(_POINTS, key=of_tile)
-        return best if of_tile(best) < cost(height * width, _KERNEL**2) else None
+    def _cost(self, m: int) -> int:
+        """Return the operations for each pair of channels, its bytes of weights counted in; 1: without transforms."""
+        (rows, columns), products = self.tiles(m), (m + _KERNEL - 1) ** 2
+        return 2 * self.batch * rows * columns * products + 4 * _OPERATIONS_A_BYTE * products
 
 
 def winograd(shapes: Collection[ConvShape]) -> Any:
@@ -104,7 +99,7 @@ def winograd(shapes: Collection[ConvShape]) -> Any:
 
     def rewrite(builder: Any, call: Any) -> Any:
         shape = ConvShape.of_call(call) if call.op == conv2d else None
-        if shape is None or shape not in shapes or shape.tile is None:
+        if shape is None or shape not in shapes:
             return call
         weight = constant_values(call.args[1])
         assert weight is not None
@@ -136,7 +131,7 @@ def convolutions(mod: Any) -> set[ConvShape]:
     for func in mod.functions.values():
         if isinstance(func, relax.Function):
             relax.analysis.post_order_visit(func, visit)
-    return {shape for shape in shapes if shape is not None and shape.tile is not None}
+    return {shape for shape in shapes if shape is not None}
 
 
 @cache
@@ -169,7 +164,7 @@ def _extents(*extents: int) -> list[Any]:
 
 def _input_transform(shape: ConvShape, data: Any) -> Any:
     """Return tiles of an image, transformed: (products, tiles, channels)."""
-    m, (top, left, _, _) = shape.tile or 0, shape.padding
+    m, (top, left, _, _) = shape.tile, shape.padding
     size, (rows, columns) = m + 2, shape.tiles(m)
     matrix = matrices(m)[2]
 
@@ -195,7 +190,7 @@ def _input_transform(shape: ConvShape, data: Any) -> Any:
 
 def _output_transform(shape: ConvShape, data: Any) -> Any:
     """Return the image of transformed tiles."""
-    m = shape.tile or 0
+    m = shape.tile
     size, (height, width), (rows, columns) = m + 2, shape.extents, shape.tiles(m)
     matrix = matrices(m)[0]
 

@@ -51,9 +51,12 @@ class Residual(torch.nn.Module):
 @pytest.fixture(scope="module")
 def network() -> tuple[torch.nn.Module, torch.Tensor, Any]:
     torch.manual_seed(0)
-    module, x = Residual().eval(), torch.randn(1, 16, 14, 14)
-    imported = from_exported_program(torch.export.export(module, (x,)), keep_params_as_input=False)
-    return module, x, for_inference(imported)
+    module, x = Residual(), torch.randn(1, 16, 14, 14)
+    return module, x, imported(module, x)
+
+
+def imported(module: torch.nn.Module, x: torch.Tensor) -> Any:
+    return for_inference(from_exported_program(torch.export.export(module.eval(), (x,)), keep_params_as_input=False))
 
 
 def run(mod: Any, x: torch.Tensor) -> np.ndarray:
@@ -73,7 +76,9 @@ def test_it_finds_what_it_can_compute(network: tuple[Any, Any, Any]) -> None:
     around, nothing = (1, 1, 1, 1), (0, 0, 0, 0)
     large = [(14, 16, 16, nothing, 4), (14, 16, 32, around, 4), (14, 32, 16, around, 4)]
     assert shapes == [(5, 16, 24, around, 2), *large]
-    assert [ConvShape(1, size, size, 8, 8, around).tile for size in (1, 2, 7, 56)] == [None, None, 2, 4]
+    assert [ConvShape(1, size, size, 8, 8, around).tile for size in (7, 14, 56)] == [2, 4, 4]
+    one_pixel = imported(torch.nn.Conv2d(8, 8, 3, padding=1), torch.randn(1, 8, 1, 1))
+    assert convolutions(one_pixel) == set()
 
 
 def test_a_network_with_it_computes_the_same_and_fuses_what_follows(network: tuple[Any, Any, Any]) -> None:
@@ -113,8 +118,7 @@ def test_what_is_no_elementwise_operator_stays_a_task_of_its_own() -> None:
     """A mean over the image that follows the convolution is a reduction, which the transform's tiles do not hold."""
     module = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1),
                                  torch.nn.Flatten(), torch.nn.Linear(16, 4))  # fmt: skip
-    exported = torch.export.export(module.eval(), (torch.randn(1, 8, 8, 8),))
-    graph = for_inference(from_exported_program(exported, keep_params_as_input=False))
+    graph = imported(module, torch.randn(1, 8, 8, 8))
     tasks = tasks_of(lower(graph, convolutions(graph)))
     assert sum("winograd" in task.name for task in tasks) == 2
     for task in tasks:
