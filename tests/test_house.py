@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_907, 16),
     "hub/registry": (3_309, 17),
     "hub/device": (5_584, 29),
-    "hub/networks": (5_248, 30),
+    "hub/networks": (5_263, 30),
     "hub/search": (3_111, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_275, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_108, 55),
-    "tests": (28_183, 224),
+    "tests": (28_192, 224),
 }
-PRODUCT = (45_863, 267)
+PRODUCT = (45_878, 267)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
