@@ -10,10 +10,10 @@ from statistics import fmean
 # What the lower bound of an accuracy must exceed, a little more than chance; the one-sided normal quantile of that
 # bound (95%); and what is known before any task is judged: accuracies spread so much, as if so many tasks had shown it.
 LEAST_TRUSTED = 0.54
-_QUANTILE, _SPREAD, _SPREAD_TASKS = 1.64, 0.15, 4
-# Where fewer tasks judge, those that were learnt do too; having been learnt is worth so much accuracy, and so is having
-# been judged on the programs of the same framework.
-_FEW, _LEARNT_WORTH = 3, 0.1
+_QUANTILE, _SPREAD, _PRIOR = 1.64, 0.15, 4
+# Tasks that were learnt judge too, together as so many at most: by cross-validation over tasks that do not test. Having
+# been learnt is worth so much accuracy, and so is having been judged on the programs of the same framework.
+_LEARNT_TASKS, _LEARNT_WORTH = 5, 0.1
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class ClassTrust:
 
     @classmethod
     def of(cls, judged: Sequence[float], learnt: Sequence[float] = (), programs: int = 0) -> ClassTrust:
-        """Return the trust that pairwise accuracies of tasks allow: those that judge, and of few those learnt too."""
+        """Return the trust that pairwise accuracies of tasks allow: those that judge, and those learnt."""
         mean = round(fmean(judged), 4) if judged else None
-        stand_in = [accuracy - _LEARNT_WORTH for accuracy in learnt] if len(judged) < _FEW else []
-        values, least = [*judged, *stand_in], None
-        if count := len(values):
-            level = fmean(values)
-            squares = sum((value - level) ** 2 for value in values) + _SPREAD_TASKS * _SPREAD**2
-            error = (squares / (count - 1 + _SPREAD_TASKS) / count) ** 0.5
+        values, least = [*judged, *(accuracy - _LEARNT_WORTH for accuracy in learnt)], None
+        weights = [1.0] * len(judged) + [min(1.0, _LEARNT_TASKS / len(learnt)) for _ in learnt]
+        if count := sum(weights):
+            level = fmean(values, weights)
+            squares = sum(w * (v - level) ** 2 for v, w in zip(values, weights, strict=True)) + _PRIOR * _SPREAD**2
+            error = (squares / (count - 1 + _PRIOR) / count) ** 0.5
             least = round(level - _QUANTILE * error, 4)
         return cls(len(learnt), programs, len(judged), mean, least)
 

@@ -229,7 +229,7 @@ def corpus_check_command(folders: tuple[Path, ...], allowed: tuple[Path, ...], o
         output.data(result, _check(result))
     if wrong:
         mend = "do not train on it before it is mended: collect it again, or leave out what is wrong"
-        leave = "leave these computations out of the training, or say --protocol-allows DIR if a protocol allows it"
+        leave = "`tchub train` on all of them leaves these out; --protocol-allows DIR where a protocol lets it learn"
         raise CorpusError(
             f"{', '.join(map(str, folders))}: {len(wrong)} checks failed: {', '.join(wrong)}",
             remedy=leave if leaks else mend,

@@ -5,7 +5,9 @@
 
 Judged are the test tasks of every corpus of its kind of device, and those that no part of a split has, without the
 computations that it learnt or that its trust was measured on (`scripts.zoo.classes`). `raw` is the pairwise accuracy of
-the weights; `pairwise` that of the scores as they are used, where classes that are not trusted count one half.
+the weights; `pairwise` that of the scores as they are used, where classes that are not trusted count one half. `error`
+is the standard error of both, by the jackknife over the programs of each task; `below_half_significantly` counts what
+these programs tell from chance, with 95% confidence.
 
 `far` asks whether trust should end at the sizes that were learnt: the accuracy on tasks of more than `FAR` times as
 many operations as any learnt one of their class, or `FAR` times fewer, less that on the tasks between, of the same
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from math import hypot
 from statistics import mean
 from typing import Any
 
@@ -29,25 +32,29 @@ from scripts.zoo.plan import open_corpus
 
 CHANCE = 0.5
 FAR = 4
-MANY = 3  # tasks of a class in a corpus; the accuracy of one alone spreads by 0.15
+WIDTH = 1.96  # of half a confidence interval of 95%, in standard errors
+CLASS = ("checkpoint", "operator")
+SCORES = {"pairwise": "", "raw": "_raw"}
 
 
 def judged(config: CheckpointConfig, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the accuracy by corpus and operator class of the tasks that judge."""
-    groups: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for row in rows:
-        if row["side"] == JUDGE:
-            groups[row["operator"], row["corpus"], row["framework"]].append(row["pairwise"])
+    """Return the tasks that judge; `raw` is the accuracy of the weights, `pairwise` that of the scores as used."""
+    tasks = [{**row, "checkpoint": config.name, "raw": row["pairwise"]} for row in rows if row["side"] == JUDGE]
+    for task in tasks:
+        task["pairwise"] = task["raw"] if config.trusts(task["framework"], task["operator"]) else CHANCE
+    return tasks
+
+
+def mean_rows(tasks: Iterable[Mapping[str, Any]], *keys: str) -> list[dict[str, Any]]:
+    """Return the mean accuracies of the tasks that are alike in these keys."""
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for task in tasks:
+        groups[tuple(task[key] for key in keys)].append(task)
     return [
-        {
-            "checkpoint": config.name,
-            "operator": operator,
-            "corpus": corpus,
-            "tasks": len(accuracies),
-            "raw": mean(accuracies),
-            "pairwise": mean(accuracies) if config.trusts(framework, operator) else CHANCE,
-        }
-        for (operator, corpus, framework), accuracies in sorted(groups.items())
+        dict(zip(keys, names, strict=True))
+        | {"tasks": len(own), "error": hypot(*(task["error"] for task in own)) / len(own)}
+        | {score: mean(task[score] for task in own) for score in ("raw", "pairwise")}
+        for names, own in sorted(groups.items())
     ]
 
 
@@ -76,36 +83,18 @@ def far_differences(rows: Iterable[Mapping[str, Any]], flops: Callable[[str, str
     return differences
 
 
-def by_class(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the accuracy of each checkpoint on each operator class: the mean over the tasks of all corpora."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        groups[row["checkpoint"], row["operator"]].append(row)
-    table = []
-    for (checkpoint, operator), own in groups.items():
-        tasks = sum(row["tasks"] for row in own)
-        means = {key: sum(row[key] * row["tasks"] for row in own) / tasks for key in ("raw", "pairwise")}
-        table.append({"checkpoint": checkpoint, "operator": operator, "tasks": tasks} | means)
-    return table
-
-
-def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the worst class of any checkpoint, and how many are below chance, as used and by the weights alone.
-
-    Both over all corpora, and corpus by corpus, where a class has few tasks; of `MANY` tasks also by itself.
-    """
-    summary: dict[str, Any] = {"checkpoints": len({row["checkpoint"] for row in rows})}
-    for end, table in (("", by_class(rows)), ("_by_corpus", rows)):
+def summarise(tasks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the worst class and how many are below chance, over all corpora and by corpus, as used and by weights."""
+    summary: dict[str, Any] = {"checkpoints": len({task["checkpoint"] for task in tasks})}
+    for end, keys in (("", CLASS), ("_by_corpus", (*CLASS, "corpus"))):
+        table = mean_rows(tasks, *keys)
         summary[f"classes{end}"] = len(table)
-        for key, name in (("pairwise", ""), ("raw", "_raw")):
+        for key, name in SCORES.items():
             summary[f"worst{end}{name}"] = min(row[key] for row in table)
             summary[f"below_half{end}{name}"] = sum(row[key] < CHANCE for row in table)
-    many = [row for row in rows if row["tasks"] >= MANY]
-    summary["below_half_of_many_tasks"] = sum(row["pairwise"] < CHANCE for row in many)
-    tasks = sum(row["tasks"] for row in rows)
-    for key, name in (("pairwise", "mean"), ("raw", "mean_raw")):
-        summary[name] = sum(row[key] * row["tasks"] for row in rows) / tasks
-    return summary
+            significant = sum(row[key] + WIDTH * row["error"] < CHANCE for row in table)
+            summary[f"below_half_significantly{end}{name}"] = significant
+    return summary | {f"mean{name}": mean(task[key] for task in tasks) for key, name in SCORES.items()}
 
 
 def worst_classes(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -115,26 +104,24 @@ def worst_classes(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         own = [row for row in rows if row["checkpoint"] == name]
         raw, used = min(own, key=lambda row: row["raw"]), min(own, key=lambda row: row["pairwise"])
         line = {"checkpoint": name, "worst_raw": raw["raw"], "of": raw["operator"], "worst": used["pairwise"]}
-        table.append(line | {f"below_half{end}": sum(row[key] < CHANCE for row in own) for key, end in _SCORES})
+        table.append(line | {f"below_half{end}": sum(row[key] < CHANCE for row in own) for key, end in SCORES.items()})
     return table
-
-
-_SCORES = (("raw", "_raw"), ("pairwise", ""))
 
 
 @benchmark("classes")
 def main() -> Document:
     """Judge what is in the wheel by operator class."""
     torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
+    tasks: list[dict[str, Any]] = []
     far: dict[str, list[float]] = defaultdict(list)
     for one in published():
-        tasks = task_accuracies(one)
-        rows += judged(CheckpointConfig.read(one.folder), tasks)
-        for side, differences in far_differences(
-            tasks, lambda corpus, task: open_corpus(corpus).tasks[task].flops
-        ).items():
-            far[side] += differences
+        rows = task_accuracies(one)
+        tasks += judged(CheckpointConfig.read(one.folder), rows)
+        differences = far_differences(rows, lambda corpus, task: open_corpus(corpus).tasks[task].flops)
+        for side, own in differences.items():
+            far[side] += own
     summary = {f"far_{side}": {"tasks": len(own), "difference": mean(own)} for side, own in far.items()}
-    details = {"worst": worst_classes(by_class(rows)), "classes": by_class(rows), "by_corpus": rows}
-    return summarise(rows) | summary, details, [0]
+    classes, by_corpus = mean_rows(tasks, *CLASS), mean_rows(tasks, *CLASS, "corpus")
+    below = [row for row in by_corpus if row["pairwise"] < CHANCE]
+    details = {"worst": worst_classes(classes), "below_half": below, "classes": classes, "by_corpus": by_corpus}
+    return summarise(tasks) | summary, details, [0]

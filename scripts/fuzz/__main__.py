@@ -13,7 +13,6 @@ import shutil
 import sys
 from collections import Counter, defaultdict
 from functools import partial
-from itertools import product
 from typing import Any
 
 import click
@@ -86,19 +85,23 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def main(targets: tuple[str, ...], inputs: int, seed: int, clock: Clock) -> Document:
     """Run the targets one after the other and write docs/benchmarks/fuzz.json.
 
-    The rows of targets that are not run again stay. Results of parts are kept in runs/fuzzing/parts.jsonl, from which
-    a run that was stopped goes on.
+    What that file counts, of the same seed and without a fault, is not run again. Delete it and runs/fuzzing, where
+    results of parts are kept until a run ends, to begin anew.
     """
     sys.argv[1:] = ["--inputs", str(inputs), "--seed", str(seed)]  # what makes every row again, whichever is new
     path, journal = ROOT / "docs/benchmarks/fuzz.json", Journal(KEPT / "parts.jsonl")
-    rows = {row["target"]: row for row in (read_json(path)["details"]["targets"] if path.exists() else ())}
-    parts = defaultdict[str, list[dict[str, Any]]](list)
-    for first, name in product(range(0, inputs, _PART), targets or TARGETS):  # all grow alike where time is short
+    written = read_json(path) if path.exists() else {"seeds": [], "details": {"targets": []}}
+    rows = {row["target"]: row for row in written["details"]["targets"]}
+    clean = [row for row in rows.values() if written["seeds"] == [seed] and not row["crashes"] and not row["hangs"]]
+    parts = defaultdict[str, list[dict[str, Any]]](list) | {row["target"]: [row] for row in clean}
+    counts = {name: sum(row["inputs"] for row in parts[name]) for name in targets or TARGETS}
+    left = [(first, name) for name, count in counts.items() for first in range(count, inputs, _PART)]
+    for first, name in sorted(left):  # all grow alike where time is short
         key = {"target": name, "seed": seed, "first": first, "end": min(first + _PART, inputs)}
         if part := journal.get(partial(fuzz, *key.values()), clock, **key):
             parts[name].append(part)
-    for name, own in parts.items():
-        rows[name] = together(name, own)
+    for name in counts.keys() & {name for name, own in parts.items() if own}:
+        rows[name] = together(name, parts[name])
         note(", ".join(f"{key} {value}" for key, value in rows[name].items()))
     if bad := [name for name, row in rows.items() if row["crashes"] or row["hangs"]]:
         click.echo(f"crashes or hangs of {', '.join(bad)}: see {KEPT.relative_to(ROOT)}", err=True)

@@ -184,6 +184,7 @@ def _lineage(job: Job) -> dict[str, Any]:
         "data": place["data"],
         "measured_on": place["measured_on"],
         **({"stand_in": place["stand_in"]} if "stand_in" in place else {}),
+        "limits": job.settings.get("limits", {}).get(job.family, []),
         "sources": {name: job.plan["corpora"].get(name, {}).get("source") for name in job.corpora},
     }
 

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 import click
+import numpy as np
 import torch
 from tchub.zoo.corpus import computations, held_out_computations, split_tasks
 from tchub.zoo.features import get_schema
@@ -24,6 +25,7 @@ from tchub.zoo.models import Checkpoint, CheckpointConfig
 from tchub.zoo.models.config import CONFIG_FILE
 from tchub.zoo.training import predict
 from tchub.zoo.training.evaluation import RankedPrograms, task_rows
+from tchub.zoo.training.metrics import PAIR_RATIO
 from tchub.zoo.training.programs import corpus_device
 from tchub.zoo.trust import ClassTrust, class_trust
 
@@ -56,7 +58,7 @@ def learnt(checkpoint: Published) -> set[str]:
 
 
 def task_accuracies(checkpoint: Published) -> list[dict[str, Any]]:
-    """Return a row for each task: corpus, framework, side, operator, scores."""
+    """Return a row for each task: corpus, framework, side, operator, scores, `error` of pairwise."""
     return checkpoint.kept("classes", lambda: _measure(checkpoint))
 
 
@@ -74,15 +76,24 @@ def _measure(source: Published) -> list[dict[str, Any]]:
         counts = {task: corpus.table(task, ["error"])["error"].null_count for task in data.task_ids}
         scores = predict(checkpoint.model, data.features)
         facts = {"framework": corpus.meta.get("framework", "metaschedule"), "device": corpus.meta["device"]}
-        rows += [
-            facts
-            | row
-            | {"side": LEARNT if texts[row["task"]] in known else side[texts[row["task"]]], "all": counts[row["task"]]}
-            for row in task_rows(RankedPrograms(name, corpus.tasks, data, scores, texts))
-            if "pairwise" in row
-        ]
+        members = dict(zip(data.task_ids, data.members, strict=True))
+        for row in task_rows(RankedPrograms(name, corpus.tasks, data, scores, texts)):
+            if "pairwise" in row:
+                task, own = row["task"], members[row["task"]]
+                at = LEARNT if texts[task] in known else side[texts[task]]
+                error = pairwise_error(scores[own], data.latency[own])
+                rows.append(facts | row | {"side": at, "all": counts[task], "error": error})
     note(f"{source.name}: {len(rows)} tasks")
     return rows
+
+
+def pairwise_error(scores: np.ndarray, latency: np.ndarray) -> float:
+    """Return the standard error of a task's pairwise accuracy, by the jackknife over its programs (N,)."""
+    counts = np.maximum.outer(latency, latency) > PAIR_RATIO * np.minimum.outer(latency, latency)
+    right = (1 - np.sign(np.subtract.outer(scores, scores)) * np.sign(np.subtract.outer(latency, latency))) / 2 * counts
+    pairs, hits = (table.sum() / 2 - table.sum(axis=0) for table in (counts, right))  # without each program
+    left = hits[pairs > 0] / pairs[pairs > 0]
+    return float(np.sqrt((len(left) - 1) / len(left) * np.square(left - left.mean()).sum())) if len(left) else 1.0
 
 
 def trust_of(checkpoint: Published) -> dict[str, ClassTrust]:

@@ -74,9 +74,7 @@ def _publish(
     entry |= {"files": _hashes(registry / item.name / item.version)}
     write_text(MANIFEST, json.dumps(read_json(MANIFEST) | {item.name: entry}, indent=2) + "\n")
     for folder in (WHEEL / item.name).glob("*.*.*"):
-        if (
-            folder.name != item.version
-        ):  # the wheel holds one version of a checkpoint; earlier ones stay in the registry
+        if folder.name != item.version:  # the wheel holds one; earlier ones stay in the registry
             shutil.rmtree(folder)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from unittest.mock import Mock
+from typing import Any
+from unittest.mock import MagicMock, Mock, patch
 
 import click
 import pytest
 from tchub.zoo.errors import TchubError
 
+from scripts.benchmarks.common import Clock, write_text
 from scripts.fuzz import __main__ as fuzzer
 from scripts.fuzz.limits import limited_memory, limited_time
 from scripts.fuzz.mutate import FORMS, mutate
@@ -60,9 +63,7 @@ def test_the_fuzzer_sees_a_hang(tmp_path: Path) -> None:
 
 
 def test_the_fuzzer_sees_an_error_without_a_remedy(tmp_path: Path) -> None:
-    def curt(_: bytes) -> None:
-        raise TchubError("no")
-
+    curt = Mock(side_effect=TchubError("no"))
     assert "TchubError without a remedy" in run(of(curt), 3, seed=0, folder=tmp_path).crashes
 
 
@@ -73,6 +74,18 @@ def test_a_target_that_dies_at_once_is_given_up(tmp_path: Path, monkeypatch: pyt
     for name in ("number", "current"):  # of an earlier run
         (tmp_path / "lock" / name).write_text("7")
     assert list(fuzzer.fuzz("lock", 0, 100, 102)["crashes"]) == ["at 100: killed", "at 101: killed"]
+
+
+def test_inputs_that_the_answer_counts_are_not_run_again(tmp_path: Path) -> None:
+    part = Mock(side_effect=lambda name, _, first, end: fuzzer.together(name, [clean | {"inputs": end - first}]))
+    clean = {"inputs": 7, "accepted": 0, "refused": {}, "slowest_ms": 1.0, "seconds": 1.0, "crashes": {}, "hangs": {}}
+    rows = [clean | {"target": "lock"}, clean | {"target": "keys", "crashes": {"KeyError": "x"}}]
+    write_text(tmp_path / "docs/benchmarks/fuzz.json", json.dumps({"seeds": [0], "details": {"targets": rows}}))
+    command: Any = fuzzer.main.callback
+    with patch.multiple(fuzzer, ROOT=tmp_path, KEPT=tmp_path / "kept", fuzz=part, sys=MagicMock()):
+        _, details, _ = command.__wrapped__(("lock", "keys"), 10, 0, Clock())
+    assert [call.args for call in part.call_args_list] == [("keys", 0, 0, 10), ("lock", 0, 7, 10)]
+    assert [row["inputs"] for row in details["targets"]] == [10, 10]
 
 
 @pytest.mark.parametrize("form", FORMS)

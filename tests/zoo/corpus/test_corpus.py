@@ -229,25 +229,13 @@ def test_a_latency_that_no_program_has_is_refused_wherever_it_is_read(tmp_path: 
     [
         *[(PROGRAMS_FILE, column, "gremlin") for column in ("error", "strategy", "framework")],
         (TASKS_FILE, "op", "teleport"),
-        (TASKS_FILE, "networks", [{"network": "resnet-18", "weight": -2}]),
+        *[(TASKS_FILE, "networks", [{"network": "resnet-18", "weight": weight}]) for weight in (-2, None)],
+        *[(PROGRAMS_FILE, "trace", None), (TASKS_FILE, "name", None), (TASKS_FILE, "networks", [None])],
     ],
 )
-def test_any_other_value_out_of_range_is_refused(tmp_path: Path, name: str, column: str, value: Any):
-    with pytest.raises(CorpusError, match=r"gremlin|teleport|impossible"):
-        check_corpus(Corpus.open(altered(tmp_path / "c", name, column, value)))
-
-
-@pytest.mark.parametrize(
-    ("name", "column", "value"),
-    [
-        (PROGRAMS_FILE, "trace", None),
-        (TASKS_FILE, "name", None),
-        (TASKS_FILE, "networks", [None]),
-        (TASKS_FILE, "networks", [{"network": "resnet-18", "weight": None}]),
-    ],
-)
-def test_a_value_that_is_missing_is_refused(tmp_path: Path, name: str, column: str, value: Any):
-    with pytest.raises(CorpusError, match=f"lacks values of the column {column}") as caught:
+def test_any_other_value_that_is_missing_or_out_of_range_is_refused(tmp_path: Path, name: str, column: str, value: Any):
+    problem = rf"gremlin|teleport|impossible|lacks values of the column {column}"
+    with pytest.raises(CorpusError, match=problem) as caught:
         check_corpus(Corpus.open(altered(tmp_path / "c", name, column, value)))
     assert caught.value.remedy
 

@@ -88,9 +88,10 @@ def test_trust_needs_more_than_luck():
     cases = (([0.9], True), ([0.6], False), ([0.6] * 12, True), ([0.5] * 100, False), ([], False))
     assert [ClassTrust.of(judged).trusted for judged, _ in cases] == [trusted for _, trusted in cases]
     few = ClassTrust.of([0.55], [0.9, 0.8, 0.85], 600)
-    assert (few.trusted, few.tasks, few.judged, few.pairwise) == (True, 3, 1, 0.55), "what it learnt stands in"
+    assert (few.trusted, few.tasks, few.judged, few.pairwise) == (True, 3, 1, 0.55), "what it learnt counts too"
     assert not ClassTrust.of([], [0.6, 0.58]).trusted, "it did not learn them either"
     assert not ClassTrust.of([0.3] * 3, [0.9] * 30).trusted, "enough tasks judge it"
+    assert ClassTrust.of([0.5] * 5, [0.95] * 30).trusted, "and not enough to forget what it learnt"
 
 
 def test_missing_files(saved, tmp_path):
