@@ -31,15 +31,15 @@ BUDGETS = {
     "zoo/primitives": (2_299, 11),
     "zoo/devices": (426, 3),
     "zoo/features": (1_207, 8),
-    "zoo/corpus": (4_133, 24),
+    "zoo/corpus": (4_146, 24),
     "zoo/models": (2_318, 17),
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_108, 55),
-    "tests": (28_192, 224),
+    "tests": (28_210, 224),
 }
-PRODUCT = (45_878, 267)
+PRODUCT = (45_891, 267)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -37,6 +37,9 @@ from .schema import (
 # A ranking of fewer programs than this says nothing about a model.
 MIN_PROGRAMS = 4
 _LARGEST_META = 64 << 20  # bytes; a split of a million tasks takes 20
+# A text of a table may be there once and count in every row, so that few bytes come to many: rows are read a few at a
+# time, and no more than so many bytes of them.
+_LARGEST_TABLE, _BATCH = 1 << 30, 256
 _AGAIN = "collect or copy the corpus again"
 
 
@@ -201,9 +204,19 @@ def _readable(file: Path) -> Iterator[None]:
 
 
 def _table(file: Path, rows: Any, *arguments: Any, **options: Any) -> pa.Table:
-    """Read rows of a file, and check that texts are texts and that no value is missing that must be there."""
+    """Read rows of a file, and check their size, that texts are texts and that no value is missing that must be there.
+
+    Raises:
+        CorpusError: one of this is not so.
+    """
     with _readable(file):
-        table: pa.Table = rows.to_table(*arguments, **options)
+        scanner = rows.scanner(*arguments, **options, batch_size=_BATCH, batch_readahead=1, fragment_readahead=1)
+        batches, size = [], 0
+        for batch in scanner.to_batches():
+            batches.append(batch)
+            if (size := size + batch.nbytes) > _LARGEST_TABLE:
+                raise ValueError(f"rows that belong together take over {_LARGEST_TABLE >> 20} MiB")
+        table = pa.Table.from_batches(batches, scanner.projected_schema)
         table.validate(full=True)
         parts = [(name, table[name]) for name in table.column_names if not table.schema.field(name).nullable]
         for chunk in table["networks"].chunks if "networks" in table.column_names else ():
