@@ -84,18 +84,19 @@ def speed(results: Results) -> Iterator[str]:
 
 def rivals(results: Results) -> Iterator[str]:
     """Tuned networks beside the runtimes that a user would install instead."""
-    job = results["rivals"]
-    facts = job["machine"]
-    for threads in sorted({row["threads"] for row in job["details"]["rivals"]}):
-        rows = [rival_row(row) for row in job["details"]["rivals"] if row["threads"] == threads]
-        head = [f"ms, {threads} thread{'s' if threads > 1 else ''}", *list(rows[0])[1:]]
-        cells = [[cell(value) for value in row.values()] for row in rows]
-        yield from table(head, [[*row[:5], f"**{row[5]}**", *row[6:]] for row in cells], 1)
+    job, rows = results["rivals"], results["rivals"]["details"]["rivals"]
+    facts, single = job["machine"], [rival_row(row) for row in rows if row["threads"] == 1]
+    cells = [[cell(value) for value in row.values()] for row in single]
+    head = ["ms, 1 thread", *list(single[0])[1:]]
+    yield from table(head, [[*row[:5], f"**{row[5]}**", *row[6:]] for row in cells], 1)
+    several = {row["network"]: rival_row(row)["best other / tchub"] for row in rows if row["threads"] > 1}
+    ratios = ", ".join(f"{network} {cell(ratio)}" for network, ratio in several.items())
+    all_cores = f" With all {facts['cores']} cores the last column is: {ratios}." if several else ""
     model = ", ".join(dict.fromkeys(row["model"] for row in job["details"]["rivals"]))
     yield (
         f"Tuned from nothing with `{model}`; batch 1, float32, outputs checked, one process, systems in turn; the last "
         f"column is the best other runtime's latency over tchub's. {facts['cpu_model']}, {facts['cores']} cores, seed "
-        f"{seeds_of(job)}, by `{job['command']}`. Where tchub loses: [the benchmarks](docs/benchmarks.md)."
+        f"{seeds_of(job)}, by `{job['command']}`.{all_cores} Where tchub loses: [the benchmarks](docs/benchmarks.md)."
     )
 
 
