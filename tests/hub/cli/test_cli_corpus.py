@@ -124,3 +124,8 @@ def test_two_corpora_of_a_device_become_one(run: Shell, log: Path, tmp_path: Pat
     assert (code, found["tasks"], found["programs"], found["given"], found["changed"]) == (0, 4, 12, 13, True)
     code, found = run.json("corpus", "import", two, "--out", tmp_path / "both")
     assert (code, found["programs"], found["changed"]) == (0, 12, False)
+
+
+def test_several_logs_or_no_device_are_wrong_usage(run: Shell, log: Path, tmp_path: Path):
+    assert run("corpus", "import", log, log, "--device", "t4", "--out", tmp_path / "c")[0] == 2
+    assert run("corpus", "import", log, "--out", tmp_path / "c")[0] == 2

@@ -69,6 +69,11 @@ def test_info_of_several_sets_them_side_by_side(zoo: Path, run: Shell) -> None:
     assert "held against each other" not in run("info", "lstm-epyc", "tlp-epyc")[2], "judged on the same programs"
 
 
+@pytest.mark.parametrize("words", [["a-b"] * 5, ["lstm-epyc", "lstm-a100", "--card"], []])
+def test_more_than_four_or_several_cards_are_wrong_usage(zoo: Path, run: Shell, words: list[str]) -> None:
+    assert run("info", *words)[0] == 2
+
+
 def list_with(zoo: Path, card: bytes | None = None, **metrics: Any) -> None:
     """Let the index list one checkpoint, `tcl-epyc`, with this card or this metrics.json."""
     folder = write_toy(zoo / "tcl-epyc" / "1.0.0", "tcl-epyc")

@@ -67,6 +67,29 @@ def test_list_searches_filters_and_sorts(zoo, run, words, wanted):
     assert (code, [row["name"] for row in rows]) == (0, wanted)
 
 
+def test_scores_sorted_across_families_come_with_a_caution(zoo, run):
+    caution = "scores of different families do not compare"
+    assert caution in run("list", "--sort", "top1")[2]
+    assert caution not in run("list", "--sort", "top1", "--family", "epyc")[2] + run("list")[2]
+    assert run("list", "--sort", "beauty")[0] == 2
+
+
+def test_lines_that_are_read_by_a_program_are_whole(zoo, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    _, *lines = run("list", "--quiet")[1].splitlines()
+    assert len(lines) == 6
+    assert all("Apache-2.0, data CC0-1.0" in line for line in lines)
+
+
+def test_pull_fetches_verifies_and_says_what_comes_next(zoo, run, tmp_path):
+    code, out, err = run("pull", "tcl-epyc")
+    assert code == 0
+    assert "tcl-epyc 1.1.0" in out
+    assert "random choice" in out
+    assert "sha256 verified" in err
+    assert (tmp_path / "cache/checkpoints/tcl-epyc/1.1.0/model.safetensors").is_file()
+
+
 @pytest.mark.parametrize(
     ("words", "following"),
     [
@@ -108,6 +131,15 @@ def test_every_error_has_a_remedy_on_stderr_and_json_on_stdout(zoo, run, words):
     code, out, err = run(*words, "--json")
     assert (code, bool(json.loads(out)["remedy"])) == (1, True)
     assert [line.partition(":")[0] for line in err.splitlines()[:2]] == ["error", "remedy"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--lock", "--frozen"), ("--verify", "--dry-run"), ("--lock-file", "a"), ("a-b", "c-d", "--dry-run"),
+     ("a-b", "c-d", "--device", "t4")],
+)  # fmt: skip
+def test_options_that_exclude_each_other_are_wrong_usage(zoo, run, words):
+    assert run("pull", *words)[0] == 2
 
 
 def test_verify_answers_with_a_named_outcome_and_an_exit_code(zoo, run, tmp_path, monkeypatch):

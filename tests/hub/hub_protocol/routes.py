@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from typing import Any
 
 from .cards import check_card
@@ -84,9 +85,14 @@ def references(hub: HubServer, request: Request, repo: str) -> Answer:
 
 @route("GET", "/api/models/{repo}/tree/{revision}")
 def tree(hub: HubServer, request: Request, repo: str, revision: str) -> Answer:
-    """All files, whatever their folder."""
-    files = hub.readable(request, repo).at(revision).files
-    return as_json([_listed(path, file) for path, file in sorted(files.items())])
+    """Files, and folders in their place unless all is asked for."""
+    found = hub.readable(request, repo)
+    files = found.at(revision).files
+    if request.flag("recursive"):
+        return as_json([_listed(path, file) for path, file in sorted(files.items())])
+    folders = sorted({path.split("/", 1)[0] for path in files if "/" in path})
+    rows = [{"type": "directory", "path": name, "oid": "0" * 40, "size": 0} for name in folders]
+    return as_json(rows + [_listed(path, file) for path, file in sorted(files.items()) if "/" not in path])
 
 
 @route("POST", "/api/models/{repo}/tag/{revision}")
@@ -119,7 +125,7 @@ def resolve(hub: HubServer, request: Request, repo: str, revision: str, path: st
     if path not in commit.files:
         raise RefusedError(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": commit.id})
     file, told = commit.files[path], {"X-Repo-Commit": commit.id}
-    return _redirect(hub, repo, path, file, told) if file.large else _bytes(file, told)
+    return _redirect(hub, repo, path, file, told) if file.large else _bytes(request, file, told)
 
 
 def _redirect(hub: HubServer, repo: str, path: str, file: File, told: dict[str, str]) -> Answer:
@@ -138,11 +144,19 @@ def large(hub: HubServer, request: Request, repo: str, sha256: str, path: str) -
     """The bytes of a large file, by what they are; this host sees no token."""
     if request.token:
         raise RefusedError(400, "the token has left the Hub")
-    return _bytes(File(hub.objects[sha256], large=True), {})
+    return _bytes(request, File(hub.objects[sha256], large=True), {})
 
 
-def _bytes(file: File, told: dict[str, str]) -> Answer:
-    return Answer(200, told | {"ETag": f'"{file.sha256 if file.large else file.oid}"'}, file.data)
+def _bytes(request: Request, file: File, told: dict[str, str]) -> Answer:
+    told |= {"ETag": f'"{file.sha256 if file.large else file.oid}"', "Accept-Ranges": "bytes"}
+    wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range") or "")
+    if wanted is None:
+        return Answer(200, told, file.data)
+    first, last = int(wanted[1]), min(int(wanted[2] or len(file.data) - 1), len(file.data) - 1)
+    if first > last:
+        raise RefusedError(416, "Range Not Satisfiable", headers={"Content-Range": f"bytes */{len(file.data)}"})
+    told["Content-Range"] = f"bytes {first}-{last}/{len(file.data)}"
+    return Answer(206, told, file.data[first : last + 1])
 
 
 @route("POST", "/{repo}.git/info/lfs/objects/batch")

@@ -67,7 +67,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep the tests' output clean."""
 
     def _body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.headers.get("transfer-encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length") or 0))
+        chunks = []
+        while size := int(self.rfile.readline(), 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(chunks)
 
     def _hang_up(self) -> None:
         self.close_connection = True
