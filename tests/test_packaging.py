@@ -170,3 +170,23 @@ def test_what_a_machine_lacks_is_left_out_by_name(
     )
     left_out = re.findall(r"left out: the tests marked '(\w+)'", done.stderr)
     assert " and ".join(f"not {mark}" for mark in left_out) == marks
+
+
+def test_a_python_that_is_too_old_is_said(clone: Path) -> None:
+    (clone / "offline").touch()  # the fake interpreter now fails: neither pip nor a new environment can be had
+    env = {"PATH": os.environ["PATH"], "PYTHON": str(clone / ".venv" / "bin" / "python")}
+    command = ["bash", clone / "scripts" / "quickstart"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 1
+    assert "is not Python 3.11 or newer" in done.stderr
+
+
+def test_a_failed_install_is_said_and_tried_again(clone: Path) -> None:
+    fake = clone / ".venv" / "bin" / "python"
+    works = fake.read_text()
+    fake.write_text(works + 'case "$*" in *install*) exit 1;; esac\n')
+    done = quickstart(clone)
+    assert done.returncode == 1
+    assert "remedy: check the network" in done.stderr
+    fake.write_text(works)
+    assert quickstart(clone).returncode == 0

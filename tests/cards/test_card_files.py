@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import ModelCard
+from tchub.cards import CardData, missing, plots_of
+from tchub.cards.render import hub_licences
 from tchub.hub.registry import Index
 
 from scripts.zoo.index import ChangedVersionError, build
@@ -118,6 +121,19 @@ def test_what_publishing_added_to_the_index_is_kept(repository):
     build(repository, write=True)
     entry = Index.read(path).entries[0]
     assert (entry.sources, entry.revision, entry.deprecated) == ((f"hf://org/{NAME}",), "1" * 40, "old")
+
+
+@pytest.mark.parametrize("config", PUBLISHED, ids=lambda path: path.parent.parent.name)
+def test_every_published_card_is_complete_and_the_hub_accepts_its_head(config):
+    metrics = json.loads((config.parent / "metrics.json").read_text())
+    facts = json.loads(config.read_text())
+    assert missing(CardData.from_files(facts, metrics)) == ()
+    card = ModelCard.load(config.parent / "README.md")
+    assert card.data.license in hub_licences()
+    assert card.data.library_name == "tchub"
+    values = {(r.dataset_type, r.dataset_split, r.metric_type): r.metric_value for r in card.data.eval_results or []}
+    assert values[metrics["corpus"], "test", "top1"] == round(metrics["results"]["model"]["top1"], 4)
+    assert [plot.file for plot in plots_of(metrics)][:3] == ["top-k.svg", "scatter.svg", "calibration.svg"]
 
 
 @pytest.mark.parametrize("config", PUBLISHED, ids=lambda path: path.parent.parent.name)

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import copy
+import json
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
-from card_kit import CONFIG, METRICS, T4_CONFIG, T4_METRICS, changed, spoiled, subsets
+from card_kit import (
+    CONFIG,
+    KB_CONFIG,
+    KB_METRICS,
+    METRICS,
+    T4_CONFIG,
+    T4_METRICS,
+    changed,
+    spoiled,
+    subsets,
+)
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 from hypothesis import given, settings
@@ -25,9 +38,66 @@ def section(title: str, text: str = TEXT) -> str:
     return rest.split("\n## ", maxsplit=1)[0].split(f"\n{level} ", maxsplit=1)[0]
 
 
+def opening(text: str) -> str:
+    """Return the text between the title and the first section."""
+    return text.split("\n# ")[1].split("\n## ", maxsplit=1)[0]
+
+
+def rows(text: str, start: str) -> list[list[str]]:
+    """Return the cells of every line of a table that starts with a cell."""
+    lines = [line for line in text.splitlines() if line.startswith(f"| {start} |")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.mark.parametrize(
+    "fact",
+    ["| **this checkpoint** | 0.900 | 0.950 | 0.860 | 0.900 | 0.960 |", "| random choice | 0.200 |",
+     "| mean of 3 seeds | 0.900 ± 0.020 | - | 0.880 ± 0.003 |", "12 tasks, 940 programs, measured on epyc-turin",
+     "| this checkpoint | 0.905 | 0.910 | 0.915 | 0.925 | 0.950 | 1.000 |", "| 9,070 | 46 | Apache-2.0 |",
+     "| xeon-4210 | test | 0.200 | 0.950 | 0.600 | 0.200 | 0.960 | xeon-4210 * | 6 of 8 | 600 |",
+     "Where it lost: on xeon-4210 to random choice, top-1 0.300 against 0.200", "| softmax | 1 | 40 | 0.700 | 0.900 |",
+     "| bert-tiny | epyc-turin | 16 | 80.0 | 5.3 | stock MetaSchedule |",
+     "Of each test task some programs (drawn at random, at most half of the task's) were measured beforehand",
+     "| 4 | **this checkpoint** |", "| 16 | **this checkpoint** |"],
+)  # fmt: skip
+def test_scores_and_what_they_were_measured_on_are_on_the_card(fact):
+    assert fact in TEXT
+
+
 def test_every_corpus_of_the_training_is_on_the_card_with_its_licence():
     assert "| rtx2080ti | rtx2080ti | ansor | 4,000 | 12 | GPL-3.0 | owner/rtx2080ti@0a1b2c |" in T4_TEXT
     assert "- **t4: no licence was found** where its log was published (owner/t4@0a1b2c)." in T4_TEXT
+
+
+def test_the_classes_that_a_checkpoint_knows_have_their_tasks_and_bound():
+    trust = {
+        "ansor/conv2d": {"tasks": 31, "programs": 6200, "judged": 6, "pairwise": 0.84, "least": 0.79},
+        "*/reduce": {"judged": 4, "pairwise": 0.21, "least": 0.13},
+    }
+    text = section("What it knows", render_card({**CONFIG, "trust": trust}, METRICS))
+    assert rows(text, "ansor") == [["ansor", "conv2d", "31", "6,200", "6", "0.840", "0.790", "yes"]]
+    assert rows(text, "any") == [["any", "reduce", "0", "0", "4", "0.210", "0.130", "**no**"]]
+    assert "What it knows" not in TEXT
+
+
+def test_the_devices_of_a_knowledge_base_have_gate_column_and_loss():
+    text = render_card(KB_CONFIG, KB_METRICS)
+    assert rows(section("Device by device", text), "mi50")[0][2:] == ["-", "-", "0.800", "0.790", "+0.010"]
+    assert rows(section("Device by device", text), "k80")[0][2:] == ["0.43", "0.830", "0.820", "-", "-"]
+    assert "**A knowledge base.** It has learnt 2 GPUs" in opening(text)
+    assert "tchub distill tilenet-kb-gpu --corpus DIR --out with-mine" in text
+    assert "\n## Device\n" not in text
+
+
+def test_a_transferred_checkpoint_names_the_device_that_was_measured_or_stands_in():
+    facts = {"data": "transferred", "measured_on": ["rtx2080ti"]}
+    text = opening(render_card(changed(T4_CONFIG, lineage=facts), T4_METRICS | {"device": "rtx2080ti"}))
+    assert "No program in the training was measured on a device of the family `t4`" in text
+    assert "`rtx2080ti`, **not** on a device of the family `t4`" in text
+    facts["stand_in"] = "a Cortex-A72 board stands in"
+    text = opening(render_card(changed(T4_CONFIG, lineage=facts), T4_METRICS))
+    assert "A Cortex-A72 board stands in." in text
+    assert "The scores below are of the stand-in's programs; none is of the family itself." in text
 
 
 def test_missing_facts_are_marked_and_what_was_not_measured_has_no_section():
@@ -116,3 +186,11 @@ def test_no_text_breaks_the_head_or_the_agreement(command, name, limits):
     text = render_card(config, METRICS)
     assert check_card(text, config, METRICS) == []
     assert ModelCard(text).data.library_name == "tchub"
+
+
+def test_every_card_in_the_wheel_agrees_with_its_files():
+    root = Path(str(resources.files("tchub.zoo.checkpoints")))
+    for config in sorted(root.glob("*/*/config.json")):
+        folder = config.parent
+        files = [json.loads((folder / name).read_text()) for name in ("config.json", "metrics.json")]
+        assert check_card((folder / "README.md").read_text(), *files) == [], folder

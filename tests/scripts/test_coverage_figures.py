@@ -14,6 +14,45 @@ from scripts.benchmarks.coverage import networks
 from scripts.benchmarks.coverage import run as bench
 
 
+def row(name: str, status: str = "passed", **facts: Any) -> dict[str, Any]:
+    """A row of the journal; a network that does not pass has an error."""
+    common = {"name": name, "family": "decoders", "status": status, "checked": True, "process_seconds": 20.0}
+    if status == "passed":
+        return common | facts
+    return common | {"error": "TVM has no such operator"} | facts
+
+
+def test_counts_by_status_and_family() -> None:
+    rows = [
+        row("gpt2"),
+        row("unet", family="images"),
+        row("gan.onnx", family="images", checked=False),
+        row("fnet", "refused_before_measuring"),
+        row("swin", "failed_after_measuring"),
+        row("dpt", "traceback"),
+    ]
+    summary = bench.summarise(rows)
+    counts = ("networks", "passed", "refused_before_measuring", "failed", "tracebacks", "output_unchecked")
+    assert [summary[name] for name in counts] == [6, 3, 1, 1, 1, 1]
+    assert summary["passed_by_family"] == {"decoders": [1, 4], "images": [2, 2]}
+    assert list(summary["not_passed"]) == ["fnet", "swin", "dpt"]
+
+
+def test_a_run_that_was_killed_goes_on_with_what_its_journal_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def run_network(name: str, *_: Any) -> dict[str, Any]:
+        done.append(name)
+        return row(name)
+
+    monkeypatch.setattr(bench, "run_network", run_network)
+    assert [r["name"] for r in bench.all_rows(["a", "b"], tmp_path, False)] == ["a", "b"]
+    assert [r["name"] for r in bench.all_rows(["a", "b", "c"], tmp_path, False)] == ["a", "b", "c"]
+    assert done == ["a", "b", "c"]
+
+
 def test_a_child_that_ends_without_a_row_is_a_traceback(tmp_path: Path) -> None:
     found = bench.run_network("no-such-network", tmp_path, False)
     assert found["status"] == "traceback"
@@ -51,3 +90,11 @@ def test_a_network_as_it_is_brought_compiles_and_computes_the_same(
     assert {check["verdict"] for check in checks.values()} == {"equal"}
     # One library for each size that a dynamic shape is asked for.
     assert len(checks) == (2 if name == "perceptron-batch.pt2" else 1)
+
+
+def test_the_networks_are_many_and_of_each_way_to_bring_them() -> None:
+    known, sample = networks.networks(), networks.SAMPLE
+    assert len(known) >= 84
+    assert set(sample) <= set(known)
+    for ways in ({n.brought for n in known.values()}, {known[name].brought for name in sample}):
+        assert ways == {"config", "module", "pt2", "onnx"}

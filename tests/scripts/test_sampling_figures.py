@@ -43,6 +43,14 @@ def test_where_a_curve_reaches_a_score(curve: dict[float, float], wanted: float,
     assert figures.first_share(curve, wanted) == (pytest.approx(share), bound)
 
 
+@given(st.lists(st.floats(0, 1), min_size=4, max_size=4), st.floats(0, 1), st.floats(0, 1))
+def test_a_higher_score_needs_no_smaller_share(values: list[float], one: float, other: float) -> None:
+    points = dict(zip(SHARES, values, strict=True))
+    less, more = (figures.first_share(points, wanted).share for wanted in sorted((one, other)))
+    assert SHARES[0] <= less <= more * (1 + 1e-9)
+    assert more <= SHARES[-1] * (1 + 1e-9)
+
+
 def test_a_sampler_that_has_at_a_twentieth_what_rdu_has_at_a_tenth_needs_half_of_its_budget() -> None:
     rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
     top1, pairwise = figures.budgets(rows)
@@ -50,6 +58,13 @@ def test_a_sampler_that_has_at_a_twentieth_what_rdu_has_at_a_tenth_needs_half_of
     assert top1["rdu+"] == pytest.approx(0.5)
     assert top1["rdu"] == pytest.approx(1.0), "RDU needs its own budget"
     assert (top1["rdu+ is"], top1["rdu is"], top1["seeds"]) == ("", "", 1)
+
+
+def test_budgets_are_of_the_seeds_that_both_curves_have() -> None:
+    rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
+    rows += curve("rdu", (0.9, 0.9, 0.9, 0.9), seed=1)
+    assert figures.budgets(rows)[0]["rdu+"] == pytest.approx(0.5)
+    assert figures.budgets(curve("rdu", (0.4,) * 4) + curve("rdu+", (0.5,) * 4, seed=1)) == []
 
 
 def test_a_score_that_is_never_reached_is_counted_with_the_largest_share_and_said() -> None:
@@ -61,6 +76,19 @@ def test_a_score_that_is_never_reached_is_counted_with_the_largest_share_and_sai
     assert found["budget_ratio_cells"] == 2
     rows.append(line("all", 1.0, 0.95, corpus="mi50"))
     assert figures.summary(rows)["rdu_plus_budget_ratio_never"] == 0
+
+
+def test_differences_are_over_the_seeds_that_both_samplers_have_then_over_corpora() -> None:
+    rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7, 0)]
+    rows += [line("rdu", 0.1, 0.6, corpus="mi50"), line("random", 0.1, 0.7, corpus="mi50"), line("rdu", 0.2, 0.0)]
+    found = figures.summary(rows)
+    assert found["rdu_minus_random_top1"] == pytest.approx(0.0)
+    assert found["rdu_plus_minus_rdu_top1"] is None
+    assert found["rdu_plus_budget_ratio"] is None
+    assert found["budget_ratio_cells"] == 0
+    first, second = figures.by_cell(rows)
+    assert (first["corpus"], first["rdu_minus_random_top1"]) == ("k80", {"mean": 0.1, "stdev": None, "seeds": 1})
+    assert second["rdu_minus_random_pairwise"]["mean"] == pytest.approx(-0.1)
 
 
 @given(st.lists(st.integers(2, 400), min_size=1, max_size=5), st.integers(0, 9))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from tchub.zoo.models import create
 
 from scripts.benchmarks.transfer import figures
+from scripts.benchmarks.transfer.adapt import fisher_average
 from scripts.benchmarks.transfer.data import Tasks, divide
 
 
@@ -23,6 +26,16 @@ def tasks(name: str, train: str, val: str = "", test: str = "") -> Any:
     """A corpus whose tasks compute what the letters say; a task's id names its corpus too."""
     parts = zip(("train", "val", "test"), (train, val, test), strict=True)
     return Tasks(name, {part: {f"{name}-{letter}": letter for letter in letters} for part, letters in parts})
+
+
+def test_what_a_model_depends_on_decides_an_average() -> None:
+    a, b = (create("tenset-mlp", seed=seed, width=6, hidden=16) for seed in (0, 1))
+    ones = {name: torch.ones_like(p) for name, p in a.named_parameters()}
+    for name, p in fisher_average([a, b], [ones, ones]).named_parameters():
+        torch.testing.assert_close(p, (a.get_parameter(name) + b.get_parameter(name)) / 2)
+    needed = ones | {"decoder.weight": torch.full_like(a.get_parameter("decoder.weight"), 1e9)}
+    average = fisher_average([a, b], [needed, ones]).get_parameter("encoder.0.weight")
+    torch.testing.assert_close(average, b.get_parameter("encoder.0.weight"), rtol=0.1, atol=0.1)
 
 
 def test_unseen_hides_every_test_task_of_any_device_by_what_it_computes() -> None:
@@ -105,3 +118,55 @@ def test_only_seeds_that_both_methods_have_are_compared() -> None:
     (row,) = figures.difference_rows(rows)
     assert (row["difference"], row["target"], row["seeds"]) == ("ours less fine-tune", "k80", 2)
     assert row["pairwise"]["stdev"] == pytest.approx(0.0707, abs=1e-4)
+
+
+def test_a_curve_starts_with_what_the_method_itself_has_without_labels_and_scratchs_with_a_coin() -> None:
+    more = {"protocol": "in-task"}
+    rows = figures.mean_rows([
+        answer("zero-shot", 0.7),
+        *(answer(name, v, labels=n, **more) for name, n, v in (("ours", 8, 0.9), ("scratch", 8, 0.6))),
+    ])  # fmt: skip
+    assert figures.curve(rows, "k80", False, "ours") == [(8, 0.9)], "zero-shot is another model"
+    assert figures.curve(rows, "k80", False, "scratch") == [(0, 0.5), (8, 0.6)]
+    rows += figures.mean_rows([answer("ours", 0.65, labels=0, **more)])
+    assert figures.curve(rows, "k80", False, "ours") == [(0, 0.65), (8, 0.9)]
+
+
+def test_both_curves_of_a_label_ratio_are_of_the_same_seeds() -> None:
+    more = {"protocol": "in-task"}
+    rows = figures.mean_rows([
+        answer("ours", 0.6, labels=4, **more), answer("ours", 0.8, labels=32, **more),
+        answer("ours", 1.0, 1, labels=4, **more), answer("ours", 1.0, 1, labels=32, **more),
+        answer("scratch", 0.8, labels=32, **more),
+    ])  # fmt: skip
+    (row,) = figures.ratio_rows(rows)
+    assert (row["versus"], row["seeds"]) == ("scratch", 1)
+    assert row["ratio"] == pytest.approx(1.0), "seed 1 would have needed four labels"
+    assert not row["at_least"]
+
+
+def test_of_tasks_that_are_too_small_the_labels_that_were_drawn_count() -> None:
+    """Of 32 labels 20 are half of such a task: ours has with 4 what scratch has with 20, a fifth and no eighth."""
+    more = {"protocol": "in-task"}
+    rows = figures.mean_rows([
+        answer("scratch", 0.8, labels=32, drawn=20.0, **more),
+        answer("ours", 0.8, labels=4, drawn=4.0, **more), answer("ours", 0.9, labels=32, drawn=20.0, **more),
+    ])  # fmt: skip
+    (row,) = figures.ratio_rows(rows)
+    assert row["ratio"] == pytest.approx(5.0)
+
+
+def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured() -> None:
+    def curves(seen: bool, need: int) -> list[dict[str, Any]]:
+        more = {"protocol": "in-task", "seen": seen}
+        reached = [answer("ours", 0.6 if n < need else 0.8, labels=n, **more) for n in (4, 8, 32)]
+        return [*reached, answer("scratch", 0.8, labels=32, **more)]
+
+    rows = figures.mean_rows([*curves(False, 8), *curves(True, 4)])
+    found = figures.summary(rows, {"pairwise": 0.01})
+    assert found["label_ratio_vs_scratch"] == pytest.approx(4.0)
+    assert found["label_ratio_vs_scratch_seen"] == pytest.approx(8.0)
+    assert [row["at_least"] for row in figures.ratio_rows(rows)] == [False, True], "four are the fewest that were asked"
+    assert found["forgetting_pairwise"] == 0.01
+    assert "continual_over_full" not in found
+    assert "label_ratio_vs_trees" not in found

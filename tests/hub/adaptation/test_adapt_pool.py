@@ -14,6 +14,7 @@ from tchub.hub.device.errors import MeasurementFailureRateError
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.search.candidates import random_candidates
 from tchub.hub.search.errors import InterruptedRunError, NoCandidateError
+from tchub.zoo.adapt.errors import AdaptError
 from tchub.zoo.files import StorageError
 
 
@@ -27,6 +28,14 @@ def test_tasks_without_a_choice_of_programs_are_skipped_and_named(base: Checkpoi
     assert dict(result.skipped).keys() == {"fused_softmax_4", "fused_conv2d_0"}
     assert "nothing to rank" in dict(result.skipped)["fused_conv2d_0"]
     assert len(result.tasks) == 4
+
+
+def test_an_empty_pool_is_an_error(base: CheckpointChoice, tmp_path: Path):
+    def none(task: TuningTask, *_: Any) -> list[Candidate]:
+        raise NoCandidateError(f"{task.name} has no valid program")
+
+    with pytest.raises(AdaptError, match="none of 6 tasks"):
+        run(base, Lab(), tmp_path, {"random_candidates": none})
 
 
 def test_a_full_disk_while_making_candidates_leaves_no_half_file(base: CheckpointChoice, tmp_path: Path, full_disk):
@@ -73,6 +82,11 @@ def test_programs_that_fail_among_others_are_not_tried_again(base: CheckpointCho
     again = Lab()
     assert run(base, again, tmp_path, **LITTLE).measurements.failed == first.measurements.failed > 0
     assert not again.measured
+
+
+def test_a_tiny_budget_whose_programs_all_fail_says_so_too(base: CheckpointChoice, tmp_path: Path):
+    with pytest.raises(MeasurementFailureRateError, match="12 of 12"):
+        run(base, Lab(fails=lambda candidate: True), tmp_path, budget=12)
 
 
 def test_labels_that_are_not_numbers_are_failures_and_none_at_all_an_error(base: CheckpointChoice, tmp_path: Path):

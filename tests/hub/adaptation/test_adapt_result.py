@@ -12,15 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 from adapt_kit import LITTLE, Lab, LabDevice, run, toy_world
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.hub.adaptation import adapt as adapt_module
+from tchub.hub.adaptation.config import adapted_name, variant_of
+from tchub.hub.adaptation.record import local_card
+from tchub.hub.adaptation.result import target_text
 from tchub.hub.api import CheckpointChoice
 from tchub.hub.cli import main
 from tchub.hub.cli.tune import tune_command
 from tchub.hub.device.device_choice import ChosenDevice, parse_target
 from tchub.hub.device.host_facts import usable_cores
-from tchub.hub.registry import Registry
-from tchub.zoo.adapt.guard import Judgement, ModelFeatures, judge
+from tchub.hub.registry import CheckpointName, Registry
+from tchub.zoo.adapt.guard import AccuracyChange, Judgement, ModelFeatures, judge
 from tchub.zoo.adapt.sampling import SAMPLERS
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint, create
@@ -66,6 +70,11 @@ def test_models_are_judged_by_the_scores_that_tuning_gets_of_them():
     assert [judged.zero_shot[when]["pairwise"] for when in ("before", "after")] == pytest.approx([2 / 3, 5 / 6])
 
 
+def card_of(result, judgement: Judgement) -> str:
+    facts = {"name": "tcl-epyc+local", "version": "1.0.0", "data_licence": "CC0-1.0"}
+    return local_card(Checkpoint.load(result.path).config.lineage | facts, judgement)
+
+
 def next_options(shown: str) -> dict[str, Any]:
     """The options of the `tchub tune` that is printed as the next command."""
     (hint,) = [line for line in shown.splitlines() if line.startswith("next: ")]
@@ -83,6 +92,17 @@ def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         return capsys.readouterr()
 
     return shown
+
+
+def test_context_that_harms_is_in_the_card_the_verdict_and_the_next_command(adapted, show):
+    result, *_ = adapted
+    judgement = replace(result.judgement, context=AccuracyChange(0.933, 0.656, (-0.4, -0.1)))
+    harmed = replace(result, judgement=judgement)
+    assert harmed.as_dict()["update"] == "none"
+    shown = show(harmed)
+    assert "0.933 before" in shown.out
+    assert next_options(shown.err)["update"] == "none"
+    assert "`--update none` | pairwise 0.933 before" in card_of(result, judgement)
 
 
 @pytest.mark.parametrize(("decision", "name"), [("kept", "runs/my base"), ("adapted", "tcl-epyc+local")])
@@ -158,7 +178,25 @@ def test_the_next_command_tunes_for_the_target_and_threads_that_were_adapted_to(
     assert (parse_target(options["target"]), options["threads"]) == (parse_target(target), 2)
 
 
+def test_names_say_what_was_asked_for():
+    assert variant_of() == "local"
+    assert variant_of(threads=1) == "local-1t"
+    assert variant_of({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 4}, 4) == "local-x86-64-v2-4t"
+    assert variant_of(key="Pi 4") == "local-pi-4"
+    assert adapted_name("tcl-epyc+local-2t", "local") == "tcl-epyc+local", "a variant of a variant is one of the first"
+    assert target_text({"kind": "llvm", "mcpu": "znver5"}, 2) == "znver5, 2 threads"
+    targets = [{"kind": "llvm", "mcpu": "x86-64-v3"} | more for more in ({}, {"mattr": ["+avx512f"]}, {"opt-level": 1})]
+    assert len({variant_of(target) for target in targets}) == 3
+
+
 TARGETS = st.fixed_dictionaries(
     {"kind": st.just("llvm")},
     optional={"mcpu": st.text(max_size=80), "mattr": st.lists(st.sampled_from(["+avx2", "+avx512f"]), min_size=1)},
 )
+
+
+@settings(max_examples=60, deadline=None)
+@given(TARGETS, st.integers(1, 512), st.none() | st.text(min_size=1, max_size=80))
+def test_every_target_has_a_name_that_can_be_read(target: dict, threads: int, key: str | None):
+    name = adapted_name("tcl-epyc", variant_of(target, threads, key))
+    assert CheckpointName.parse(name).name == name

@@ -37,6 +37,16 @@ class Noting(AdaptProgress):
         self.notes.append(text)
 
 
+def test_a_budget_above_the_pool_is_all_of_it_and_says_so(base: CheckpointChoice, tmp_path: Path):
+    progress = Noting()
+    result = run(base, Lab(), tmp_path, budget=9999, per_task=12, progress=progress)
+    assert result.measurements.measured == result.measurements.pool_size == 72
+    assert result.settings.budget == "9999 (the whole pool: 72)"
+    assert any(result.settings.budget in note for note in progress.notes)
+    for phase in ("candidates", "hold-out", "first batch", "round 1 of 1"):
+        assert progress.steps[phase] == progress.totals[phase] > 0
+
+
 class Pipelined(Lab):
     """Keeps programs in hand, as builders do: the clock ends a batch when it hears of a result, some later."""
 
@@ -164,6 +174,14 @@ def test_a_larger_budget_pays_for_the_difference_only(
         assert repeated.judgement.guard == expected.judgement.guard
         assert [p.key for p in repeated.picks] == [p.key for p in expected.picks]
     assert (again.measured, again.opened) == ([], 0), "no worker is started"
+
+
+def test_another_sampler_begins_anew(base: CheckpointChoice, tmp_path: Path):
+    """Side by side in one folder, each picks what it would have picked alone."""
+    run(base, Lab(), tmp_path, **LITTLE)
+    beside, alone = (run(base, Lab(), folder, sampler="strata", **LITTLE) for folder in (tmp_path, tmp_path / "alone"))
+    assert {(p.task_id, p.key, p.round) for p in beside.picks} == {(p.task_id, p.key, p.round) for p in alone.picks}
+    assert beside.judgement.guard == alone.judgement.guard
 
 
 SMALL_RUN = {"budget": 60, "per_task": 24, "rounds": 2}

@@ -16,11 +16,13 @@ from tchub.hub.adaptation import learner as learner_module
 from tchub.hub.adaptation.config import AdaptProgress
 from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
 from tchub.hub.adaptation.sources import (
+    LEARNT,
     AdaptationSources,
     choose_start,
     learnt_by,
     learnt_digests,
     open_sources,
+    pool_digests,
     read_sources,
 )
 from tchub.hub.api import CheckpointChoice, choose_checkpoint
@@ -161,6 +163,15 @@ def test_a_method_that_one_of_the_starts_cannot_learn_by_is_refused(base: Checkp
     assert lab.opened == 0
 
 
+def test_an_adapted_checkpoint_can_be_the_base_by_its_folder(adapted, tmp_path: Path):
+    result, *_ = adapted
+    choice = choose_checkpoint(str(result.path))
+    assert (choice.entry.id, choice.entry.weights_licence) == ("tcl-epyc+local@1.0.0", "Apache-2.0")
+    assert choice.entry.data_licence == "CC0-1.0"
+    again = run(choice, Lab(), tmp_path / "work", **LITTLE)
+    assert again.settings.base == "tcl-epyc+local@1.0.0"
+
+
 def test_a_checkpoint_whose_licence_nobody_gave_can_be_used_here(tmp_path: Path):
     folder = tmp_path / "mine"
     make_checkpoint(lineage={}).save(folder)
@@ -199,6 +210,18 @@ def test_the_start_is_what_ranks_best_and_the_named_one_is_to_be_beaten(measured
     assert (start.chosen, start.base) == (good, far)
     assert f"{good.entry.id} ranks the first {len(data)} programs" in start.reason
     assert choose_start(AdaptationSources((far, good), named=False, corpora=()), data).base is good
+
+
+@pytest.mark.parametrize("programs", [0, 1, 4])
+@pytest.mark.parametrize(("named", "why"), [(True, "was named"), (False, "is the first")])
+def test_labels_too_few_to_compare_by_keep_the_first_source(measured, programs: int, named: bool, why: str):
+    """None, when all of the first batch failed; one, and four of a task, of which chance makes the better source."""
+    good, data = measured
+    far = moved(good, "tcl-far", 3.0)
+    sources = AdaptationSources((far, good), named=named, corpora=())
+    start = choose_start(sources, data.take(data.members[0][:programs]))
+    assert (start.chosen, start.base, start.compared) == (far, far, ())
+    assert f"tcl-far@1.0.0, which {why}: too few labels that no source has learnt" in start.reason
 
 
 # What was learnt before judges nothing, and what judges is not learnt -------------------------------------
@@ -301,3 +324,13 @@ def test_a_checkpoint_that_knows_the_first_batch_by_heart_is_compared_on_the_res
     assert names(batch, "learn") & names(first.picks, "learn"), "there is something to leave out"
     assert set(data.latency) == new_labels(batch, first.picks)
     assert f"the first {len(data)} programs that no source has learnt" in result.settings.start
+
+
+def test_a_pool_that_was_learnt_before_is_what_the_error_tells_of(adapted, tmp_path: Path):
+    """A checkpoint that learnt all but a few of these candidates: no budget would help."""
+    choice, pool = choose_checkpoint(str(adapted[0].path)), pool_of(adapted[0])
+    config = replace(choice.checkpoint.config, training={LEARNT: pool_digests(pool, range(len(pool) - 5))})
+    lab = Lab()
+    with pytest.raises(AdaptError, match="355 of 360 candidates were learnt before"):
+        run(replace(choice, checkpoint=replace(choice.checkpoint, config=config)), lab, tmp_path)
+    assert not lab.measured

@@ -11,6 +11,7 @@ from bundle_kit import GOOD, make_results, toy_bundle
 from tchub.hub.bundle.archive import Bundle, BundleError
 from tchub.hub.bundle.ingest import ingest
 from tchub.zoo.corpus import Corpus
+from tchub.zoo.corpus.schema import CorpusError
 
 
 @pytest.fixture
@@ -105,6 +106,13 @@ def test_results_of_another_bundle_or_of_two_machines_are_refused(bundle: Path, 
     (tmp_path / "both.jsonl").write_text(here + there)
     with pytest.raises(BundleError, match="several machines"):
         ingest(tmp_path / "both.jsonl", Bundle(bundle), "epyc-turin", tmp_path / "corpus")
+
+
+def test_two_devices_do_not_share_a_corpus(bundle: Path, tmp_path: Path) -> None:
+    results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3})
+    ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
+    with pytest.raises(CorpusError, match="device"):
+        ingest(results, Bundle(bundle), "xeon-4210", tmp_path / "corpus")
 
 
 _GPU = {"device_kind": "cuda", "code": "cubin", "arch": "sm_90", "target": {"kind": "cuda", "arch": "sm_90"}}

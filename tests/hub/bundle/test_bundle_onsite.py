@@ -45,6 +45,15 @@ def test_programs_run_on_the_runtime_alone(machine: Machine, tmp_path: Path) -> 
     assert facts["cpu_model"]
 
 
+def test_an_unpacked_bundle_runs_as_well_as_a_zipped_one(machine: Machine, tmp_path: Path) -> None:
+    bundle = toy_bundle(tmp_path, [GOOD])
+    zipfile.ZipFile(bundle).extractall(tmp_path / "unpacked")
+    done = machine.run(tmp_path / "unpacked" / "run.py", tmp_path / "results.jsonl")
+    assert done.returncode == 0, done.stderr
+    again = machine.run(bundle, tmp_path / "results.jsonl")
+    assert "all 1 programs have results" in again.stderr, "both are the same bundle"
+
+
 def test_a_program_that_crashes_or_hangs_costs_only_itself(machine: Machine, tmp_path: Path) -> None:
     bundle = toy_bundle(tmp_path, [GOOD, CRASH, HANG, GOOD])
     done = machine.run(bundle, tmp_path / "results.jsonl", "--time-limit", "1")
@@ -89,6 +98,13 @@ def test_a_killed_run_goes_on_and_measures_nothing_twice(machine: Machine, tmp_p
     assert sorted(line["id"] for line in lines_of(results)) == list(range(12))
 
 
+def test_a_run_can_be_cut_into_pieces(machine: Machine, tmp_path: Path) -> None:
+    bundle, results = toy_bundle(tmp_path, [GOOD] * 3), tmp_path / "results.jsonl"
+    machine.run(bundle, results, "--limit", "2", "--repeats", "1")
+    assert [len(line["latencies"]) for line in lines_of(results)] == [1, 1]
+    assert "1 left" in machine.run(bundle, results, "--seconds", "0").stderr
+
+
 @pytest.mark.parametrize("name", ["programs/00000.so", "origin.json", "onsite/worker.py"])
 def test_a_changed_file_is_refused_before_anything_runs(machine: Machine, tmp_path: Path, name: str) -> None:
     bundle = toy_bundle(tmp_path, [GOOD])
@@ -109,6 +125,13 @@ def test_results_of_another_bundle_are_not_added_to(machine: Machine, tmp_path: 
     assert done.returncode == 2
     assert "another bundle" in done.stderr
     assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_a_machine_without_the_runtime_is_told_what_is_missing(tmp_path: Path) -> None:
+    done = bare_machine(tmp_path / "site").run(toy_bundle(tmp_path, [GOOD]), tmp_path / "results.jsonl")
+    assert done.returncode == 3
+    assert "libtvm_ffi.so" in done.stderr
+    assert "--runtime" in done.stderr
 
 
 def test_where_nothing_runs_the_run_stops_early(machine: Machine, tmp_path: Path) -> None:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -36,3 +43,64 @@ def test_a_pipe_gets_lines_and_quiet_gets_nothing(capsys: Any) -> None:
         shown = capsys.readouterr()
         assert shown.out == ""
         assert shown.err.splitlines() == told
+
+
+def test_lines_say_the_time_that_is_left(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tchub.hub.cli.progress.LINE_EVERY", 0.0)
+    session = view()
+    with shown_progress(Output("human")) as progress:
+        for session.done in (13, 20, 127):
+            progress.session("tuned", session)
+    assert [line[-4:] for line in capsys.readouterr().err.splitlines()] == ["0 ms", "left", "left"]
+
+
+PROGRAM = """
+import os, sys, time
+sys.path.insert(0, {tests!r})
+from test_cli_progress import view
+from tchub.hub.cli.output import Output
+from tchub.hub.cli.progress import shown_progress
+out = Output()
+with shown_progress(out, {folder!r}) as progress:
+    progress.stage("import the network")
+    time.sleep(0.4)
+    for done in range(13, 16):
+        os.write(2, b"x.cc:1: Warning: Fast mode segfaults\\n")
+        print("words of a compiler")
+        progress.session("tuned", view(done))
+        time.sleep(0.4)
+out.note("all is done and this sentence is longer than the window")
+"""
+
+
+def on_terminal(program: str, columns: int) -> str:
+    """What a terminal of so many columns gets, standard output and error together."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+        env=env | {"TERM": "xterm-256color"},
+    )  # fmt: skip
+    os.close(theirs)
+    told = b""
+    while True:
+        try:
+            told += os.read(ours, 65536)
+        except OSError:  # the last process closed its end
+            break
+    os.close(ours)
+    assert child.wait() == 0, told.decode()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", told.decode())
+
+
+def test_nothing_of_tvm_stands_between_the_lines_of_a_terminal(tmp_path: Any) -> None:
+    told = on_terminal(PROGRAM.format(tests=os.path.dirname(__file__), folder=str(tmp_path)), 40)
+    assert "import the network" in told
+    assert re.search(r"tuned +15/128", told)
+    assert "Fast mode" not in told
+    assert "compiler" not in told
+    lines = [line.rstrip() for line in re.split(r"[\r\n]+", told)]
+    assert max(map(len, lines)) <= 40
+    assert lines[-3:-1] == ["all is done and this sentence is longer", "than the window"]
+    assert (tmp_path / "tvm.log").read_text().count("Fast mode") == 3

@@ -7,14 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from tchub.hub import api
+from tchub.hub.bundle.target import resolve_target
 from tchub.hub.cli.adapt import adapt_command
 from tchub.hub.cli.corpus import bundle_command, collect_command
 from tchub.hub.cli.publish import contribute_command
 from tchub.hub.cli.quickstart import quickstart_command
 from tchub.hub.cli.tune import tune_command
 from tchub.hub.device import host_facts
+from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.host_facts import cpu_quota, physical_cores, usable_cores
 from tchub.hub.device.onsite.files import OnsiteError
 from tchub.hub.device.onsite.worker import CpuBench
@@ -74,6 +77,22 @@ COMMANDS = {
     "quickstart": quickstart_command,
     "tune": tune_command,
 }
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_that_measures_has_the_same_option(name: str) -> None:
+    (option,) = [one for one in COMMANDS[name].params if one.name in ("threads", "cores")]
+    assert isinstance(option, click.Option)
+    assert option.opts == ["--threads"]
+    assert not isinstance(option.default, int), "which `choose_device` fills in"
+    assert "physical core" in str(option.help)
+
+
+def test_the_default_is_the_physical_cores_of_this_machine() -> None:
+    found = choose_device("local").facts
+    assert found.cores == found.target["num-cores"] == usable_cores()
+    assert resolve_target("local").threads == usable_cores()
+    assert choose_device("local", 1).facts.target["num-cores"] == 1
 
 
 def test_a_bundle_for_more_threads_than_the_machine_has_is_refused() -> None:

@@ -81,6 +81,11 @@ def test_a_card_that_nvcc_has_dropped_is_refused(tmp_path: Path, monkeypatch: py
     assert "sm_75" in caught.value.remedy
 
 
+def test_a_card_that_is_not_there_is_refused(card: PaperCard) -> None:
+    with pytest.raises(DeviceError, match="the driver shows 1, and number 1 was asked for"):
+        choose_device("cuda:1")
+
+
 def test_a_machine_without_a_driver_or_a_compiler_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: PaperCard
 ) -> None:
@@ -94,8 +99,6 @@ def test_a_machine_without_a_driver_or_a_compiler_says_so(
         choose_device("cuda")
 
 
-def test_a_number_without_a_card_and_options_of_cpus_are_refused(card: PaperCard) -> None:
-    with pytest.raises(DeviceError, match="the driver shows 1, and number 1 was asked for"):
-        choose_device("cuda:1")
+def test_options_of_cpus_are_refused() -> None:
     with pytest.raises(DeviceError, match="--threads, --target, --linker is an option of CPUs"):
         choose_device("cuda", 2, target={"kind": "cuda"}, linker="ld")

@@ -89,6 +89,12 @@ def test_a_fault_costs_its_program_alone(
     assert message in failed[0].message
 
 
+def test_a_program_that_nvcc_does_not_take_costs_itself_alone(card: PaperCard, candidates: list[Any]) -> None:
+    card.break_program(1, '"; this is no program')
+    results, _ = measured(candidates[:3])
+    assert sorted(result.error or "ok" for result in results) == ["build", "ok", "ok"]
+
+
 def test_a_card_that_slows_down_is_told_with_the_reason(
     card: PaperCard, candidates: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +110,15 @@ def test_a_card_that_slows_down_is_told_with_the_reason(
         measurer.close()
     text = str(caught[0].message)
     assert all(reason in text for reason in ("its power limit", "its heat", "1 other processes")), text
+
+
+def test_a_card_that_slows_down_is_told_without_nvml_too(card: PaperCard, candidates: list[Any]) -> None:
+    measurer = CudaMeasurer(0, TARGET, MeasureConfig(**LIMITS))
+    list(measurer.measure(candidates[:1]))
+    card.becomes("slow")
+    list(measurer.measure(candidates[1:2]))
+    with pytest.warns(TchubWarning, match="beside 1 of 2 programs .see `nvidia-smi`"):
+        measurer.close()
 
 
 def test_a_lost_card_ends_the_run_and_what_was_measured_was_given(card: PaperCard, candidates: list[Any]) -> None:

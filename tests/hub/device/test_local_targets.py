@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice, detect_local
 from tchub.hub.device.device_choice import ChosenDevice, choose_device, parse_target, with_target
 from tchub.hub.device.errors import DeviceError
@@ -67,6 +68,12 @@ def test_a_level_has_the_extensions_of_the_one_below_and_more(local: LocalDevice
 
 
 @pytest.mark.x86
+def test_attributes_of_a_target_count(local: LocalDevice) -> None:
+    assert level(local, "x86-64-v2", mattr=["+avx"]).device.spec.values()["simd_bytes"] == 32
+    assert level(local, "x86-64-v4", mattr=["-avx512f"]).device.spec.values()["simd_bytes"] == 32
+
+
+@pytest.mark.x86
 def test_the_cores_are_those_asked_for_not_those_of_the_targets_own_machine(local: LocalDevice) -> None:
     target = parse_target("xeon-e5-2673")
     assert target is not None
@@ -101,6 +108,21 @@ def test_extensions_that_the_cpu_lacks_are_named(local: LocalDevice) -> None:
 def test_what_is_no_target_of_this_machine_is_refused(target: dict[str, Any], said: str) -> None:
     with pytest.raises(DeviceError, match=said):
         choose_device("local", 1, target=target)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["tune", "bert-tiny"], ["adapt", "tcl-epyc"], ["collect", "--out", "corpus", "--workload", "bert-tiny"]],
+    ids=lambda c: c[0],
+)
+def test_every_command_refuses_it_before_anything_is_measured(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ChosenDevice, "measurer", lambda *_: pytest.fail("it measures"))
+    assert main([*command, "--target", FOREIGN_DEVICE]) == 1
+    assert ITS_WORD in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.sqlite"))
 
 
 # Every command has it, and nothing mixes -------------------------------------------------------------

@@ -32,10 +32,22 @@ def pid_of(worker: Worker) -> Any:
     return worker.call("set_up", (WorkerSetup(),), 10).value
 
 
+def test_a_worker_is_another_process_and_stays_the_same_one(worker: Worker) -> None:
+    assert pid_of(worker) == pid_of(worker) != os.getpid()
+
+
 def test_a_worker_gets_no_huge_pages(worker: Worker) -> None:
     """The compiled network has none, and some programs are much faster with them."""
     status = Path(f"/proc/{pid_of(worker)}/status").read_text()
     assert "THP_enabled:\t0" in status
+
+
+def test_an_exception_is_told_and_the_worker_lives_on(worker: Worker) -> None:
+    pid = pid_of(worker)
+    result = worker.call("build", ("not a module", {"kind": "llvm"}, "/nowhere/x.so"), 10)
+    assert result.error == "exception"
+    assert result.message
+    assert pid_of(worker) == pid
 
 
 def test_a_hang_is_killed_and_the_next_job_gets_a_new_worker(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

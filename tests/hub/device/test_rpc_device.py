@@ -61,6 +61,12 @@ def test_a_malformed_device_is_said_with_the_right_form(text: str) -> None:
     assert "rpc://host:port/key" in str(caught.value.remedy)
 
 
+def test_a_server_that_names_its_cpu_needs_no_target() -> None:
+    device = describe_remote(ADDRESS, HERE, 2)
+    assert device.target == {"kind": "llvm", "mcpu": "znver5", "num-cores": 2}
+    assert device.family == "epyc"
+
+
 def test_threads_are_those_that_were_asked_for_whatever_the_target_says() -> None:
     assert describe_remote(ADDRESS, HERE, 1, {"kind": "llvm", "num-cores": 64}).target["num-cores"] == 1
     with pytest.raises(DeviceError, match="2 threads at most, not 4"):
@@ -100,6 +106,12 @@ def test_measurements_of_a_remote_device_never_share_a_scope_with_local_ones_or_
     names = {scope.device for scope in scopes}
     models = {scope.cpu_model for scope in scopes}
     assert len(names) == len(models) == 3
+
+
+def test_the_scope_outlives_a_tracker_that_moves() -> None:
+    moved = RpcAddress("10.0.0.9", 9999, ADDRESS.key)
+    one, other = (MeasurementScope.of_device(describe_remote(address, HERE, 1)) for address in (ADDRESS, moved))
+    assert one == other
 
 
 def test_a_target_is_json_a_file_or_a_device_of_the_zoo(tmp_path: Path) -> None:

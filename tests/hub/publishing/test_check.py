@@ -43,6 +43,13 @@ def test_without_its_corpora_two_questions_stay_open_and_it_does_not_pass(capsys
     assert all("--corpus DIR/k80" in finding["remedy"] for finding in open_ones)
 
 
+def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(tmp_path / "nothing"), "--json"]) == 1
+    first = json.loads(capsys.readouterr().out)["findings"][0]
+    assert (first["name"], first["outcome"]) == ("files", "failed")
+    assert "No such file" in first["detail"]
+
+
 def test_a_published_version_without_its_weights_fails_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

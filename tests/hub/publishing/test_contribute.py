@@ -151,6 +151,15 @@ def test_what_depends_on_a_changed_input_is_done_again(
     assert change != "limits" or "Another." in (mine / "checkpoint" / "README.md").read_text()
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_file_that_was_touched_is_made_again(mine: Path) -> None:
+    card = mine / "checkpoint" / "README.md"
+    before = card.read_text()
+    card.write_text(before.replace("Ada", "Eve"))
+    contribute(small_config(mine))
+    assert card.read_text() == before
+
+
 def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
     with locked_folder(tmp_path), pytest.raises(LockError, match="another process"):
         contribute(small_config(tmp_path))

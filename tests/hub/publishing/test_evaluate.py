@@ -159,6 +159,15 @@ def test_a_second_run_into_the_same_folder_must_be_a_resumed_one(capsys, tmp_pat
     assert again["results"] == first["results"]
 
 
+def test_weights_without_a_licence_are_told_how_to_get_one(capsys, tmp_path, corpus, recipe):
+    parts = ["train", str(recipe), "--corpus", str(corpus.path), "--out", str(tmp_path / "run")]
+    assert main(parts) == 0
+    assert "warning: the card names no licence of the weights" in capsys.readouterr().err
+    assert main([*parts, "--resume", "--weights-licence", "Apache-2.0"]) == 0
+    assert "no licence" not in capsys.readouterr().err
+    assert Checkpoint.load(tmp_path / "run").config.lineage["weights_licence"] == "Apache-2.0"
+
+
 def test_a_corpus_without_the_split(capsys, tmp_path, corpus, recipe):
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
     tasks = [t for t in corpus.tasks.values() if dict(t.networks).get("bert-tiny") is None]
@@ -168,6 +177,19 @@ def test_a_corpus_without_the_split(capsys, tmp_path, corpus, recipe):
     rest = write_corpus(tmp_path / "rest", {**corpus.meta, "split": split}, tasks, programs)
     with pytest.raises(CorpusError, match="test split"):
         evaluate(Checkpoint.load(tmp_path / "run"), rest)
+
+
+def test_a_corpus_of_test_tasks_alone_trains_nothing(capsys, tmp_path, corpus, recipe):
+    run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
+    tasks = [t for t in corpus.tasks.values() if "bert-tiny" in dict(t.networks)]
+    programs = [p for t in tasks for p in corpus.programs(t.task_id)]
+    alone = write_corpus(tmp_path / "alone", corpus.meta, tasks, programs)
+    refused = run(capsys, "train", recipe, "--corpus", alone.path, "--out", tmp_path / "other")
+    assert refused["error"] == "CorpusError"
+    checkpoint = Checkpoint.load(tmp_path / "run")
+    assert evaluate(checkpoint, alone)["programs"] == 10
+    with pytest.raises(CorpusError, match="training task"):
+        evaluate(checkpoint, alone, EvaluationConfig(baselines=("xgboost",)))
 
 
 @pytest.mark.parametrize("kind", ["kb", "ensemble"])

@@ -74,6 +74,15 @@ def test_no_file_name_leaves_the_folder_or_names_a_pickle(name):
         Entry.from_dict(GOOD | {"files": files})
 
 
+@pytest.mark.parametrize(
+    "record", [{"size": -1}, {"size": 1 << 40}, {"sha256": "A" * 64}, {"sha256": "short"}, {"size": 1.5}]
+)
+def test_sizes_and_hashes_are_bounded(record):
+    files = GOOD["files"] | {"config.json": GOOD["files"]["config.json"] | record}
+    with pytest.raises(IndexFileError):
+        Entry.from_dict(GOOD | {"files": files})
+
+
 def test_a_name_of_one_machine_is_refused_as_it_would_hide_what_was_adapted_here():
     with pytest.raises(IndexFileError, match=r"names with \+ are of one machine alone: tcl-epyc\+local") as caught:
         Index.parse(listing(checkpoints=[GOOD, GOOD | {"name": "tcl-epyc+local", "version": "2.0.0"}]))

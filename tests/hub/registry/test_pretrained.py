@@ -10,10 +10,10 @@ import pytest
 import torch
 from hub_client import use_client
 from hub_protocol import running
-from real_checkpoint import rewrite_config
+from real_checkpoint import environment, make_checkpoint, publish_real, rewrite_config
 from registry_kit import refused
 from tchub.hub import PretrainedModel
-from tchub.hub.registry.errors import IntegrityError, NotInSourceError
+from tchub.hub.registry.errors import CheckpointNameError, IntegrityError, NotInSourceError
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import (
@@ -85,6 +85,14 @@ def test_a_folder_is_saved_and_loaded_without_a_network(server, tmp_path, monkey
     assert server.requests == []
 
 
+def test_a_name_of_the_registry(tmp_path, monkeypatch):
+    for variable, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
+        monkeypatch.setenv(variable, value)
+    model = PretrainedModel.from_pretrained("tcl-epyc@0.9.0")
+    assert model.config.version == "0.9.0"
+    np.testing.assert_array_equal(scores(model.model, 22), scores(make_checkpoint().model, 22))
+
+
 def test_weights_that_are_not_the_configs_are_refused_before_one_is_read(server, tmp_path):
     checkpoint = small("tcl")
     checkpoint.save(tmp_path)
@@ -135,6 +143,13 @@ def test_a_file_that_is_larger_than_any_checkpoint_is_not_fetched(server, tmp_pa
     with pytest.raises(IntegrityError, match="wrong size"):
         PretrainedModel.from_pretrained(REPO)
     assert server.downloads() == []
+
+
+def test_a_revision_of_what_has_none(tmp_path):
+    with pytest.raises(CheckpointNameError):
+        PretrainedModel.from_pretrained(tmp_path, revision="main")
+    with pytest.raises(CheckpointNameError, match="tcl-epyc"):
+        PretrainedModel.from_pretrained("tcl-epyc", revision="1.0.0")
 
 
 def test_the_card_that_is_pushed_claims_no_scores(server, tmp_path):

@@ -136,6 +136,16 @@ def test_a_hostile_record_is_no_checkpoint(store, entry, fill, text):
     assert store.entries() == []
 
 
+def test_a_version_is_for_all_to_read_whom_the_umask_lets(store, entry, fill):
+    before = os.umask(0o022)
+    try:
+        path = store.add(entry, fill)
+    finally:
+        os.umask(before)
+    assert {one.stat().st_mode & 0o777 for one in (path.parent, path)} == {0o755}
+    assert {one.stat().st_mode & 0o777 for one in path.iterdir()} == {0o644}
+
+
 def test_a_version_whose_content_changed_in_the_index_is_refused(store, entry, fill):
     path = store.add(entry, fill)
     for name in LASTING_FILES:

@@ -35,6 +35,22 @@ def test_catalogue_json_holds_the_same_for_machines(site: Path) -> None:
     assert len(by_name["tcl-a100"]["files"]["model.safetensors"]["sha256"]) == 64
 
 
+def test_a_checkpoint_that_is_not_here_is_shown_as_the_index_tells_it(registry: Registry, tmp_path: Path) -> None:
+    site = build(replace(registry, wheel=tmp_path / "nothing"), tmp_path / "bare").path
+    text = page(site / "c" / "tcl-a100.html").one("main").text
+    assert "Its card is not on the machine that wrote this page" in text
+    assert "0.910" in text
+
+
+def test_every_checkpoint_that_ships_has_a_page_with_its_card_and_plots(released: Path) -> None:
+    for entry in Index.shipped().entries:
+        read = page(released / "c" / f"{entry.name}.html")
+        text = read.one("main").text
+        assert "Intended use" in text
+        assert entry.files["config.json"].sha256 in text
+        assert read.all("img")
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -67,6 +83,11 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_is(registry: Regist
         (foreign / "catalogue.json").write_text(text)
         with pytest.raises(StorageError):
             build(registry, foreign)
+
+
+def test_a_folder_of_hidden_files_alone_is_taken(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "gh-pages" / ".git").mkdir(parents=True)
+    assert build(registry, tmp_path / "gh-pages").written
 
 
 def test_a_disk_that_is_full_keeps_the_earlier_index_page(registry: Registry, site: Path, full_disk: Any) -> None:

@@ -81,3 +81,15 @@ def test_a_source_is_linked_where_a_browser_can_open_it() -> None:
     assert address("hf://org/name", "ab" * 20) == f"https://huggingface.co/org/name/tree/{'ab' * 20}"
     assert address("https://mirror.example/zoo", None) == "https://mirror.example/zoo"
     assert address("file:///mnt/zoo", None) is address("javascript:alert(1)", None) is None
+
+
+def test_a_card_keeps_its_tables_links_and_code_without_its_head_and_title() -> None:
+    html = card_html(
+        "---\nlicense: mit\n---\n# name\n\n## Data\n\n[a](https://x.org)\n\n|n|\n|--:|\n|1|\n\n```\nf(<T>)\n```\n"
+    )
+    read = Page(html)
+    assert read.one("h3").text == "Data"
+    assert read.one("a")["href"] == "https://x.org"
+    assert read.one("td")["class"] == "right"
+    assert read.one("pre").text == "f(<T>)\n"
+    assert "license" not in html

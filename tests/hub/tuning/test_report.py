@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from site_pages import Page
 from tchub.hub.device.measure import Measurement
 from tchub.hub.records.store import MeasuredProgram
@@ -71,11 +73,29 @@ def test_too_few_programs_or_equal_scores_say_nothing() -> None:
     assert spearman(scored("a", [(0.5, float(i + 1)) for i in range(6)])) is None
 
 
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1.0)), min_size=4, max_size=20))
+def test_rank_correlation_lies_between_minus_one_and_one(pairs: list[tuple[float, float]]) -> None:
+    value = spearman(scored("a", pairs))
+    assert value is None or -1.000001 <= value <= 1.000001
+
+
 def text_of(report: dict[str, Any], *folder: str) -> str:
     """Return the visible text of a page whose tags all close and that loads nothing."""
     page = Page(render(report, *folder))
     assert page.links() == []
     return page.one("body").text
+
+
+def test_the_page_needs_nothing_else_and_says_what_was_found() -> None:
+    text = text_of(make_report())
+    assert "1.50x faster than PyTorch (2 ms, PyTorch 3 ms)" in text
+    assert "4.00x faster than TVM untuned (2 ms, TVM untuned 8 ms)" in text
+    assert "equals the reference" in text
+    assert "fused_matmul_<add>" in text, "names are escaped, not swallowed"
+    assert "tuned: tcl-epyc+local@1.0.0" in text
+    assert "tuned, stock model" in text, "both curves are in the legend"
+    assert "tcl-epyc+local@1.0.0 (few-shot)" in text
+    assert "search: population_size" in text
 
 
 def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run() -> None:
@@ -85,6 +105,13 @@ def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run
         assert not runs_here(report)
         assert "load_tuned" not in text_of(report)
     assert runs_here(make_report())
+
+
+def test_an_interrupted_run_has_a_page_without_latencies() -> None:
+    report = make_report(status="interrupted")
+    del report["latency"], report["output_check"]
+    report["runs"]["tuned"] |= {"curve": [], "programs": [], "sum_of_tasks": None, "sum_of_tasks_untuned": None}
+    assert "Stopped early" in text_of(report)
 
 
 def test_the_json_is_strict(tmp_path: Path) -> None:

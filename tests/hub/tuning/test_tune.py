@@ -213,6 +213,12 @@ def test_a_full_disk_is_an_error_that_names_the_file(
     assert "free some disk space" in str(caught.value.remedy)
 
 
+@pytest.mark.parametrize("wrong", [{"trials": 0}, {"threads": 0}, {"builder": object()}])
+def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(TuningError):
+        hub.tune("bert-tiny", checkpoint="none", out=tmp_path, **wrong)
+
+
 def test_the_command_prints_json_on_stdout_alone(
     tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -238,3 +244,9 @@ def test_a_runtime_that_is_unknown_or_not_installed_is_refused_before_anything_i
     with pytest.raises(TuningError, match="openvino is not installed") as caught:
         TuneConfig(compare=["openvino"])
     assert "pip install" in str(caught.value.remedy)
+
+
+def test_an_unknown_layout_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(TuningError, match="layout='nchw16c'") as caught:
+        TuneConfig(layout="nchw16c")
+    assert caught.value.remedy == "choose one of: channels-last, as-imported"

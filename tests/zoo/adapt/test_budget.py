@@ -91,6 +91,11 @@ def test_the_best_order_is_not_slower_and_a_weight_counts_a_task_so_often():
     assert slowdown(half, latency, group, np.array([10.0, 1.0])) == pytest.approx((40 + 10) / (10 + 10) - 1)
 
 
+def test_equal_scores_are_taken_in_any_order():
+    latency, group = np.array([1.0, 2, 3, 4]), np.zeros(4, int)
+    assert slowdown(np.zeros(4), latency, group, np.ones(1)) == pytest.approx(2.5 / 1 - 1)
+
+
 @pytest.mark.parametrize("power", [0.3, 0.5, 1.0])
 def test_a_power_law_is_found_again(power):
     points = curve([16, 32, 48, 64, 96], lambda n: 0.05 + 2 * n**-power)
@@ -123,3 +128,13 @@ def test_a_flat_curve_stops_and_a_short_one_does_not():
     assert decide(rising, 16, cost=1e-6, worth=1e6, least=3).gain == 0
     early = decide(flat[:2], 16, cost=math.inf, worth=60, least=3)
     assert (early.stop, early.gain) == (False, None)
+
+
+def test_rounds_without_a_label_tell_nothing_of_the_curve():
+    """A first batch may fail as a whole: its point is at no label, where a power law has no value."""
+    points = [LearningPoint(0, 16.0, 0.5, 0.5), *curve([16, 32], lambda n: 2 * n**-0.5)]
+    early = decide(points[:2], 16, cost=1.0, worth=60, least=2)
+    assert (early.stop, early.gain) == (False, None)
+    found = decide(points, 16, cost=1.0, worth=60, least=2)
+    assert found.gain == pytest.approx(2 * 32**-0.5 - 2 * 48**-0.5, rel=1e-6)
+    assert not found.stop

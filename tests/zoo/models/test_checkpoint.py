@@ -10,7 +10,14 @@ import torch
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.files import StorageError
-from tchub.zoo.models import Checkpoint, CheckpointConfig, CheckpointError, CorruptCheckpointError, create
+from tchub.zoo.models import (
+    Checkpoint,
+    CheckpointConfig,
+    CheckpointError,
+    CorruptCheckpointError,
+    ModelConfigError,
+    create,
+)
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 from tchub.zoo.trust import ClassTrust
 
@@ -126,6 +133,12 @@ def test_a_config_that_is_none(saved, text):
 def test_a_config_with_a_wrong_field(saved, change):
     edit_config(saved, **change)
     with pytest.raises(CorruptCheckpointError):
+        Checkpoint.load(saved)
+
+
+def test_unknown_architecture(saved):
+    edit_config(saved, arch="transformer-9000")
+    with pytest.raises(ModelConfigError):
         Checkpoint.load(saved)
 
 

@@ -88,6 +88,13 @@ def test_an_empty_program_is_scored_and_disturbs_no_other(arch):
 
 
 @every_network
+def test_order_of_the_batch_changes_nothing(arch):
+    model, x = new_model(arch), programs(schema_of(arch))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(model(x[order]), model(x)[order], rtol=1e-5, atol=1e-5)
+
+
+@every_network
 def test_deterministic_under_a_seed(arch):
     one, same, other = (new_model(arch, seed) for seed in (3, 3, 4))
     x = programs(schema_of(arch))
@@ -105,6 +112,12 @@ def test_score_is_forward_in_float64_whatever_the_batch(arch):
         np.concatenate([model.score(part) for part in np.array_split(x.numpy(), 3)]), scores, rtol=1e-5, atol=1e-5
     )
     assert model.score(x[:0].numpy()).shape == (0,)
+
+
+@every_network
+def test_the_first_head_is_the_score(arch):
+    model, x = new_model(arch), programs(schema_of(arch))
+    torch.testing.assert_close(model.forward_heads(x)[:, 0], model(x))
 
 
 @every_network
@@ -152,6 +165,15 @@ def test_every_row_matters_and_padding_gets_no_gradient(arch):
 
 
 @every_network
+def test_bfloat16_ranks_nearly_alike(arch):
+    model, x = new_model(arch), programs(schema_of(arch), n=64)
+    exact = model(x).detach()
+    half = model.to(torch.bfloat16)(x.to(torch.bfloat16)).detach()
+    assert half.dtype == torch.bfloat16
+    assert np.corrcoef(exact.numpy(), half.float().numpy())[0, 1] > 0.98
+
+
+@every_network
 def test_all_parameters_get_a_gradient(arch):
     model = new_model(arch).train()
     x, rng = programs(schema_of(arch), 80), np.random.default_rng(0)
@@ -160,6 +182,13 @@ def test_all_parameters_get_a_gradient(arch):
     (loss + model.forward_heads(x).square().sum()).backward()
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}  # of a knowledge base the column alone
     assert [n for n, p in trained.items() if p.grad is None or not p.grad.abs().sum()] == []
+
+
+@every_network
+def test_scoring_leaves_the_mode_as_it_was(arch):
+    model = new_model(arch).train()
+    model.score(programs(schema_of(arch), 2).numpy())
+    assert model.training
 
 
 @pytest.mark.parametrize("arch", [arch for arch in NETWORKS if schema_of(arch).hardware])

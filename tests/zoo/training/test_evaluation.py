@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.corpus import Task, computation
 from tchub.zoo.models import CostModel, TileNet, create
-from tchub.zoo.training import RankingDataset
-from tchub.zoo.training.evaluation import RankedPrograms, draw_labels, evaluate_unknown, scores_given
+from tchub.zoo.training import RankingDataset, evaluate_random, evaluate_scores
+from tchub.zoo.training.evaluation import (
+    TOP,
+    RankedPrograms,
+    draw_labels,
+    evaluate_unknown,
+    measure_curves,
+    scores_given,
+)
 from tchub.zoo.training.training_data import load_training_data
 from test_fit_corpora import make_corpus
 
@@ -87,6 +95,20 @@ def ranked(
     return RankedPrograms(
         corpus, known, data, scores, {name: computation.matmul(8, 8, i + 1) for i, name in enumerate(ids)}
     )
+
+
+def test_the_first_and_the_fifth_of_top_k_are_the_published_scores():
+    part = ranked()
+    told = {row["k"]: row for row in measure_curves([part])["top_k"]}
+    data = part.data
+    scores = evaluate_scores(part.scores, data.latency, data.group, data.task_weights)
+    chance = evaluate_random(data.latency, data.group, data.task_weights)
+    assert tuple(told) == TOP
+    for k in (1, 5):
+        assert told[k]["model"] == pytest.approx(scores[f"top{k}"], abs=1e-4)
+        assert told[k]["mean_model"] == pytest.approx(scores[f"mean_top{k}"], abs=1e-4)
+        assert told[k]["random"] == pytest.approx(chance[f"top{k}"], abs=1e-4)
+    assert [row["model"] for row in told.values()] == sorted(row["model"] for row in told.values())
 
 
 def test_what_was_learnt_is_what_gather_reads_and_what_chose_the_epoch(tmp_path):

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from tchub.zoo.training import get_loss
 from tchub.zoo.training.losses import LOSSES, lambda_rank, log_ranknet, pairwise_rank
 
 ALL = torch.ones(1, 2, dtype=torch.bool)
@@ -93,3 +94,8 @@ def test_equal_labels_are_no_pair(loss):
     assert value.item() == 0
     assert scores.grad is not None
     assert scores.grad.abs().max() == 0
+
+
+def test_rmse_by_hand():
+    loss = get_loss("rmse")(row(0.0, 1.0, 99.0), row(1.0, 0.5, 0.0), torch.tensor([[True, True, False]]))
+    assert loss.item() == pytest.approx(math.sqrt((1 + 0.25) / 2))
