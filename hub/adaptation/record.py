@@ -82,13 +82,23 @@ class AdaptationRecord:
         session, learner, config = self.session, self.session.learner, self.session.context.config
         base, sampler = learner.start.base, create_sampler(config.sampler)
         return AdaptSettings(
-            base=base.entry.id, base_reasons=base.reasons, asked=base.asked, sources=learner.sources.names,
-            start=learner.start.reason, workload=session.workload, device=learner.local.device.name,
-            target=learner.local.target, threads=learner.local.cores, method=config.method, sampler=sampler.name,
-            first_sampler=first_sampler(sampler).name, rounds=config.rounds, seed=config.seed,
+            base=base.entry.id,
+            base_reasons=base.reasons,
+            asked=base.asked,
+            sources=learner.sources.names,
+            start=learner.start.reason,
+            workload=session.workload,
+            device=learner.local.device.name,
+            target=learner.local.target,
+            threads=learner.local.cores,
+            method=config.method,
+            sampler=sampler.name,
+            first_sampler=first_sampler(sampler).name,
+            rounds=config.rounds,
+            seed=config.seed,
             budget=parse_budget(config.budget).text_for(len(session.pool)),
             hold_out=f"test split of the corpus {session.workload}" if session.pool.judging else DRAWN,
-        )  # fmt: skip
+        )
 
     def _write_corpus(self, path: Path) -> None:
         """Write everything measured as a corpus that `tchub train` can read."""

@@ -1,4 +1,4 @@
-"""The archive: one zip that Python runs, equal for equal contents."""
+"""The archive: one zip that Python runs, equal for equal contents, in several parts where one would be too large."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ sys.exit(main(os.path.dirname(os.path.abspath(__file__))))
 
 
 class BundleError(TchubError):
-    """A bundle, its target or its results cannot be used. Fields: path, target, device."""
+    """A bundle, its target, its results or TVM's runtime libraries cannot be used. Fields: path, target, device."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,50 @@ class BundleProgram:
     message: str | None = None
 
 
-def write_archive(
-    out: Path, facts: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], programs: Sequence[BundleProgram]
-) -> None:
-    """Write the programs as `out`.
+def write_parts(
+    out: Path,
+    facts: Mapping[str, Any],
+    tasks: Mapping[str, Mapping[str, Any]],
+    programs: Sequence[BundleProgram],
+    max_bytes: int | None = None,
+) -> list[Path]:
+    """Write the programs as `out`, or as `out` with -1, -2, ... where one file would be over `max_bytes`.
 
     Args:
         facts: what the manifest says besides tasks, programs and files.
         tasks: by id, each with `manifest` (what the device needs) and `origin` (what the corpus needs).
 
     Raises:
-        BundleError: there are too many programs for one archive.
+        BundleError: one program alone is over the limit.
         StorageError: the archive cannot be written.
     """
+    archives = _archives(facts, tasks, programs, max_bytes)
+    paths = [out] if len(archives) == 1 else [out.with_stem(f"{out.stem}-{n + 1}") for n in range(len(archives))]
+    for path, data in zip(paths, archives, strict=True):
+        write_files(path.parent, {path.name: data})
+    return paths
+
+
+def _archives(
+    facts: Mapping[str, Any],
+    tasks: Mapping[str, Mapping[str, Any]],
+    programs: Sequence[BundleProgram],
+    max_bytes: int | None,
+) -> list[bytes]:
+    data, largest = _archive(facts, tasks, programs)
+    if largest <= _ENTRY_BYTES and (max_bytes is None or len(data) <= max_bytes):
+        return [data]
+    if len(programs) == 1:
+        message = f"one program alone needs more than {max_bytes or _ENTRY_BYTES} bytes"
+        raise BundleError(message, remedy="raise --max-size", limit=max_bytes)
+    half = len(programs) // 2
+    return [one for part in (programs[:half], programs[half:]) for one in _archives(facts, tasks, part, max_bytes)]
+
+
+def _archive(
+    facts: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], programs: Sequence[BundleProgram]
+) -> tuple[bytes, int]:
+    """Return an archive and the size of its largest file."""
     used = list(dict.fromkeys(program.task_id for program in programs))
     origin = {
         "tasks": {task_id: tasks[task_id]["origin"] for task_id in used},
@@ -89,15 +120,13 @@ def write_archive(
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
     }
     files |= {MANIFEST: _json(manifest)} | {name: file.read_bytes() for name, file in contents.items()}
-    if max(map(len, files.values())) > _ENTRY_BYTES:
-        raise BundleError(f"{len(programs)} programs are too many for one archive", remedy="give fewer --programs")
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as writer:
         for name, data in sorted(files.items()):
             info = zipfile.ZipInfo(name, _EPOCH)
             info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             writer.writestr(info, data)
-    write_files(out.parent, {out.name: archive.getvalue()})
+    return archive.getvalue(), max(map(len, files.values()))
 
 
 def _programs(programs: Sequence[BundleProgram], suffix: str) -> tuple[list[dict[str, Any]], dict[str, Path]]:
@@ -141,7 +170,7 @@ class Bundle:
     """A bundle opened here, to take its results back.
 
     Attributes:
-        manifest: see `write_archive`; its programs with the `trace` put in.
+        manifest: see `write_parts`; its programs with the `trace` put in.
         origin: what a corpus needs of each task, by id.
         identity: what results name it by.
 

@@ -16,8 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.database import Workload
 
 from ...zoo.apportion import apportion
 from ...zoo.corpus import Corpus, Program
@@ -25,23 +27,24 @@ from ...zoo.corpus.canonical import canonical_task, renamed_program
 from ...zoo.corpus.tir import computation_of_module
 from ...zoo.devices import UnknownDeviceError, get_device
 from ...zoo.files import write_atomically
-from ..device.candidate import Candidate, args_of
+from ..device.candidate import Candidate, args_of, tuning_record
 from ..device.cuda_compile import find_compiler
 from ..device.detect import detect_local
 from ..device.device_choice import architecture_of, parse_target
 from ..device.errors import DeviceError
 from ..device.host_facts import usable_cpus
+from ..device.onsite.files import OnsiteError
+from ..device.onsite.tvm_runtime import find_libraries
 from ..device.pool import JobResult, WorkerPool, Zygote, builder_setups
 from ..device.timing import TimingConfig
 from ..networks.errors import NetworkLoadError
 from ..networks.tasks import TuningTask
 from ..networks.workloads import tasks_of
-from ..search.candidates import evolved_candidates, has_choice, random_candidates
+from ..search.candidates import evolved_candidates, has_choice, random_candidates, tune_context
 from ..search.errors import NoCandidateError
+from ..search.models import choose_model
 from ..search.tensor_cores import check_precision
-from .archive import BundleError, BundleProgram, write_archive
-
-_BUILD_SECONDS = 60.0  # that a program may take to compile
+from .archive import BundleError, BundleProgram, write_parts
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,20 @@ def compiler_of(target: BundleTarget) -> str | tuple[str, ...]:
     return linker, "--build-id=none", "--strip-all"
 
 
+def copy_runtime(folder: Path) -> list[Path]:
+    """Copy TVM's ffi and runtime libraries of this installation into a folder; return the copies."""
+    try:
+        sources = [Path(path) for path in find_libraries(None)]
+        folder.mkdir(parents=True, exist_ok=True)
+        return [Path(shutil.copy2(source, folder / source.name)) for source in sources]
+    except OnsiteError as error:
+        raise BundleError(str(error), remedy="install tchub with TVM: see `tchub doctor`") from error
+    except OSError as error:
+        raise BundleError(
+            f"cannot copy TVM's runtime to {folder}: {error}", remedy="choose another folder", path=str(folder)
+        ) from error
+
+
 @dataclass(frozen=True)
 class BuildSettings:
     """Contents of a bundle.
@@ -137,19 +154,25 @@ class BuildSettings:
     Attributes:
         programs: in all, shared evenly by the tasks.
         precision: float32 or float16, see `TuneConfig`.
+        checkpoint: take the half of each task's programs that this checkpoint ranks first among four times as many.
+        max_bytes: size of an archive at most; more than one is written where it needs be.
+        build_timeout: seconds a program may take to compile.
     """
 
     programs: int = 200
     seed: int = 0
     precision: str = "float32"
+    checkpoint: str | None = None
+    max_bytes: int | None = None
+    build_timeout: float = 60.0
 
 
 @dataclass(frozen=True)
 class BundleResult:
-    """The path and bytes of the archive, its tasks and programs, and how many of these could not be compiled."""
+    """The paths and bytes of the archives, their tasks and programs, and how many of these could not be compiled."""
 
-    path: str
-    bytes: int
+    paths: list[str]
+    bytes: list[int]
     tasks: int
     programs: int
     failed: int
@@ -157,9 +180,15 @@ class BundleResult:
 
 
 def build_bundle(
-    workload: str, target: BundleTarget, out: Path, settings: BuildSettings, *, corpus: Corpus | None = None,
-    count: Callable[[str, int, int], None] = lambda *_: None, note: Callable[[str], None] = lambda _: None,
-) -> BundleResult:  # fmt: skip
+    workload: str,
+    target: BundleTarget,
+    out: Path,
+    settings: BuildSettings,
+    *,
+    corpus: Corpus | None = None,
+    count: Callable[[str, int, int], None] = lambda *_: None,
+    note: Callable[[str], None] = lambda _: None,
+) -> BundleResult:
     """Compile programs of a workload for a target and pack them.
 
     A second call after a stop compiles only what is missing: compiled programs lie in `out` with the suffix
@@ -189,9 +218,15 @@ def build_bundle(
 
 
 def pack(
-    workload: str, candidates: Iterator[Candidate], tasks: Sequence[TuningTask], target: BundleTarget, out: Path,
-    settings: BuildSettings, command: str, count: Callable[[str, int, int], None] = lambda *_: None,
-) -> BundleResult:  # fmt: skip
+    workload: str,
+    candidates: Iterator[Candidate],
+    tasks: Sequence[TuningTask],
+    target: BundleTarget,
+    out: Path,
+    settings: BuildSettings,
+    command: str,
+    count: Callable[[str, int, int], None] = lambda *_: None,
+) -> BundleResult:
     """Compile candidates and write them with their tasks; see `build_bundle`."""
     start = time.monotonic()
     versions = {"tchub_version": version("tchub"), "ffi_version": version("apache-tvm-ffi")}
@@ -201,17 +236,22 @@ def pack(
     work.mkdir(parents=True, exist_ok=True)
     names = {task.task_id: task.name for task in tasks}
     programs: list[BundleProgram] = []
-    for program in _compile(candidates, target, work):
+    for program in _compile(candidates, target, work, settings.build_timeout):
         programs.append(program)
         count(f"compile {names[program.task_id]}", len(programs), settings.programs)
     order = list(names)
     programs.sort(key=lambda program: (order.index(program.task_id), program.key))
     facts |= {"timing": asdict(TimingConfig()), "command": command}
-    write_archive(out, facts, {t.task_id: _task(t) for t in tasks}, programs)
+    paths = write_parts(out, facts, {t.task_id: _task(t) for t in tasks}, programs, settings.max_bytes)
     shutil.rmtree(rest)
-    failed, used = sum(program.error is not None for program in programs), {program.task_id for program in programs}
-    size = out.stat().st_size
-    return BundleResult(str(out), size, len(used), len(programs), failed, time.monotonic() - start)
+    return BundleResult(
+        [str(path) for path in paths],
+        [path.stat().st_size for path in paths],
+        len({program.task_id for program in programs}),
+        len(programs),
+        sum(program.error is not None for program in programs),
+        time.monotonic() - start,
+    )
 
 
 def _task(task: TuningTask) -> dict[str, Any]:
@@ -222,7 +262,9 @@ def _task(task: TuningTask) -> dict[str, Any]:
     }
 
 
-def _compile(candidates: Iterator[Candidate], target: BundleTarget, work: Path) -> Iterator[BundleProgram]:
+def _compile(
+    candidates: Iterator[Candidate], target: BundleTarget, work: Path, timeout: float
+) -> Iterator[BundleProgram]:
     """Compile on all cores; programs come as they are done."""
     waiting: dict[Future[JobResult], tuple[Candidate, Path]] = {}
     with ExitStack() as stack:
@@ -237,7 +279,7 @@ def _compile(candidates: Iterator[Candidate], target: BundleTarget, work: Path) 
                 pool = WorkerPool(zygote, builder_setups())
                 stack.callback(pool.close)
             args = (str(tvm.ir.save_json(candidate.mod)), target.target, str(file), compiler_of(target), target.code)
-            waiting[pool.submit("build", args, _BUILD_SECONDS)] = candidate, file
+            waiting[pool.submit("build", args, timeout)] = candidate, file
             if len(waiting) >= 2 * usable_cpus():
                 yield from _take(waiting)
         while waiting:
@@ -262,6 +304,10 @@ def _program(candidate: Candidate, *outcome: Any) -> BundleProgram:
     return BundleProgram(candidate.task_id, candidate.key, candidate.strategy, candidate.trace, *outcome)
 
 
+# A checkpoint chooses among so many times the programs that it may take.
+_CHOICE = 4
+
+
 def choose_candidates(
     tasks: Sequence[TuningTask],
     target: Any,
@@ -269,7 +315,11 @@ def choose_candidates(
     corpus: Corpus | None,
     note: Callable[[str], None],
 ) -> Iterator[Candidate]:
-    """Yield candidates of every task, its share of them at most: random, or evolved from a corpus's programs."""
+    """Yield candidates of every task, its share of them at most.
+
+    Half of each share are the best that a checkpoint knows of; all are evolved from the programs of a corpus.
+    """
+    model = choose_model(settings.checkpoint, update="none").make() if settings.checkpoint else None
     shares, seed = apportion(settings.programs, {task.task_id: 1.0 for task in tasks}), settings.seed
     for task in tasks:
         count = shares[task.task_id]
@@ -281,7 +331,21 @@ def choose_candidates(
         try:
             if count and valid:
                 yield from evolved_candidates(task, target, count, valid, seed, known)
-            elif count:
+            elif count and model is None:
                 yield from random_candidates(task, target, count, seed, known)
+            elif count:
+                many = random_candidates(task, target, _CHOICE * count, seed, known)
+                yield from _ranked(model, task, target, many, count)
         except NoCandidateError as error:
             note(f"{error.message}: left out")
+
+
+def _ranked(model: Any, task: TuningTask, target: Any, many: list[Candidate], count: int) -> list[Candidate]:
+    """The first half of `count` by the model's ranking, the rest as they came, so that slow programs are there too."""
+    workload = Workload(task.mod)
+    records: list[Any] = [tuning_record(task.mod, target, workload, json.loads(one.trace), ()) for one in many]
+    programs = [record.as_measure_candidate() for record in records]
+    scores = np.asarray(model.predict(tune_context(task, target, "replay-trace", 0), programs))
+    best = [many[index] for index in np.argsort(-scores, kind="stable")[: (count + 1) // 2]]
+    taken = {candidate.key for candidate in best}
+    return [*best, *(candidate for candidate in many if candidate.key not in taken)][:count]

@@ -16,7 +16,7 @@ import numpy as np
 from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.devices import Device, get_device
 from ..device.detect import match_gpu
-from .archive import Bundle, BundleError, BundleManifest, ManifestProgram
+from .archive import Bundle, BundleError, BundleManifest, ManifestProgram, ManifestTask
 
 _LICENCE = "Apache-2.0"
 # Sums of equal inputs through differently ordered additions in float32 agree far better than this.
@@ -95,11 +95,7 @@ def judged_programs(
     measured = [_program(programs[number], line, number in wrong, meta) for number, line in lines.items()]
     measured += [_program(program, None, False, meta) for program in programs.values() if program["error"]]
     used = {program.task_id for program in measured}
-    tasks = [
-        Task(t["task_id"], t["name"], t["op"], t["flops"], networks=tuple(sorted(t["networks"].items())),
-             **bundle.origin[t["task_id"]])
-        for t in bundle.manifest["tasks"] if t["task_id"] in used
-    ]  # fmt: skip
+    tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
     return meta, tasks, measured, len(lines), len(wrong)
 
 
@@ -202,13 +198,28 @@ def _program(program: ManifestProgram, line: ResultLine | None, wrong: bool, met
     if wrong:
         error, message = "invalid", "its output is not that of the task's other programs"
     return Program(
-        program["task_id"], program["key"], program.get("trace", ""), program["strategy"],
-        latencies, median(latencies) if latencies else math.nan,
-        meta["device"], json.dumps(meta["target"], sort_keys=True), error, message,
-        cpu_model=meta["cpu_model"], tvm_version=meta["tvm_version"],
+        task_id=program["task_id"],
+        key=program["key"],
+        trace=program.get("trace", ""),
+        strategy=program["strategy"],
+        latencies=latencies,
+        latency=median(latencies) if latencies else math.nan,
+        device=meta["device"],
+        target=json.dumps(meta["target"], sort_keys=True),
+        error=error,
+        error_message=message,
+        cpu_model=meta["cpu_model"],
+        tvm_version=meta["tvm_version"],
         measured_at=math.nan if line is None else line.measured_at,
         cost_seconds=math.nan if line is None else line.seconds,
-    )  # fmt: skip
+    )
+
+
+def _task(task: ManifestTask, bundle: Bundle) -> Task:
+    networks = tuple(sorted(task["networks"].items()))
+    return Task(
+        task["task_id"], task["name"], task["op"], task["flops"], networks=networks, **bundle.origin[task["task_id"]]
+    )
 
 
 def _meta(bundle: Bundle, device: Device, machine: dict[str, Any]) -> dict[str, Any]:

@@ -123,7 +123,13 @@ class BundleMeasurer:
         if target is None or not chosen:
             return iter(())
         path = device.folder / f"round-{len(device.rounds()) + 1}.zip"
-        pack(path.stem, iter(chosen), device.tasks, target, path, BuildSettings(len(chosen)), "tchub tune --bundle")
+        settings, command = BuildSettings(len(chosen)), "tchub tune --bundle"
+        result = pack(path.stem, iter(chosen), device.tasks, target, path, settings, command)
+        if result.paths != [str(path)]:
+            for part in result.paths:
+                Path(part).unlink()
+            message = f"{len(chosen)} programs are too many for one archive"
+            raise BundleError(message, remedy="give a smaller --per-round", path=str(path))
         raise _awaited(path, f"{path} has the next {len(chosen)} programs", len(chosen))
 
 

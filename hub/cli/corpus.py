@@ -266,38 +266,60 @@ def _stat_text(value: object) -> str:
 
 
 @opt.command("bundle")
-@click.option("--workload", required=True, help="A network, suite or operator.")
-@click.option("--target", required=True, metavar="T", help="A device (`tchub devices`), `local`, or TVM's JSON.")
+@click.option("--workload", help="A network, suite or operator.")
+@click.option("--target", metavar="T", help="A device (`tchub devices`), `local`, or TVM's JSON.")
 @click.option("--programs", default=200, type=click.IntRange(1), help="Programs in all.")
-@click.option("--out", required=True, type=opt.FILE, metavar="ZIP", help="The archive.")
+@click.option("--out", type=opt.FILE, metavar="ZIP", help="The archive.")
 @opt.seed_option("Seed of the candidates.")
 @opt.threads_option
 @click.option("--code", type=click.Choice(["cubin", "ptx"]), help="Code of a GPU: its own, or for later ones too.")
 @click.option("--precision", default="float32", metavar="P", help="float32, or float16: on a card's tensor cores.")
+@click.option("--checkpoint", metavar="NAME", help="Half of the programs are those that it ranks first.")
 @click.option("--corpus", type=opt.FOLDER, metavar="DIR", help="Evolve from these measured programs.")
+@click.option("--max-size", type=click.FloatRange(min=0.1), metavar="MIB", help="Size of an archive; else several.")
+@click.option("--build-timeout", default=60.0, metavar="S", help="Time for a program to compile.")
+@click.option("--runtime", type=opt.FOLDER, metavar="DIR", help="Copy TVM's runtime there, for a CPU without TVM.")
 def bundle_command(
-    workload: str, target: str, out: Path, threads: int | None, code: str | None, corpus: Path | None,
-    output: Output, **options: Any,
+    workload: str | None, target: str | None, out: Path | None, runtime: Path | None, threads: int | None,
+    code: str | None, corpus: Path | None, max_size: float | None, output: Output, **options: Any,
 ) -> None:  # fmt: skip
     """Compile programs for a machine that has no compiler, and pack them with what measures them there.
 
     The machine needs Python, numpy and for a GPU its driver; `python3 ZIP --out results.jsonl` measures there, and
     `tchub corpus import` takes the results. Run the same command again after a stop: what was compiled is not compiled
-    again. CPU bundles need two libraries of TVM where it is not installed (docs/bundles.md).
+    again. CPU bundles need TVM's runtime libraries where TVM is not installed: --runtime copies them for machines of
+    this one's architecture, also without an archive.
 
     \b
     Examples:
       tchub bundle --workload bert-tiny --target h200 --programs 200 --out h200.zip
       tchub bundle --workload bert-tiny --target h200 --corpus corpora/h200 --out next.zip
+      tchub bundle --runtime runtime            # then: python3 ZIP --runtime runtime --out results.jsonl
     """
+    from ..bundle.build import BuildSettings, build_bundle, copy_runtime, resolve_target
+
+    needed = {"--workload": workload, "--target": target, "--out": out}
+    missing = [name for name, value in needed.items() if value is None]
+    if missing and (runtime is None or len(missing) < len(needed)):
+        raise click.UsageError(f"Missing option '{missing[0]}'.")
+    copied: dict[str, Any] = {}
+    if runtime is not None:
+        copies = copy_runtime(runtime)
+        copied = {"paths": copies, "bytes": sum(path.stat().st_size for path in copies)}
+        text = f"{len(copies)} libraries, {copied['bytes'] / 2**20:.1f} MiB, in {runtime}"
+        if missing:
+            output.data(copied, text)
+            return
+        output.note(text)
     from ...zoo.corpus import Corpus
-    from ..bundle.build import BuildSettings, build_bundle, resolve_target
     from .progress import shown_progress
 
-    opened, resolved = Corpus.open(corpus) if corpus else None, resolve_target(target, threads, code)
+    settings = BuildSettings(max_bytes=int(max_size * 2**20) if max_size else None, **options)
+    opened, resolved = Corpus.open(corpus) if corpus else None, resolve_target(str(target), threads, code)
     with shown_progress(output) as progress:
         how: dict[str, Any] = {"corpus": opened, "note": output.note, "count": progress.count}
-        result = build_bundle(workload, resolved, out, BuildSettings(**options), **how)
+        result = build_bundle(str(workload), resolved, Path(str(out)), settings, **how)
+    sizes = ", ".join(f"{path} ({size / 2**20:.1f} MiB)" for path, size in zip(result.paths, result.bytes, strict=True))
     counts = f"{result.programs} programs of {result.tasks} tasks ({result.failed} did not compile)"
-    output.data(asdict(result), f"{counts}: {out} ({result.bytes / 2**20:.1f} MiB)")
-    output.hint(f"python3 {out} --out results.jsonl   (on the device)")
+    output.data(asdict(result) | ({"runtime": copied} if copied else {}), f"{counts}: {sizes}")
+    output.hint(f"python3 {result.paths[0]} --out results.jsonl   (on the device)")

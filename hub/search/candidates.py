@@ -31,9 +31,14 @@ def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, thread
     import_tensor_intrinsics()
     register_rules()
     return ms.TuneContext(
-        mod=task.mod, target=target, space_generator=space_generator(task.mod, target), search_strategy=strategy,
-        task_name=task.name, num_threads=threads, rand_state=seed % (2**30) + 1,  # TVM takes 0 for "not seeded"
-    )  # fmt: skip
+        mod=task.mod,
+        target=target,
+        space_generator=space_generator(task.mod, target),
+        search_strategy=strategy,
+        task_name=task.name,
+        num_threads=threads,
+        rand_state=seed % (2**30) + 1,  # TVM takes 0 for "not seeded"
+    )
 
 
 def untuned_candidate(task: TuningTask, target: Any = None) -> Any:

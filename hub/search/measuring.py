@@ -38,9 +38,8 @@ class WorkerMeasure:
 
     def __init__(self, measurer: Any) -> None:
         self._measurer = measurer
-        self.prompt = getattr(
-            measurer, "prompt", True
-        )  # whether results come at once, so that small rounds cost nothing
+        # Whether results come at once, so that small rounds cost nothing.
+        self.prompt = getattr(measurer, "prompt", True)
 
     def of_network(self, weights: int) -> None:
         """Measure programs of a network that reads so many bytes of weights; see `TimingConfig.weights`."""

@@ -302,9 +302,8 @@ def collect(
             programs = min(programs, per_task * len(rich))
             note(f"shard {shard}: {len(rich)} of {total}")
         with device.measurer(measure) as measurer:
-            if (
-                isinstance(measurer, Measurer) and device.card is not None
-            ):  # a wrong program (a race) may be the fastest
+            # On a card a wrong program, one with a race, may be the fastest.
+            if isinstance(measurer, Measurer) and device.card is not None:
                 for task in rich:
                     measurer.refer(task.task_id, task.mod)
             collector = _Collector(store, measurer, target, per_task, config.seed, progress, note, programs)
@@ -312,8 +311,15 @@ def collect(
             outcomes = dict(measurer.outcomes)
         again = {"command": collect_command(device, workload, asked, config), "licence": config.licence}
         corpus = export_corpus(store.programs(), rich, facts, folder, timing=measure.timing, **again)
-        failed, counts = sum(not p.valid for p in corpus.iter_programs()), (len(corpus.tasks), corpus.meta["programs"])
-        return CollectResult(str(folder), *counts, failed, outcomes, len(tasks) - len(rich), str(store.path))
+        return CollectResult(
+            str(folder),
+            len(corpus.tasks),
+            corpus.meta["programs"],
+            sum(not program.valid for program in corpus.iter_programs()),
+            outcomes,
+            len(tasks) - len(rich),
+            str(store.path),
+        )
 
 
 def export_corpus(
@@ -332,21 +338,38 @@ def export_corpus(
     target = json.dumps(device.target, sort_keys=True)
     new = [
         Program(
-            program.task_id, program.key, program.trace, program.strategy, one.latencies, one.latency,
-            device.device.name, target, one.error, one.message, cpu_model=device.cpu_model, tvm_version=version,
-            measured_at=one.measured_at, cost_seconds=one.cost_seconds,
+            task_id=program.task_id,
+            key=program.key,
+            trace=program.trace,
+            strategy=program.strategy,
+            latencies=program.measurement.latencies,
+            latency=program.measurement.latency,
+            device=device.device.name,
+            target=target,
+            error=program.measurement.error,
+            error_message=program.measurement.message,
+            cpu_model=device.cpu_model,
+            tvm_version=version,
+            measured_at=program.measurement.measured_at,
+            cost_seconds=program.measurement.cost_seconds,
         )
         for program in programs
         if program.task_id in known
-        for one in [program.measurement]
-    ]  # fmt: skip
+    ]
     used = {program.task_id for program in new}
     rows = [
-        Task(t.task_id, t.name, t.op, t.flops, str(tvm.ir.save_json(t.mod)), computation=computation_of_module(t.mod),
-             networks=tuple(sorted(t.networks.items())))
+        Task(
+            t.task_id,
+            t.name,
+            t.op,
+            t.flops,
+            workload=str(tvm.ir.save_json(t.mod)),
+            computation=computation_of_module(t.mod),
+            networks=tuple(sorted(t.networks.items())),
+        )
         for t in tasks
         if t.task_id in used
-    ]  # fmt: skip
+    ]
     meta = {
         "device": device.device.name,
         # The spec sheet with what was measured here: a model's hardware row is that of the machine, not of the part.

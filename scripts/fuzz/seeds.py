@@ -142,7 +142,7 @@ def measured_bundle() -> Any:
 @cache
 def bundles() -> list[bytes]:
     """A bundle for a CPU, and one for a GPU; their programs are no code."""
-    from tchub.hub.bundle.archive import BundleProgram, write_archive
+    from tchub.hub.bundle.archive import BundleProgram, write_parts
 
     known = measured_bundle().manifest
     (task,) = known["tasks"]
@@ -161,7 +161,7 @@ def bundles() -> list[bytes]:
                 for at in range(2)
             ]
             failed = BundleProgram("t", "f" * 16, "evolutionary", "[[], []]", None, None, "build", "no compiler")
-            write_archive(path := folder / f"{code}.zip", facts | more | {"code": code}, tasks, [*programs, failed])
+            (path,) = write_parts(folder / f"{code}.zip", facts | more | {"code": code}, tasks, [*programs, failed])
             made.append(path.read_bytes())
         return made
 

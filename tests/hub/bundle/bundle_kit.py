@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tchub.hub.bundle.archive import Bundle, BundleProgram, write_archive
-from tchub.hub.device.onsite.tvm_runtime import find_libraries
+from tchub.hub.bundle.archive import Bundle, BundleProgram, write_parts
 from tchub.zoo.corpus.workloads import OPERATORS
 
 # The calling convention of TVM's kernels, and one kernel that doubles a vector after doing something else.
@@ -71,7 +69,7 @@ def toy_bundle(folder: Path, behaviours: list[str], **facts: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     programs = toy_programs(folder, behaviours)
     tasks = {TASK_ID: toy_task([[[1000], "float32"], [[1000], "float32"]])}
-    write_archive(path := folder / "bundle.zip", {**CPU_FACTS, **facts}, tasks, programs)
+    (path,) = write_parts(folder / "bundle.zip", {**CPU_FACTS, **facts}, tasks, programs)
     return path
 
 
@@ -101,14 +99,6 @@ def bare_machine(folder: Path, *options: str) -> Machine:
     hidden = "import sys\nfor name in ('tvm', 'tvm_ffi', 'tchub', 'torch'):\n    sys.modules[name] = None\n"
     (folder / "sitecustomize.py").write_text(hidden)
     return Machine({"PATH": os.environ["PATH"], "PYTHONPATH": str(folder)}, list(options))
-
-
-def copied_runtime(folder: Path) -> str:
-    """Copy TVM's two runtime libraries into a folder."""
-    folder.mkdir(parents=True)
-    for library in find_libraries(None):
-        shutil.copy2(library, folder)
-    return str(folder)
 
 
 def lines_of(results: Path, kind: str = "program") -> list[dict[str, Any]]:

@@ -7,12 +7,11 @@ import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import tvm
-from bundle_kit import CPU_FACTS, GOOD, TASK_ID, bare_machine, copied_runtime, lines_of, toy_programs, toy_task
-from tchub.hub.bundle.archive import Bundle, BundleError, write_archive
+from bundle_kit import CPU_FACTS, GOOD, TASK_ID, bare_machine, lines_of, toy_programs, toy_task
+from tchub.hub.bundle.archive import Bundle, BundleError, write_parts
 from tchub.hub.bundle.build import BuildSettings, build_bundle, choose_candidates, resolve_target
 from tchub.hub.cli import main
 from tchub.hub.networks.tasks import make_task
@@ -26,14 +25,6 @@ def no_new_zygote(zygote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tchub.hub.bundle.build.Zygote", lambda: zygote)
 
 
-def build_until_written(*args: Any, **options: Any) -> None:
-    """Build a bundle, and stop when all is compiled."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tchub.hub.bundle.build.write_archive", Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            build_bundle(*args, **options)
-
-
 def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,19 +32,21 @@ def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     constant = small_task.mod["main"].with_attr("layout_free_buffers", [1])
     task = make_task(tvm.IRModule({"main": constant}), "small")
     monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_, **__: [task])
-    archive, corpus = tmp_path / "bundle.zip", tmp_path / "corpus"
-    build_until_written("small", resolve_target("local"), archive, BuildSettings(3))
+    archive, corpus, runtime = tmp_path / "bundle.zip", tmp_path / "corpus", tmp_path / "runtime"
+    with pytest.raises(BundleError):
+        build_bundle("small", resolve_target("local"), archive, BuildSettings(3, max_bytes=1000))
     # What was compiled before the stop is not compiled again: no worker may start.
     monkeypatch.setattr("tchub.hub.bundle.build.Zygote", None)
     words = ["--workload", "small", "--target", "local", "--programs", "3", "--out", str(archive), "--json"]
     assert main(["bundle", *words]) == 0
     built = json.loads(capsys.readouterr().out)
-    assert (built["programs"], built["failed"], built["bytes"]) == (3, 0, archive.stat().st_size)
+    assert (built["programs"], built["failed"], built["bytes"]) == (3, 0, [archive.stat().st_size])
     assert not archive.with_suffix(".work").exists(), "nothing is left of the work"
     assert any(program["plan"] for program in Bundle(archive).manifest["programs"])
 
-    machine = bare_machine(tmp_path / "site", "--runtime", copied_runtime(tmp_path / "runtime"))
-    done = machine.run(archive, tmp_path / "results.jsonl")
+    assert main(["bundle", "--runtime", str(runtime), "--json"]) == 0
+    capsys.readouterr()
+    done = bare_machine(tmp_path / "site", "--runtime", str(runtime)).run(archive, tmp_path / "results.jsonl")
     assert done.returncode == 0, done.stderr
     assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == [None] * 3
 
@@ -78,26 +71,49 @@ def test_a_stopped_build_gives_nothing_to_one_with_other_settings(
     tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_, **__: [small_task])
-    archive = tmp_path / "bundle.zip"
+    archive, stopped = tmp_path / "bundle.zip", BuildSettings(1, max_bytes=1000)
     for threads in (1, 2):
-        build_until_written("small", resolve_target('{"kind": "llvm"}', threads), archive, BuildSettings(1))
+        with pytest.raises(BundleError):
+            build_bundle("small", resolve_target('{"kind": "llvm"}', threads), archive, stopped)
     assert len(list(archive.with_suffix(".work").glob("*/*.bin"))) == 2, "each is compiled, and each is kept"
     monkeypatch.setattr("tchub.hub.bundle.build.Zygote", None)
     build_bundle("small", resolve_target('{"kind": "llvm"}', 2), archive, BuildSettings(1))
     assert Bundle(archive).manifest["threads"] == 2
 
 
+def test_a_checkpoint_chooses_half_of_the_programs(small_task: Any, target: Any) -> None:
+    random = [c.key for c in choose_candidates([small_task], target, BuildSettings(16), None, print)]
+    chosen = [
+        c.key for c in choose_candidates([small_task], target, BuildSettings(4, checkpoint="tcl-epyc"), None, print)
+    ]
+    assert len(chosen) == 4
+    assert set(chosen) <= set(random)
+    assert chosen[2:] == [key for key in random if key not in chosen[:2]][:2], "the rest come as they came"
+
+
 def test_an_archive_depends_on_its_contents_alone(tmp_path: Path) -> None:
     programs, tasks = toy_programs(tmp_path, [GOOD] * 2), {TASK_ID: toy_task([])}
-    one, other = tmp_path / "one.zip", tmp_path / "other.zip"
-    for path in (one, other):
-        write_archive(path, CPU_FACTS, tasks, programs)
+    (one,) = write_parts(tmp_path / "one.zip", CPU_FACTS, tasks, programs)
+    (other,) = write_parts(tmp_path / "other.zip", CPU_FACTS, tasks, programs)
     assert one.read_bytes() == other.read_bytes()
     assert Bundle(one).identity == Bundle(other).identity
 
 
+def test_too_large_an_archive_becomes_several_that_stand_alone(tmp_path: Path) -> None:
+    programs, tasks = toy_programs(tmp_path, [GOOD] * 30), {TASK_ID: toy_task([])}
+    limit = 48 << 10
+    paths = write_parts(tmp_path / "bundle.zip", CPU_FACTS, tasks, programs, limit)
+    assert [path.name for path in paths] == [f"bundle-{n}.zip" for n in range(1, len(paths) + 1)]
+    assert len(paths) > 1
+    assert all(path.stat().st_size <= limit for path in paths)
+    found = [program["trace"] for path in paths for program in Bundle(path).manifest["programs"]]
+    assert found == [program.trace for program in programs], "every program is in one of them, in order"
+    with pytest.raises(BundleError, match="one program alone"):
+        write_parts(tmp_path / "small.zip", CPU_FACTS, tasks, programs, 1000)
+
+
 def test_a_damaged_or_newer_bundle_is_refused(tmp_path: Path) -> None:
-    write_archive(path := tmp_path / "a.zip", CPU_FACTS, {TASK_ID: toy_task([])}, toy_programs(tmp_path, [GOOD]))
+    (path,) = write_parts(tmp_path / "a.zip", CPU_FACTS, {TASK_ID: toy_task([])}, toy_programs(tmp_path, [GOOD]))
     with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "newer.zip", "w") as copy:
         copy.writestr("manifest.json", source.read("manifest.json").replace(b'"format":1', b'"format":2'))
     with pytest.raises(BundleError, match="has the format 2, this reader knows 1"):
@@ -119,7 +135,7 @@ def test_a_damaged_or_newer_bundle_is_refused(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("unpacked", [False, True])
 def test_a_forged_manifest_is_refused(tmp_path: Path, change: dict[str, Any], unpacked: bool) -> None:
-    write_archive(path := tmp_path / "a.zip", CPU_FACTS, {TASK_ID: toy_task([])}, toy_programs(tmp_path, [GOOD]))
+    (path,) = write_parts(tmp_path / "a.zip", CPU_FACTS, {TASK_ID: toy_task([])}, toy_programs(tmp_path, [GOOD]))
     forged = tmp_path / "forged"
     with zipfile.ZipFile(path) as archive:
         archive.extractall(forged)
@@ -147,11 +163,9 @@ def test_what_did_not_compile_before_a_stop_is_tried_again(
     monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_, **__: [small_task])
     archive, target = tmp_path / "bundle.zip", resolve_target("local")
     told: list[int] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tchub.hub.bundle.build._BUILD_SECONDS", 1e-4)
-        build_until_written(
-            "small", target, archive, BuildSettings(2), count=lambda _text, done, _total: told.append(done)
-        )
+    short = BuildSettings(2, max_bytes=1000, build_timeout=1e-4)
+    with pytest.raises(BundleError):
+        build_bundle("small", target, archive, short, count=lambda _text, done, _total: told.append(done))
     assert told == [1, 2], "both were given up"
     assert not list(archive.with_suffix(".work").glob("*/*.json"))
     assert build_bundle("small", target, archive, BuildSettings(2)).failed == 0

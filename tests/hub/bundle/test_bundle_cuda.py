@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,15 @@ import torch
 from bundle_kit import CPU_FACTS, TASK_ID, Machine, bare_machine, lines_of, toy_task
 from paper_card import PaperCard, driver_library
 from tchub import hub
-from tchub.hub.bundle.archive import Bundle, BundleError, BundleProgram, write_archive
+from tchub.hub.bundle.archive import Bundle, BundleError, BundleProgram, write_parts
+from tchub.hub.bundle.build import BuildSettings, build_bundle, resolve_target
+from tchub.hub.bundle.ingest import ingest
 from tchub.hub.bundle.rounds import BundleDevice
 from tchub.hub.device.onsite.contents import random_values
 from tchub.hub.device.onsite.cuda import CudaDriver, CudaProgram
 from tchub.hub.device.onsite.files import ProgramError
 from tchub.hub.search.errors import TuningError
+from tchub.zoo.corpus import Corpus
 from tiny_network import Tiny
 
 ARGS = [[[96], "float32"], [[96], "float32"]]
@@ -65,7 +71,7 @@ def _toy(folder: Path, images: list[bytes], arch: str = "sm_90") -> Path:
         (folder / f"{number}.bin").write_bytes(image)
         programs.append(BundleProgram(TASK_ID, f"{number:016x}", "random", "[[], []]", folder / f"{number}.bin", PLAN))
     facts = CPU_FACTS | {"device_kind": "cuda", "code": "cubin", "arch": arch, "target": {"kind": "cuda", "arch": arch}}
-    write_archive(path := folder / "bundle.zip", facts, {TASK_ID: toy_task(ARGS)}, programs)
+    (path,) = write_parts(folder / "bundle.zip", facts, {TASK_ID: toy_task(ARGS)}, programs)
     return path
 
 
@@ -89,6 +95,68 @@ def test_a_bundle_for_another_gpu_is_refused(driver_library: str, tmp_path: Path
     done = machine.run(_toy(tmp_path, [b"a"], "sm_80"), tmp_path / "results.jsonl")
     assert done.returncode == 3
     assert "the bundle is for sm_80, this GPU is sm_90" in done.stderr
+
+
+def test_a_machine_without_a_driver_says_so(tmp_path: Path) -> None:
+    machine = bare_machine(tmp_path / "site", "--driver", str(tmp_path / "libcuda.so.1"))
+    done = machine.run(_toy(tmp_path, [b"a"]), tmp_path / "results.jsonl")
+    assert done.returncode == 3
+    assert "the CUDA driver cannot be loaded" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def real_bundle(tmp_path_factory: pytest.TempPathFactory, small_task: Any) -> Path:
+    """Programs of a matrix product and of a softmax, which takes several kernels, compiled by nvcc for the H200."""
+    from tchub.hub.networks.tasks import make_task
+    from tchub.hub.networks.workloads import operator_module
+    from tchub.zoo.corpus.workloads import OperatorSpec
+
+    softmax = make_task(operator_module(OperatorSpec("rows", "softmax", {"rows": 24, "columns": 48})), "rows")
+    path = tmp_path_factory.mktemp("bundle") / "bundle.zip"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_, **__: [small_task, softmax])
+        result = build_bundle("toy", resolve_target("h200", code="ptx"), path, BuildSettings(3, seed=1))
+    assert (result.tasks, result.programs, result.failed) == (2, 3, 0)
+    return path
+
+
+@pytest.mark.nvcc
+def test_the_ptx_is_right_for_the_gpu_and_for_the_manifest(real_bundle: Path, tmp_path: Path) -> None:
+    bundle = Bundle(real_bundle)
+    assert (bundle.manifest["code"], bundle.manifest["arch"]) == ("ptx", "sm_90")
+    tasks = {task["task_id"]: task for task in bundle.manifest["tasks"]}
+    for program in bundle.manifest["programs"]:
+        text = zipfile.ZipFile(real_bundle).read(program["file"]).decode()
+        (tmp_path / "kernel.ptx").write_text(text)
+        command = ["ptxas", "-arch=sm_90", "-o", str(tmp_path / "kernel.cubin"), str(tmp_path / "kernel.ptx")]
+        subprocess.run(command, check=True)
+        entries = re.findall(r"\.visible \.entry (\w+)\(([^)]*)\)([^{]*){", text)
+        launches = program["plan"]["launches"]
+        assert {name for name, _, _ in entries} == {launch["kernel"] for launch in launches}
+        by_name = {name: (re.findall(r"\.param \.(\w+)", params), rest) for name, params, rest in entries}
+        written = {index for launch in launches for kind, index in launch["params"] if kind == "arg"}
+        assert written == set(range(len(tasks[program["task_id"]]["args"]))), "every argument reaches a kernel"
+        for launch in launches:
+            types, directives = by_name[launch["kernel"]]
+            assert types == ["u64"] * len(launch["params"])
+            limit = re.search(r"\.maxntid (\d+)(?:, (\d+), (\d+))?", directives)
+            assert limit is None or np.prod([int(n or 1) for n in limit.groups()]) == np.prod(launch["block"])
+
+
+@pytest.mark.nvcc
+def test_a_cuda_bundle_becomes_a_corpus(real_bundle: Path, driver_library: str, tmp_path: Path) -> None:
+    machine = bare_machine(tmp_path / "site", "--driver", driver_library)
+    machine.environment["FAKE_CUDA_LOG"] = str(tmp_path / "launches")
+    done = machine.run(real_bundle, tmp_path / "results.jsonl", "--repeats", "1")
+    assert done.returncode == 0, done.stderr
+    bundle = Bundle(real_bundle)
+    launched = set((tmp_path / "launches").read_text().splitlines())
+    planned = [launch for p in bundle.manifest["programs"] for launch in p["plan"]["launches"]]
+    assert launched == {" ".join(map(str, [x["kernel"], *x["grid"], *x["block"], x["shared"]])) for x in planned}
+    ingest(tmp_path / "results.jsonl", bundle, "h200", tmp_path / "corpus")
+    corpus = Corpus.open(tmp_path / "corpus")
+    assert (corpus.meta["device"], corpus.meta["cpu_model"], corpus.meta["programs"]) == ("h200", "NVIDIA Paper", 3)
+    assert all(program.valid for program in corpus.iter_programs())
 
 
 # Rounds ---------------------------------------------------------------------------------------------

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from bundle_kit import CRASH, GOOD, HANG, Machine, bare_machine, copied_runtime, lines_of, toy_bundle
+from bundle_kit import CRASH, GOOD, HANG, Machine, bare_machine, lines_of, toy_bundle
+from tchub.hub.bundle.build import copy_runtime
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     folder = tmp_path_factory.mktemp("machine")
-    return bare_machine(folder / "site", "--runtime", copied_runtime(folder / "runtime"))
+    copy_runtime(folder / "runtime")
+    return bare_machine(folder / "site", "--runtime", str(folder / "runtime"))
 
 
 def begun(machine: Machine, bundle: Path, results: Path, lines: int) -> subprocess.Popen[str]:

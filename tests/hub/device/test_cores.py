@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 from tchub.hub import api
-from tchub.hub.bundle.target import resolve_target
+from tchub.hub.bundle.build import resolve_target
 from tchub.hub.cli.adapt import adapt_command
 from tchub.hub.cli.corpus import bundle_command, collect_command
 from tchub.hub.cli.publish import contribute_command
