@@ -14,8 +14,13 @@ from tchub.zoo.untrusted import MAX_CONTAINERS, MAX_DEPTH, parse_json, read_plai
 
 from scripts.fuzz.limits import limited
 
-numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-leaves = st.none() | st.booleans() | numbers | st.text()
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.text()
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
 values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 
 
@@ -66,10 +71,16 @@ def test_the_deepest_that_is_read():
 
 def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path):
     (tmp_path / "file").write_bytes(b"1234")
-    (tmp_path / "link").symlink_to("file")
-    assert read_plain(tmp_path / "link", 4) == b"1234"
+    assert read_plain(tmp_path / "file", 4) == b"1234"
     with pytest.raises(ValueError, match="larger than 3"):
         read_plain(tmp_path / "file", 3)
+
+
+def test_a_huge_file_takes_no_memory(tmp_path):
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    with limited(64 << 20, 20), pytest.raises(ValueError, match="larger"):
+        read_plain(tmp_path / "huge", 1 << 20)
 
 
 def make_socket(path):
@@ -83,6 +94,12 @@ def test_what_is_no_plain_file_is_neither_waited_for_nor_read(tmp_path, monkeypa
     make(Path("it"))
     with limited(64 << 20, 20), pytest.raises(ValueError, match="not a plain file"):
         read_plain(Path("it"), 1 << 20)
+
+
+def test_a_link_to_a_file_is_followed(tmp_path):
+    (tmp_path / "blob").write_bytes(b"data")
+    (tmp_path / "link").symlink_to("blob")
+    assert read_plain(tmp_path / "link", 10) == b"data"
 
 
 def test_a_key_twice_among_very_many_is_found_without_comparing_all_with_all():
