@@ -17,16 +17,16 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_907, 16),
+    "hub/cli": (2_929, 16),
     "hub/registry": (3_309, 17),
     "hub/device": (5_584, 29),
     "hub/networks": (5_263, 30),
-    "hub/search": (3_111, 19),
+    "hub/search": (3_115, 19),
     "hub/records": (572, 4),
-    "hub/tuning": (2_275, 11),
-    "hub/adaptation": (1_978, 10),
+    "hub/tuning": (2_298, 11),
+    "hub/adaptation": (1_988, 10),
     "hub/publishing": (1_828, 9),
-    "hub/bundle": (819, 5),
+    "hub/bundle": (929, 5),
     "hub/site": (308, 3),
     "zoo/primitives": (2_299, 11),
     "zoo/devices": (426, 3),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_109, 55),
-    "tests": (28_210, 224),
+    "scripts": (9_110, 55),
+    "tests": (29_390, 226),
 }
-PRODUCT = (45_891, 267)
+PRODUCT = (46_060, 267)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

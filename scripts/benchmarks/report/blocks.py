@@ -86,9 +86,10 @@ def rivals(results: Results) -> Iterator[str]:
     """Tuned networks beside the runtimes that a user would install instead."""
     job, rows = results["rivals"], results["rivals"]["details"]["rivals"]
     facts, single = job["machine"], [rival_row(row) for row in rows if row["threads"] == 1]
-    cells = [[cell(value) for value in row.values()] for row in single]
-    head = ["ms, 1 thread", *list(single[0])[1:]]
-    yield from table(head, [[*row[:5], f"**{row[5]}**", *row[6:]] for row in cells], 1)
+    if single:
+        cells = [[cell(value) for value in row.values()] for row in single]
+        head = ["ms, 1 thread", *list(single[0])[1:]]
+        yield from table(head, [[*row[:5], f"**{row[5]}**", *row[6:]] for row in cells], 1)
     several = {row["network"]: rival_row(row)["best other / tchub"] for row in rows if row["threads"] > 1}
     ratios = ", ".join(f"{network} {cell(ratio)}" for network, ratio in several.items())
     all_cores = f" With all {facts['cores']} cores the last column is: {ratios}." if several else ""
