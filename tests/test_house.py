@@ -18,15 +18,15 @@ ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
     "hub/cli": (2_929, 16),
-    "hub/registry": (3_309, 17),
-    "hub/device": (5_584, 29),
+    "hub/registry": (3_312, 17),
+    "hub/device": (5_803, 31),
     "hub/networks": (5_263, 30),
-    "hub/search": (3_115, 19),
+    "hub/search": (3_114, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_298, 11),
     "hub/adaptation": (1_988, 10),
     "hub/publishing": (1_828, 9),
-    "hub/bundle": (929, 5),
+    "hub/bundle": (932, 5),
     "hub/site": (308, 3),
     "zoo/primitives": (2_299, 11),
     "zoo/devices": (426, 3),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_110, 55),
-    "tests": (29_390, 226),
+    "scripts": (9_118, 55),
+    "tests": (29_658, 227),
 }
-PRODUCT = (46_060, 267)
+PRODUCT = (46_284, 269)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -28,6 +28,7 @@ from ...zoo.corpus.tir import computation_of_module
 from ...zoo.devices import UnknownDeviceError, get_device
 from ...zoo.files import write_atomically
 from ..device.candidate import Candidate, args_of, tuning_record
+from ..device.cubin_cache import CubinCache
 from ..device.cuda_compile import find_compiler
 from ..device.detect import detect_local
 from ..device.device_choice import architecture_of, parse_target
@@ -267,6 +268,7 @@ def _compile(
 ) -> Iterator[BundleProgram]:
     """Compile on all cores; programs come as they are done."""
     waiting: dict[Future[JobResult], tuple[Candidate, Path]] = {}
+    cubins = CubinCache.here() if target.device_kind == "cuda" else None
     with ExitStack() as stack:
         pool: WorkerPool | None = None
         for candidate in candidates:
@@ -278,7 +280,8 @@ def _compile(
                 stack.callback((zygote := Zygote()).close)
                 pool = WorkerPool(zygote, builder_setups())
                 stack.callback(pool.close)
-            args = (str(tvm.ir.save_json(candidate.mod)), target.target, str(file), compiler_of(target), target.code)
+            program = str(tvm.ir.save_json(candidate.mod)), target.target, str(file)
+            args = (*program, compiler_of(target), target.code, cubins)
             waiting[pool.submit("build", args, timeout)] = candidate, file
             if len(waiting) >= 2 * usable_cpus():
                 yield from _take(waiting)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
+# Programs are small; what a card needs besides is the driver's own and the flushing of the cache.
+LEAST_BYTES = 1 << 30
 PROC_GPUS = Path("/proc/driver/nvidia/gpus")
 # What NVML calls clock event reasons, but for idleness and clocks that somebody has set.
 _SLOWED = {
@@ -39,6 +41,7 @@ class CardState:
     limit_w: float | None = None
     celsius: int | None = None
     processes: int | None = None
+    free_bytes: int | None = None
     slowed_by: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -46,6 +49,7 @@ class CardState:
             ("{} of {} MHz", self.clock_mhz, self.highest_mhz),
             ("{:.0f} of {:.0f} W", self.power_w, self.limit_w),
             ("{} °C", self.celsius),
+            ("{:.1f} GiB free", self.free_bytes and self.free_bytes / 2**30),
             ("slowed by {}", " and ".join(self.slowed_by) or None),
         ]
         return ", ".join(text.format(*values) for text, *values in parts if None not in values)
@@ -96,6 +100,7 @@ def card_state(bus_id: str) -> CardState | None:
     power, limit = ask(nvml.nvmlDeviceGetPowerUsage, card), ask(nvml.nvmlDeviceGetEnforcedPowerLimit, card)
     reasons = ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, card) or 0
     processes = ask(nvml.nvmlDeviceGetComputeRunningProcesses, card)
+    memory = ask(nvml.nvmlDeviceGetMemoryInfo, card)
     return CardState(
         clock_mhz=ask(nvml.nvmlDeviceGetClockInfo, card, nvml.NVML_CLOCK_SM),
         highest_mhz=ask(nvml.nvmlDeviceGetMaxClockInfo, card, nvml.NVML_CLOCK_SM),
@@ -103,6 +108,7 @@ def card_state(bus_id: str) -> CardState | None:
         limit_w=None if limit is None else limit / 1000,
         celsius=ask(nvml.nvmlDeviceGetTemperature, card, nvml.NVML_TEMPERATURE_GPU),
         processes=None if processes is None else len(processes),
+        free_bytes=None if memory is None else int(memory.free),
         slowed_by=tuple(
             text for name, text in _SLOWED.items() if reasons & getattr(nvml, f"nvmlClocksEventReason{name}")
         ),

@@ -13,9 +13,12 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ...zoo.files import file_sha256
+from .cubin_cache import CubinCache
 from .errors import DeviceError
 
 NVRTC = "nvrtc"
@@ -103,21 +106,48 @@ def _nvrtc_facts() -> tuple[str, list[str]]:
     return f"{major}.{minor}", [f"sm_{number}" for number in list(known)[:count]]
 
 
-def compile_cuda(mod: Any, target: dict[str, Any], output: Path, code: str, compiler: str) -> dict[str, Any]:
+def compile_cuda(
+    mod: Any, target: dict[str, Any], output: Path, code: str, compiler: str, cache: CubinCache | None = None
+) -> dict[str, Any]:
     """Compile a scheduled module for one architecture, and return its launch plan; see `cuda_source`.
 
     Args:
         target: TVM's CUDA target as a dictionary; its `arch` is the GPU's, e.g. `sm_90`.
         code: `cubin`, or `ptx`, which the driver compiles when it loads it.
         compiler: as `find_compiler` returns it.
+        cache: of what was compiled before, and takes this one.
 
     Raises:
         RuntimeError: the compiler does not take the program.
         UnknownLaunchError: the program does what a plan cannot say.
     """
+    name = cache.name(compile_facts(mod, target, code, compiler)) if cache else ""
+    if cache and (known := cache.load(name)):
+        output.write_bytes(known[1])
+        return known[0]
     plan, source = cuda_source(mod, target)
     assemble(source, str(target["arch"]), output, code, compiler)
+    if cache:
+        cache.save(name, plan, output.read_bytes())
     return plan
+
+
+def compile_facts(mod: Any, target: Mapping[str, Any], code: str, compiler: str) -> dict[str, Any]:
+    """Return what decides a compiled program: TVM's structural hash of the module (64 bits), and all that reads it."""
+    from tvm.target import Target
+    from tvm_ffi import structural_hash
+
+    device = str(Target({name: value for name, value in target.items() if name != "host"}))  # as TVM completes it
+    return {"module": structural_hash(mod), "target": device, "code": code, "made_by": _compiler_facts(compiler)}
+
+
+@lru_cache(maxsize=4)
+def _compiler_facts(compiler: str) -> list[Any]:
+    """Return the versions of the compiler, of TVM and of this file; of nvcc size and time, which are had faster."""
+    path = Path(shutil.which(compiler) or compiler)
+    facts = [_nvrtc_facts()[0]] if compiler == NVRTC else [str(path), path.stat().st_size, path.stat().st_mtime_ns]
+    versions = [metadata.version(package) for package in ("tchub", "apache-tvm", "apache-tvm-ffi")]
+    return [compiler, *facts, *versions, file_sha256(__file__)]
 
 
 def assemble(source: str, arch: str, output: Path, code: str, compiler: str) -> None:
@@ -212,6 +242,8 @@ def cuda_source(mod: Any, target: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 ASYNC_COPY = 80
 """The first compute capability that copies into shared memory while it computes, by `cp.async`."""
+TENSOR_CORES = 70
+"""The first compute capability that has tensor cores."""
 
 
 def compute_capability(target: Mapping[str, Any]) -> int:

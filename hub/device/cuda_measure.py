@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from ...zoo.errors import TchubWarning
-from .card_state import card_state
+from .card_state import LEAST_BYTES, card_state
+from .cubin_cache import CubinCache
 from .cuda_card import CUDA
 from .cuda_compile import find_compiler
 from .errors import DeviceError
@@ -36,8 +37,6 @@ from .worker import WorkerSetup
 
 _OPEN, _RUN = (f"{__name__}:{job}" for job in ("open_card", "run"))
 _LOST = "lost"
-# Programs are small; what a card needs besides is the driver's own and the flushing of the cache.
-_LEAST_BYTES = 1 << 30
 
 
 class CudaMeasurer(Measurer):
@@ -50,7 +49,7 @@ class CudaMeasurer(Measurer):
     def __init__(self, number: int, target: dict[str, Any], config: MeasureConfig | None = None) -> None:
         super().__init__(target, config)
         self.overlaps = True  # the card does not mind what the CPU does
-        self.linker = find_compiler()
+        self.linker, self.cubins = find_compiler(), CubinCache.here()
         self._card = os.environ.get("TCHUB_LIBCUDA"), number
         self._worker = Worker(self._zygote, WorkerSetup(), waits=True)
         self._runs = ThreadPoolExecutor(1, thread_name_prefix="tchub-cuda")
@@ -192,7 +191,7 @@ def open_card(card: _Card) -> CardFault | None:
         free = _held(card).driver.free_bytes()
     except (OnsiteError, ProgramError) as error:
         return CardFault(str(error), lost=True)
-    if free < _LEAST_BYTES:
+    if free < LEAST_BYTES:
         return CardFault(f"{free / 2**30:.2f} GiB of its memory are free, and 1 is needed", lost=True)
     return None
 

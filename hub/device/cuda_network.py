@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.files import storing
-from .cuda_compile import UnknownLaunchError, assemble, cuda_source, dtype_bytes, find_compiler
+from .cubin_cache import CubinCache
+from .cuda_compile import UnknownLaunchError, assemble, compile_facts, cuda_source, dtype_bytes, find_compiler
 from .errors import DeviceError
 from .host_facts import cores
 from .onsite.cuda import CudaDriver, CudaLaunches
@@ -72,18 +73,23 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
     facts = json.loads(str(target))
     with tempfile.TemporaryDirectory(prefix="tchub-cuda-") as folder, storing(path):
         images = [Path(folder, f"{number}.cubin") for number in range(len(reader.functions))]
-        sources = []
-        for name in reader.functions:  # by one thread: TVM's passes may not be entered by several
+        missing, compiler, cache = [], find_compiler(), CubinCache.here()
+        for name, image in zip(reader.functions, images, strict=True):  # by one thread: TVM's passes take no more
             main = tvm.IRModule({"main": scheduled[name].with_attr("global_symbol", "main")})
-            launches, source = cuda_source(main, facts)
+            key = cache.name(compile_facts(main, facts, "cubin", compiler)) if cache else ""
+            if cache and (known := cache.load(key)):
+                launches = known[0]
+                image.write_bytes(known[1])
+            else:
+                launches, source = cuda_source(main, facts)
+                missing.append((source, image, key, launches))
             plan["functions"].append(launches)
-            sources.append(source)
-        compiler = find_compiler()
         with ThreadPoolExecutor(len(cores())) as threads:
-            compiled = threads.map(
-                lambda source, image: assemble(source, facts["arch"], image, "cubin", compiler), sources, images
-            )
+            compiled = threads.map(lambda one: assemble(one[0], facts["arch"], one[1], "cubin", compiler), missing)
             list(compiled)  # raises what one of them raised
+        if cache:
+            for _, image, key, launches in missing:
+                cache.save(key, launches, image.read_bytes())
         temporary = path.with_name(f"{path.stem}.part")
         with zipfile.ZipFile(temporary, "w") as archive:
             archive.writestr(PLAN, json.dumps(plan))

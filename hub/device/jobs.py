@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...zoo.files import file_sha256
+from .cubin_cache import CubinCache
 from .cuda_compile import compile_cuda
 from .errors import DeviceError
 from .onsite.contents import ArgsInfo, random_values
@@ -64,6 +65,7 @@ def build(
     library: str,
     linker: str | Sequence[str] | None = None,
     code: str = "cubin",
+    cubins: CubinCache | None = None,
 ) -> BuildResult:
     """Compile a scheduled module into the shared library `library`, or for a card into machine code.
 
@@ -73,6 +75,7 @@ def build(
     Args:
         linker: for another architecture, with its options; None for this machine's own. For a card: `find_compiler`.
         code: for a card `cubin`, or `ptx`.
+        cubins: for a card: of programs that were compiled before.
     """
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
@@ -85,7 +88,7 @@ def build(
     unfinished = Path(f"{library}.{os.getpid()}.so")
     try:
         if target["kind"] == "cuda":
-            plan = compile_cuda(mod, target, unfinished, code, str(linker))
+            plan = compile_cuda(mod, target, unfinished, code, str(linker), cubins)
         else:
             if _PREPACKED in module_json:
                 mod[PREPACK], prepacked = _prepack(scheduled["main"])

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import psutil
 
 from .candidate import Candidate, args_of
+from .cubin_cache import CubinCache
 from .errors import FAILURE_MINIMUM, FAILURE_RATE, check_failure_rate
 from .host_facts import cores, physical_cores
 from .jobs import BuildResult, RunResult
@@ -118,6 +119,7 @@ class ProgramMeasurer(ABC):
 
     overlaps = True
     linker: str | None = None
+    cubins: CubinCache | None = None
 
     def __init__(
         self,
@@ -178,7 +180,7 @@ class ProgramMeasurer(ABC):
             if self.overlaps or not (active or built):
                 for candidate in islice(waiting, max(0, self.window() - len(active))):
                     job = MeasuringJob(candidate, self.scratch / f"{next(self._serial)}.so")
-                    active[self._build(candidate.mod, job.library, self.target, self.linker)] = job
+                    active[self.build(candidate.mod, job.library, self.target, self.linker)] = job
             while built and (self.overlaps or not active):
                 job = built.pop(0)
                 active[self._start_run(job)] = job
@@ -193,10 +195,11 @@ class ProgramMeasurer(ABC):
                 else:
                     yield job.candidate, self._counted(self._measurement(job, result))
 
-    def _build(self, mod: IRModule, library: Path, target: dict[str, Any], linker: str | None) -> Future[JobResult]:
+    def build(self, mod: IRModule, library: Path, target: dict[str, Any], linker: str | None) -> Future[JobResult]:
+        """Queue the job `build` of a scheduled module."""
         import tvm
 
-        args = (tvm.ir.save_json(mod), target, str(library), linker)
+        args = (tvm.ir.save_json(mod), target, str(library), linker, "cubin", self.cubins)
         return self.builders.submit("build", args, self.config.build_timeout)
 
     @abstractmethod
@@ -273,7 +276,7 @@ class Measurer(ProgramMeasurer):
         library, file = self.scratch / f"reference-{task_id}.so", str(self.scratch / f"reference-{task_id}.npz")
         args = args_of(ArgInfo.from_entry_func(mod, remove_preproc=False))
         target = self.target if self.target["kind"] == "llvm" else {"kind": "llvm"}
-        result = self._build(mod, library, target, None).result()
+        result = self.build(mod, library, target, None).result()
         if result.error is None:
             job = (str(library), result.value.sha256, args, file)
             result = self.runner.submit("make_reference", job, _CHECK_SECONDS).result()

@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
@@ -41,8 +40,8 @@ class ForkedBuilder(PyBuilder):
         for item in build_inputs:
             # MetaSchedule removes an artifact's whole folder, so each gets its own.
             library = Path(tempfile.mkdtemp(dir=self.workers.scratch)) / "program.so"
-            args = (tvm.ir.save_json(item.mod), json.loads(str(item.target)), str(library), self.workers.linker)
-            jobs.append((library, self.workers.builders.submit("build", args, self.workers.config.build_timeout)))
+            target = json.loads(str(item.target))
+            jobs.append((library, self.workers.build(item.mod, library, target, self.workers.linker)))
         return [self._result(library, future.result()) for library, future in jobs]
 
     def _result(self, library: Path, result: JobResult) -> Any:

@@ -19,7 +19,10 @@ from .store import Store
 
 CHECKPOINTS = "checkpoints"
 # Folders beside the checkpoints, and what each holds.
-OTHERS = {"statements": "features of replayed programs", "index": "the refreshed index"}
+OTHERS = {
+    **{"statements": "features of replayed programs", "index": "the refreshed index"},
+    "cubins": "compiled programs of cards",
+}
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,13 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
 
-from ..device.cuda_compile import ASYNC_COPY, compute_capability
+from ..device.cuda_compile import ASYNC_COPY, TENSOR_CORES, compute_capability
 from .errors import TuningError
 
 if TYPE_CHECKING:
     from tvm import IRModule
 
 PRECISIONS = ("float32", "float16")
-_WMMA = 70  # the first compute capability that has it
 _RULES = "cuda-tensorcore"
 
 
@@ -43,7 +42,7 @@ def check_precision(precision: str, target: Mapping[str, Any], device: str) -> N
     elif target["kind"] != "cuda":
         problem = f"{precision} is for NVIDIA cards with tensor cores, and programs would run on {device}, a CPU"
         remedy = "leave out --precision, or measure on a card with --device cuda"
-    elif capability < _WMMA:
+    elif capability < TENSOR_CORES:
         problem = f"{device} (sm_{capability}) has no tensor cores, which {precision} is for"
         remedy = "leave out --precision: its ordinary cores compute in float32; sm_70 (V100) and later have them"
     else:
@@ -55,7 +54,7 @@ def space_generator(mod: IRModule, target: Any) -> Any:
     """Return MetaSchedule's space generator for a task, for tensor cores where it has float16 and the card has them."""
     capability = compute_capability(target.attrs) if target.kind.name == "cuda" else 0
     args = ms.arg_info.ArgInfo.from_entry_func(mod, remove_preproc=True)
-    if capability < _WMMA or not any(str(getattr(arg, "dtype", "")) == "float16" for arg in args):
+    if capability < TENSOR_CORES or not any(str(getattr(arg, "dtype", "")) == "float16" for arg in args):
         return "post-order-apply"
     custom, wmma, mma, *scalar = ms.schedule_rule.ScheduleRule.create(_RULES)
     tilings = [wmma, mma] if capability >= ASYNC_COPY else [wmma]

@@ -31,7 +31,7 @@ class PaperCard:
     @classmethod
     def install(cls, folder: Path, patch: pytest.MonkeyPatch, name: str = "Tesla T4", sm: int = 75) -> PaperCard:
         """Make it this machine's card."""
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "faults").mkdir(parents=True, exist_ok=True)
         library = driver_library(folder, f'-DCARD="{name}"', f"-DSM={sm}")
         nvcc = folder / "nvcc"
         nvcc.write_text(f"#!{sys.executable} -S\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
@@ -39,11 +39,16 @@ class PaperCard:
         nvcc.chmod(0o755)
         patch.setenv("TCHUB_LIBCUDA", str(library))
         patch.setenv("TCHUB_NVCC", str(nvcc))
+        patch.setenv("TCHUB_CACHE", str(folder / "cache"))
         return cls(folder)
+
+    @property
+    def compiled(self) -> int:
+        """How many programs its nvcc was given."""
+        return len(list((self.folder / "faults").glob("taken-*")))
 
     def break_program(self, number: int, fault: str) -> None:
         """Let the program that is compiled as this number (from 1) have a fault of `paper_card.c`."""
-        (self.folder / "faults").mkdir(exist_ok=True)
         (self.folder / "faults" / str(number)).write_text(fault)
 
     def becomes(self, state: str) -> None:

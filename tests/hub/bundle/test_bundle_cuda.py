@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -115,6 +116,8 @@ def real_bundle(tmp_path_factory: pytest.TempPathFactory, small_task: Any) -> Pa
     path = tmp_path_factory.mktemp("bundle") / "bundle.zip"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_, **__: [small_task, softmax])
+        patch.setenv("TCHUB_HOME", str(path.parent / "home"))
+        patch.setenv("TCHUB_NVCC", str(shutil.which("nvcc")))
         result = build_bundle("toy", resolve_target("h200", code="ptx"), path, BuildSettings(3, seed=1))
     assert (result.tasks, result.programs, result.failed) == (2, 3, 0)
     return path
@@ -208,6 +211,17 @@ def test_a_network_is_tuned_in_rounds(card: PaperCard, elsewhere: Machine, tmp_p
         right = Tiny().eval()(x)
     for output, expected in zip(hub.load_tuned(out)(x), right, strict=True):
         torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_bundle_takes_programs_that_were_compiled_before(
+    card: PaperCard, elsewhere: Machine, tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_, **__: [small_task])
+    for name in ("one", "two"):
+        result = build_bundle("toy", resolve_target("t4"), tmp_path / f"{name}.zip", BuildSettings(3, seed=1))
+        assert (result.programs, result.failed, card.compiled) == (3, 0, 3)
+    programs = [Bundle(tmp_path / f"{name}.zip").manifest["programs"] for name in ("one", "two")]
+    assert programs[0] == programs[1], "images by their sha256, and launch plans"
 
 
 def test_a_checkpoint_is_adapted_in_rounds(elsewhere: Machine, tmp_path: Path, pt2: Path, run: Any) -> None:

@@ -57,6 +57,23 @@ def test_programs_are_measured_and_their_outputs_checked(
     assert len({result.latency for result in results}) > 1
 
 
+def test_programs_that_were_compiled_before_are_taken_from_the_cache_unless_they_were_changed(
+    card: PaperCard, candidates: list[Any], small_task: Any
+) -> None:
+    for compiled in (3, 4):
+        for _ in range(2):
+            results, measurer = measured(candidates[:3], small_task)
+            assert [(one.error, one.latency > 0) for one in results] == [(None, True)] * 3
+            assert (measurer.watched["checked"], card.compiled) == (3, compiled)
+        if compiled == 3:
+            entry = min((card.folder / "cache" / "cubins").glob("*/*"))
+            entry.write_bytes(entry.read_bytes()[:-1])
+    with BuilderRunner(MeasureConfig(**LIMITS), card=0) as own:
+        inputs = [ms.builder.BuilderInput(one.mod, tvm.target.Target(TARGET)) for one in candidates[:3]]
+        assert [one.error_msg for one in own.builder.build(inputs)] == [None] * 3
+    assert card.compiled == 4, "MetaSchedule's builder takes them from there, too"
+
+
 def test_a_program_that_computes_something_else_is_found(
     card: PaperCard, candidates: list[Any], small_task: Any
 ) -> None:

@@ -45,7 +45,10 @@ class Branches(torch.nn.Module):
 def archive(card: PaperCard, tmp_path: Path) -> tuple[Path, tuple[torch.Tensor, ...]]:
     inputs = torch.randn(8, 16), torch.randn(8, 16) > 0
     mod = lower(for_inference(open_network(Branches().eval(), inputs).imported()))
+    assert build_network(mod, TARGET, None, tmp_path / "first.cuda")[1] == 0
+    compiled = card.compiled
     assert build_network(mod, TARGET, None, tmp_path / "net.cuda")[1] == 0
+    assert card.compiled == compiled > 0, "the second one's kernels are those of the first"
     return tmp_path / "net.cuda", inputs
 
 

@@ -16,6 +16,7 @@ from tchub.hub.device.errors import DeviceError
 from tchub.hub.networks import latency, tuned
 from tchub.hub.search.errors import TuningError
 from tchub.hub.tuning import remote_latency
+from tchub.zoo.features import DeviceKindError
 from tiny_network import Tiny
 
 
@@ -30,7 +31,7 @@ def test_a_network_is_tuned_for_a_card_and_runs_there(
     card: PaperCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, out = torch.randn(16, 24), tmp_path / "out"
-    for number, fault in ((9, "illegal access"), (11, "too much memory")):  # after three untuned tasks, twice compiled
+    for number, fault in ((9, "illegal access"), (11, "too much memory")):  # after the untuned tasks
         card.break_program(number, fault)
     options: dict[str, Any] = {"device": "cuda", "checkpoint": "tilenet-t4", "out": out}
     result = hub.tune(Tiny().eval(), (x,), trials=9, **options)
@@ -71,6 +72,16 @@ def test_a_network_is_tuned_for_a_card_and_runs_there(
     monkeypatch.setenv("TCHUB_LIBCUDA", str(card.folder / "libcuda.so"))
     with pytest.raises(DeviceError, match="cannot be run on a card"):
         hub.load_tuned(out)
+
+
+@pytest.mark.parametrize(("checkpoint", "device", "kind"), [("tcl-epyc", "cuda", "gpu"), ("tcl-t4", "cpu", "cpu")])
+def test_a_checkpoint_of_the_other_kind_is_refused_before_anything_is_compiled(
+    card: PaperCard, tmp_path: Path, checkpoint: str, device: str, kind: str
+) -> None:
+    with pytest.raises(DeviceKindError, match=f"the programs are for .*, a {kind}") as caught:
+        hub.tune(Tiny(), (torch.randn(16, 24),), device=device, checkpoint=checkpoint, out=tmp_path / "out")
+    assert f"choose a checkpoint of a {kind} family" in (caught.value.remedy or "")
+    assert card.compiled == 0
 
 
 def test_runtimes_of_the_cpu_are_no_rivals_of_a_card(card: PaperCard, tmp_path: Path) -> None:
