@@ -20,9 +20,9 @@ _MODES = {2: "no programs (compute mode prohibited)", 3: "one process only (comp
 _NO_CARD = "run `nvidia-smi`; without a card, measure on the CPU (--device local), or send a bundle (`tchub bundle`)"
 
 
-def card_number(text: str) -> int | None:
+def card_number(text: str, kind: str = CUDA) -> int | None:
     """Return the number of a card in `cuda` or `cuda:1`; None for another device."""
-    match = re.fullmatch(rf"{CUDA}(?::(\d+))?", text)
+    match = re.fullmatch(rf"{kind}(?::(\d+))?", text)
     return int(match[1] or 0) if match else None
 
 

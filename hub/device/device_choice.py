@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.devices import Device, UnknownDeviceError, get_device, list_devices
 from ...zoo.errors import TchubError, last_line
+from .amd_cards import ROCM, refuse_amd
 from .cuda_card import CUDA, card_count, card_number, describe_card
 from .detect import LocalDevice, detect_local, generic
 from .errors import DeviceError
@@ -121,7 +122,7 @@ def choose_device(
 
     Raises:
         DeviceError: none of these, more threads than it has, a target that it cannot run, nothing here compiles for
-            it, or a card with an option that is a CPU's; see `describe_card`.
+            it, a card with an option that is a CPU's, or AMD's (`rocm`); see `describe_card` and `refuse_amd`.
         NoServerError: no tracker, or no server that answers.
     """
     no_card: DeviceError | None = None
@@ -137,6 +138,8 @@ def choose_device(
         if options := ", ".join(name for name, value in given.items() if value is not None):
             raise DeviceError(f"{options} is an option of CPUs, and {device} is a card", remedy=f"leave out {options}")
         return ChosenDevice(describe_card(card), card=card)
+    if (card := card_number(device, ROCM)) is not None:
+        raise refuse_amd(card)
     address = parse_device(device)
     if address is None:
         local = detect_local(threads)

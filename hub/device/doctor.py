@@ -19,15 +19,15 @@ from typing import Literal
 import numpy as np
 
 from ..registry.store import cache_root, home_root
-from .card_state import card_state
+from .amd_cards import KFD, REMEDY, amd_cards, describe_amd
+from .card_state import LEAST_BYTES, card_state
 from .cuda_card import card_bus, card_count, describe_card
-from .cuda_compile import NVRTC, find_compiler
+from .cuda_compile import NVRTC, TENSOR_CORES, compute_capability, find_compiler
 from .detect import LocalDevice, detect_local
 from .errors import DeviceError
 from .host_facts import usable_cpus
 
 PINNED = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}
-KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _NOISE, _BUSY, _STOLEN = 0.05, 0.25, 0.02  # shares from which on a machine is too restless
 _DISK_WARN_GIB, _DISK_FAIL_GIB = 5, 0.5
@@ -76,6 +76,7 @@ def run_checks() -> Iterator[Check]:
     yield check_writable("cache", cache_root(), "TCHUB_CACHE")
     yield check_writable("adapted checkpoints", home_root(), "TCHUB_HOME")
     yield from check_cards(len(local.gpus))
+    yield from check_amd(ask_tvm=sound)
 
 
 def failed(checks: list[Check]) -> bool:
@@ -241,9 +242,10 @@ def check_cards(known: int) -> Iterator[Check]:
             known_as = card.device.name if card.exact else f"no spec sheet, nearest: {card.family}"
             compiler = "NVRTC" if (path := find_compiler()) == NVRTC else path
             value = f"{card.cpu_model} ({known_as}), {card.mcpu}, compiled by {compiler}: --device cuda:{number}"
+            tensor_cores = compute_capability(card.target) >= TENSOR_CORES
+            value += ", --precision float16" if tensor_cores else "; no tensor cores: float32 alone"
             yield Check("gpu", "ok", value)
             yield check_card_state(number)
-    yield from check_amd()
 
 
 def check_card_state(number: int) -> Check:
@@ -251,17 +253,15 @@ def check_card_state(number: int) -> Check:
     if (state := card_state(card_bus(number))) is None:
         remedy = "pip install 'tchub[cuda]': NVML says why a card slows down"
         return Check(f"cuda:{number}", "warn", "clocks and power are unknown: no NVML", remedy)
-    others = f", {state.processes} processes" if state.processes else ""
+    value = f"{state}, {state.processes} processes" if state.processes else str(state)
+    if (free := state.free_bytes) is not None and free < LEAST_BYTES:
+        remedy = "adapt and tune need 1 GiB of its memory: stop what else runs there (nvidia-smi)"
+        return Check(f"cuda:{number}", "warn", value, remedy)
     remedy = "let the card cool, raise its power limit (nvidia-smi -pl), or stop what else runs there (nvidia-smi)"
-    return _judged(f"cuda:{number}", f"{state}{others}", remedy, warn=bool(state.slowed_by or state.processes))
+    return _judged(f"cuda:{number}", value, remedy, warn=bool(state.slowed_by or state.processes))
 
 
-def check_amd(root: Path = KFD) -> Iterator[Check]:
-    """AMD's cards, which the kernel's driver lists; tchub measures on none."""
-    texts = (file.read_text(encoding="utf-8") for file in sorted(root.glob("*/properties")))
-    versions = (re.search(r"^gfx_target_version (\d+)", text, re.MULTILINE) for text in texts)
-    # 90006 is gfx906, 110001 gfx1101, 90010 gfx90a; a CPU has 0.
-    for number in (int(match[1]) for match in versions if match and match[1] != "0"):
-        name = f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
-        remedy = "tune for an NVIDIA card or a CPU; corpora of AMD cards can be imported, trained on and adapted from"
-        yield Check("gpu", "warn", f"{name} of AMD: tchub neither compiles for it nor measures on it", remedy)
+def check_amd(root: Path = KFD, *, ask_tvm: bool = True) -> Iterator[Check]:
+    """AMD's cards, which the kernel's driver lists, and what would work on them."""
+    for arch in amd_cards(root):
+        yield Check("gpu", "warn", describe_amd(arch, ask_tvm=ask_tvm), REMEDY)

@@ -246,6 +246,7 @@ int nvmlDeviceGetMaxClockInfo(void *card, int type, unsigned *mhz) { *mhz = 1590
 int nvmlDeviceGetCurrentClocksEventReasons(void *card, unsigned long long *reasons) { *reasons = beside("slow") ? 0x24 : 1; return 0; }
 int nvmlDeviceGetPowerUsage(void *card, unsigned *milliwatts) { *milliwatts = 69800; return 0; }
 int nvmlDeviceGetEnforcedPowerLimit(void *card, unsigned *milliwatts) { *milliwatts = 70000; return 0; }
+int nvmlDeviceGetMemoryInfo(void *card, unsigned long *bytes) { cuMemGetInfo_v2(&bytes[1], &bytes[0]); return 0; }
 int nvmlDeviceGetTemperature(void *card, int sensor, unsigned *celsius) { return 3; /* not supported */ }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *card, unsigned *count, process_t *processes) {
   unsigned room = *count;

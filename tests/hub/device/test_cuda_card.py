@@ -99,6 +99,13 @@ def test_a_machine_without_a_driver_or_a_compiler_says_so(
         choose_device("cuda")
 
 
+def test_a_card_of_amd_is_refused_with_what_is_here() -> None:
+    for device, message in (("rocm", "of AMD"), ("rocm:99", "cards of AMD, and number 99 was asked for")):
+        with pytest.raises(DeviceError, match=message) as caught:
+            choose_device(device)
+        assert "--device cuda or cpu" in caught.value.remedy
+
+
 def test_options_of_cpus_are_refused() -> None:
     with pytest.raises(DeviceError, match="--threads, --target, --linker is an option of CPUs"):
         choose_device("cuda", 2, target={"kind": "cuda"}, linker="ld")

@@ -11,8 +11,10 @@ import pytest
 from paper_card import PaperCard
 from tchub.hub.cli import main
 from tchub.hub.device import doctor
+from tchub.hub.device.amd_cards import describe_amd, refuse_amd
 from tchub.hub.device.detect import detect_local
 from tchub.hub.device.doctor import Check
+from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.host_facts import HostFacts
 from tchub.zoo.devices import list_devices
 
@@ -63,8 +65,11 @@ def test_what_this_machine_needs_for_tchub_is_here_and_whatever_is_not_ok_has_a_
         (0, ["lost"], "ok", "none is needed"),
         (1, ["lost"], "warn", "CUDA's driver shows none of 1 cards"),
         (1, [], "ok", "Tesla T4 (t4), sm_75, compiled by "),
+        (1, [], "ok", ": --device cuda:0, --precision float16"),
         (1, ["mig"], "warn", "slice of a card"),
         (1, ["prohibited"], "warn", "takes no programs"),
+        (1, ["private"], "warn", "one process only"),
+        (1, ["old"], "warn", "for CUDA 12.4, and nvcc is of CUDA 13.0"),
     ],
 )
 def test_cards(
@@ -76,6 +81,22 @@ def test_cards(
     check, *_ = doctor.check_cards(known)
     assert (check.status, value in check.value) == (status, True), check
     assert (check.remedy is None) == (status == "ok")
+
+
+def test_a_card_without_tensor_cores_and_a_machine_without_a_compiler_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PaperCard.install(tmp_path, monkeypatch, "GeForce GTX 1080", 61)
+    monkeypatch.setattr("tchub.hub.device.cuda_card.check_compiler", lambda *_: None)  # no nvcc of today has it
+    check, *_ = doctor.check_cards(1)
+    assert check.value.endswith("--device cuda:0; no tensor cores: float32 alone")
+    monkeypatch.delenv("TCHUB_NVCC")
+    monkeypatch.setattr("tchub.hub.device.cuda_compile._nvrtc", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    check, *_ = doctor.check_cards(1)
+    assert (check.status, "no nvcc and no NVRTC" in check.value, "tchub[cuda]" in str(check.remedy)) == (
+        *("warn", True, True),
+    )
 
 
 @pytest.mark.parametrize(("governor", "status"), [(None, "ok"), ("performance", "ok"), ("powersave", "warn")])
@@ -95,9 +116,10 @@ def test_disk(free_gib: float, status: str, tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("state", "status", "value"),
     [
-        (None, "ok", "1590 of 1590 MHz, 70 of 70 W"),
-        ("slow", "warn", "990 of 1590 MHz, 70 of 70 W, slowed by its power limit and its heat"),
-        ("shared", "warn", "1590 of 1590 MHz, 70 of 70 W, 2 processes"),
+        (None, "ok", "1590 of 1590 MHz, 70 of 70 W, 141.0 GiB free"),
+        ("slow", "warn", "990 of 1590 MHz, 70 of 70 W, 141.0 GiB free, slowed by its power limit and its heat"),
+        ("shared", "warn", "1590 of 1590 MHz, 70 of 70 W, 141.0 GiB free, 2 processes"),
+        ("full", "warn", "1590 of 1590 MHz, 70 of 70 W, 0.1 GiB free"),
     ],
 )
 def test_a_card_that_slows_down_or_is_not_alone_is_told(
@@ -116,7 +138,32 @@ def test_a_card_of_amd_is_told_with_what_would_work(tmp_path: Path) -> None:
         (tmp_path / str(node)).mkdir()
         (tmp_path / str(node) / "properties").write_text(f"simd_count 240\ngfx_target_version {version}\n")
     checks = list(doctor.check_amd(tmp_path))
-    assert [(check.status, check.value.split()[0]) for check in checks] == [("warn", "gfx906"), ("warn", "gfx1101")]
+    assert [(check.status, check.value.split(":")[0]) for check in checks] == [
+        *(("warn", "gfx906 of AMD (mi50)"), ("warn", "gfx1101 of AMD (no spec sheet)"))
+    ]
+    assert all("TVM's LLVM" in check.value and "tchub measures on none" in check.value for check in checks)
+    (untold, _) = doctor.check_amd(tmp_path, ask_tvm=False)  # a TVM that is broken is not imported
+    assert untold.value == "gfx906 of AMD (mi50): tchub measures on no card of AMD"
+    with pytest.raises(DeviceError, match="rocm:1 cannot be measured on: gfx1101 of AMD") as caught:
+        raise refuse_amd(1, tmp_path)
+    assert "tchub corpus import" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("arch", "linker", "sentence"),
+    [
+        ("gfx906", "", "has code for it, but no ld.lld is here to link it; it has no runtime for AMD's cards"),
+        ("gfx906", "ld.lld", "has code for it, and {folder}/ld.lld links it; it has no runtime for AMD's cards"),
+        ("gfx1", "", "knows no gfx1; it has no runtime for AMD's cards"),
+    ],
+)
+def test_what_tvm_can_do_for_a_card_of_amd_is_asked_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str, linker: str, sentence: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if linker:
+        (tmp_path / linker).touch(0o755)
+    assert sentence.format(folder=tmp_path) in describe_amd(arch)
 
 
 def test_a_folder_that_can_be_written_is_left_clean_and_another_fails(tmp_path: Path) -> None:
