@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_118, 55),
-    "tests": (29_658, 227),
+    "scripts": (9_319, 56),
+    "tests": (29_730, 228),
 }
 PRODUCT = (46_284, 269)
 MOST_ERRORS = 43

@@ -23,20 +23,28 @@ TRIALS, SEED = 500, 0
 RIVALS = ("pytorch", "torch.compile", "onnxruntime", "openvino")
 
 
-def tuned(network: str, threads: int, trials: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Tune a network with the checkpoint that fits this machine, from nothing; milliseconds of every system."""
+def tuned(network: Any, threads: int, trials: int, seed: int, folder: Path, **options: Any) -> dict[str, Any]:
+    """Tune a network with the checkpoint that fits this machine, from nothing; milliseconds of every system.
+
+    Args:
+        options: further ones of `tune`; without `compare`, all runtimes are compared.
+    """
     from tchub import hub
 
-    result = hub.tune(network, trials=trials, threads=threads, seed=seed, reuse=False, compare=RIVALS[1:], out=folder)
+    options = {"compare": RIVALS[1:]} | options
+    result = hub.tune(network, trials=trials, threads=threads, seed=seed, reuse=False, out=folder, **options)
     report, run = result.report, result.report["runs"]["tuned"]
+    checks, pairwise = report["output_check"].values(), run["prediction"]["pairwise_accuracy"]
     return {
         "model": run["model"],
         "tuning_seconds": round(run["tuning_seconds"], 1),
-        "narrowed_pairwise": round(run["prediction"]["pairwise_accuracy"], 3),
+        "narrowed_pairwise": pairwise and round(pairwise, 3),
         "sum_of_tasks_ms": round(1e3 * run["sum_of_tasks"], 3),
         "ms": {name: round(1e3 * median, 3) for name, median in result.latency.items()},
         "not_compared": report["not_compared"],
-        "worst_of_allowed": max(check["worst"] for check in report["output_check"].values()),
+        "worst_of_allowed": max(check["worst"] for check in checks),
+        "worst_error": max(check["max_abs_diff"] / check["max_abs_output"] for check in checks),
+        "kernels": sum(task["weight"] for task in run["tasks"]),
         "gflops": round(report["roofline"]["flops"] / 1e9, 1),
     }
 

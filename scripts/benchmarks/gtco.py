@@ -1,0 +1,193 @@
+"""What each part of a network's preparation is worth: GTCO's ablation (Bai et al. 2024, table III), on this machine.
+
+A setting has the parts of those before it and one more. Each is tuned from nothing by `tchub tune` with the same trials
+and seed, in a process of its own in which the other parts are passes that change nothing; where a part changes nothing
+of a network, the run before it counts for it. The last setting is timed beside the other runtimes, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import product
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+from unittest.mock import patch
+
+import click
+
+from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, in_process, lacking, note, work_option
+from scripts.benchmarks.rivals import RIVALS, SEED, TRIALS, best_rival, tuned
+
+DETR = "detr-encoder"
+NETWORKS = ("resnet-50", "mobilenet-v2", "vit-tiny", "bert-tiny", "bert-base", DETR, "convnext-atto")
+# Feature map of an image of 800 x 1066 pixels, the size at which DETR is reported.
+DETR_MAP = (25, 34)
+NOTHING, STOCK = "no part", "operator fusion"
+# Each setting has one part more than the one before it.
+PARTS = (STOCK, "joint projections", "padded attention", "softmax by lanes", "Winograd")
+SETTINGS = (NOTHING, *PARTS)
+
+Row = dict[str, Any]
+
+
+@contextmanager
+def without(parts: Sequence[str]) -> Iterator[None]:
+    """Leave parts of the preparation out of every network that this process imports meanwhile."""
+    import tvm
+    from tchub.hub.networks import prepare
+    from tchub.hub.tuning import builds
+
+    def unchanged() -> Any:
+        return tvm.transform.Sequential([])
+
+    def none(_: Any) -> set[Any]:
+        return set()
+
+    stand_ins = {
+        STOCK: (prepare.transform, "FuseOps", partial(prepare.transform.FuseOps, 0)),  # each operator stays alone
+        "joint projections": (prepare, "join_projections", unchanged),
+        "padded attention": (prepare, "pad_attention", unchanged),
+        "softmax by lanes": (prepare, "by_lanes", unchanged),
+        "Winograd": (builds, "convolutions", none),
+    }
+    with ExitStack() as stack:
+        for part in parts:
+            stack.enter_context(patch.object(*stand_ins[part]))
+        yield
+
+
+def left_out(setting: str) -> tuple[str, ...]:
+    """Return the parts that a setting lacks."""
+    return PARTS[SETTINGS.index(setting) :]
+
+
+def source_of(network: str) -> dict[str, Any]:
+    """Return the arguments by which `tune` takes a network: its name, or DETR's encoder with its positions."""
+    if network != DETR:
+        return {"network": network}
+    import torch
+    from transformers import DetrConfig
+    from transformers.models.detr.modeling_detr import DetrEncoder
+
+    class Encoder(torch.nn.Module):
+        """Calls the encoder on a feature map, with positions as constants."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            config = DetrConfig(use_timm_backbone=False, backbone_config={"model_type": "resnet"})
+            config._attn_implementation = "eager"
+            self.encoder = DetrEncoder(config)
+            self.register_buffer("positions", torch.randn(1, DETR_MAP[0] * DETR_MAP[1], config.d_model))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.encoder(x, spatial_position_embeddings=self.positions).last_hidden_state
+
+    torch.manual_seed(0)
+    encoder = Encoder().eval()
+    return {"network": encoder, "example_inputs": (torch.randn_like(encoder.positions),), "name": DETR}
+
+
+def graphs(network: str) -> dict[str, str]:
+    """Return a text for each setting: settings of one text run the same kernels, and may choose among the same."""
+    import tvm
+    from tchub.hub.device.detect import detect_local
+    from tchub.hub.networks.prepare import for_inference, lower
+    from tchub.hub.networks.sources import open_network
+    from tchub.hub.networks.tasks import from_extracted
+    from tchub.hub.tuning import builds
+    from tvm.s_tir.meta_schedule import relax_integration
+
+    source = source_of(network)
+    opened = open_network(source["network"], source.get("example_inputs"), name=source.get("name"))
+    imported, target, texts = opened.imported(), tvm.target.Target(detect_local(1).target), {}
+    for setting in SETTINGS:
+        with without(left_out(setting)):
+            graph = for_inference(imported)
+            tasks = from_extracted(relax_integration.extract_tasks(lower(graph), target), network)
+            otherwise = sorted(builds.convolutions(graph))
+            texts[setting] = str((sorted((task.task_id, task.weight) for task in tasks), otherwise))
+    return texts
+
+
+def tuned_with(
+    network: str, setting: str, threads: int, trials: int, seed: int, folder: Path, compare: Sequence[str] = ()
+) -> Row:
+    """Tune a network with the parts of a setting; milliseconds of every system, kernels of a run, and the error."""
+    with without(left_out(setting)):
+        source = source_of(network)
+        return tuned(**source, threads=threads, trials=trials, seed=seed, folder=folder, compare=compare)
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what the rows come to, for one thread and for several; a ratio over 1: all parts together are better.
+
+    `gain` and `kernels_ratio` compare the latency and the kernels of a run with those of TVM's fusion alone,
+    `worst_error` is the largest difference from PyTorch, as a share of the largest output.
+    """
+    figures: dict[str, Any] = {"networks": len({row["network"] for row in rows if row["setting"] == SETTINGS[-1]})}
+    for suffix, part in (
+        ("", [row for row in rows if row["threads"] == 1]),
+        ("_all_cores", [row for row in rows if row["threads"] > 1]),
+    ):
+        ends = {row["network"]: row for row in part if row["setting"] == SETTINGS[-1]}
+        starts = {row["network"]: row for row in part if row["setting"] == STOCK and row["network"] in ends}
+        if starts:
+            pairs = [(start, ends[name]) for name, start in starts.items()]
+            gains = [start["ms"]["tuned"] / end["ms"]["tuned"] for start, end in pairs]
+            figures[f"gain{suffix}"] = round(geometric_mean(gains), 3)
+        if ends:
+            ratios = [best_rival(row)[1] / row["ms"]["tuned"] for row in ends.values()]
+            figures[f"versus_best_rival{suffix}"] = round(geometric_mean(ratios), 3)
+            figures[f"slower_than_best_rival{suffix}"] = sum(ratio < 1 for ratio in ratios)
+        if starts and not suffix:
+            kernels = [start["kernels"] / end["kernels"] for start, end in pairs]
+            figures["kernels_ratio"] = round(geometric_mean(kernels), 3)
+    return figures | {"worst_error": max(row["worst_error"] for row in rows)}
+
+
+def table(rows: Sequence[Row]) -> list[Row]:
+    """Return a row for each network and number of threads: how many times each setting is as fast as the first."""
+    result = []
+    for network, threads in dict.fromkeys((row["network"], row["threads"]) for row in rows):
+        ms = {r["setting"]: r["ms"]["tuned"] for r in rows if (r["network"], r["threads"]) == (network, threads)}
+        if first := ms.get(NOTHING):
+            result.append({"network": network, "threads": threads} | {name: first / one for name, one in ms.items()})
+    return result
+
+
+@benchmark(
+    "gtco",
+    click.option("--network", "networks", multiple=True, default=NETWORKS, type=click.Choice(NETWORKS)),
+    click.option("--threads", "counts", multiple=True, type=int, default=(1, 2), show_default=True),
+    click.option("--trials", default=TRIALS, show_default=True),
+    CLOCK,
+    work_option("gtco"),
+)
+def main(networks: Sequence[str], counts: Sequence[int], trials: int, clock: Clock, work: Path) -> Document:
+    """Tune networks with one part of their preparation after the other; write docs/benchmarks/gtco.json."""
+    journal, rows = Journal(work / "results.jsonl"), []
+    for threads, network in product(counts, networks):
+        known = journal.get(lambda n=network: {"graphs": in_process(graphs, n)}, clock, graphs_of=network)
+        for setting in SETTINGS if known else ():
+            texts = known["graphs"]
+            same = next(one for one in SETTINGS if texts[one] == texts[setting])
+            key = {"network": network, "setting": same, "threads": threads, "trials": trials, "seed": SEED}
+            name = f"{network}-{SETTINGS.index(same)}-{threads}-{trials}"
+            compare = RIVALS[1:] if texts[same] == texts[SETTINGS[-1]] else ()
+            make = partial(in_process, tuned_with, *key.values(), work / name, compare, log=work / f"{name}.log")
+            try:
+                row = journal.get(make, clock, **key)
+            except click.ClickException as error:  # the others go on, and this one is not done
+                note(error.message)
+                continue
+            if row:
+                rows.append(row | {"setting": setting, "run_as": same})
+                note(f"{network}, {setting}, {threads} threads: {row['ms']}")
+    if not rows:
+        raise click.ClickException("no run is done")
+    asked = len(SETTINGS) * len(networks) * len(counts)
+    details = {"speedup": table(rows), "runs": rows, "not_done": lacking(asked - len(rows), asked, "settings")}
+    return summary(rows), details, [SEED]

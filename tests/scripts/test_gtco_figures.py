@@ -1,0 +1,72 @@
+"""The ablation's figures, from runs that can be checked by hand, and the parts that a setting leaves out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from tchub.hub.networks.prepare import for_inference, lower
+from tchub.hub.networks.sources import open_network
+from tvm import tirx
+
+from scripts.benchmarks.gtco import NOTHING, PARTS, SETTINGS, STOCK, left_out, summary, table, without
+
+
+def row(network: str, setting: str, ms: float, kernels: int = 10, threads: int = 1, **others: float) -> dict[str, Any]:
+    facts = {"network": network, "setting": setting, "threads": threads, "kernels": kernels, "worst_error": ms * 1e-6}
+    return facts | {"ms": {"tuned": ms} | others}
+
+
+ROWS = [
+    row("bert-tiny", NOTHING, 9.0, 40),
+    row("bert-tiny", STOCK, 3.0, 12),
+    row("bert-tiny", SETTINGS[-1], 2.0, 6, pytorch=4.0, openvino=3.0),
+    row("resnet-50", STOCK, 8.0, 20),
+    row("resnet-50", SETTINGS[-1], 4.0, 10, pytorch=6.0, openvino=2.0),
+]
+
+
+def test_gains_are_over_tvms_fusion_alone_and_rivals_are_those_of_the_last_setting() -> None:
+    figures = summary([*ROWS, row("bert-tiny", SETTINGS[-1], 2.0, threads=2, pytorch=1.0)])
+    assert figures == {
+        "networks": 2,
+        "gain": pytest.approx((1.5 * 2) ** 0.5, abs=1e-3),
+        "versus_best_rival": pytest.approx((1.5 * 0.5) ** 0.5, abs=1e-3),
+        "slower_than_best_rival": 1,
+        "kernels_ratio": 2.0,
+        "versus_best_rival_all_cores": 0.5,
+        "slower_than_best_rival_all_cores": 1,
+        "worst_error": 9e-6,
+    }
+    assert summary(ROWS[:2]) == {"networks": 0, "worst_error": 9e-6}, "a run that was cut short"
+
+
+def test_speedups_are_over_the_setting_without_parts() -> None:
+    cells = {"network": "bert-tiny", "threads": 1, NOTHING: 1.0, STOCK: 3.0, SETTINGS[-1]: 4.5}
+    assert table(ROWS) == [cells], "resnet-50 has no such run"
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (one(x).view(1, 53, 2, 16).transpose(1, 2) for one in self.qkv)
+        return ((q @ k.transpose(2, 3)).softmax(-1) @ v).transpose(1, 2).reshape(1, 53, 32)
+
+
+def test_each_setting_adds_a_part() -> None:
+    network = open_network(Attention().eval(), torch.randn(1, 53, 32))
+
+    def kernels(setting: str) -> list[str]:
+        with without(left_out(setting)):
+            mod = lower(for_inference(network.imported()))
+        return sorted(f.script() for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
+
+    every = [kernels(setting) for setting in SETTINGS]
+    assert len(every[0]) > len(every[1]), "operators alone, then fused"
+    changed = [after != before for before, after in pairwise(every)]
+    assert dict(zip(PARTS, changed, strict=True)) == dict.fromkeys(PARTS, True) | {"Winograd": False}
