@@ -10,7 +10,9 @@ import errno
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -41,3 +43,23 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     return lambda call: monkeypatch.setattr(call, refuse)
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Any]:
+    """One import of TVM for the workers of all tests; a test that ends a zygote starts its own."""
+    from tchub.hub.device.pool import Zygote
+
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zygote: Any) -> Any:
+    """A T4 of paper: a `PaperCard`."""
+    from paper_card import PaperCard
+
+    monkeypatch.setattr("tchub.hub.device.measure.Zygote", lambda: zygote)
+    monkeypatch.setattr(zygote, "close", lambda: None)
+    return PaperCard.install(tmp_path / "card", monkeypatch)

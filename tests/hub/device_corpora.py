@@ -5,6 +5,15 @@ from __future__ import annotations
 from tchub.zoo.corpus import Program, Task, write_corpus
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 
+# A training of a tiny TCL in a second.
+RECIPE = """
+arch: tcl
+epochs: 2
+learning_rate: 0.01
+programs_per_group: 8
+model: {hidden: 8, d_model: 16, head: 4}
+"""
+
 
 def make_corpus(path, device, first, count=10, seconds_of=lambda i, j: 1e-3 * (1 + (i + 3 * j) % 5)):
     """Tasks `matmul-first` and so on; the first one is of a held-out network."""

@@ -21,6 +21,7 @@ from tchub.hub.tuning.session import TuningSession
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
+SMALL_SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
 SCOPE = MeasurementScope("epyc-turin", "EPYC", "llvm", 1, "0.27.0")
 
 
@@ -70,8 +71,7 @@ def open_session(
     stop: StopFlag | None = None, scope: MeasurementScope = SCOPE, roofline: Any = None, **settings: Any,
 ) -> TuningSession:  # fmt: skip
     """A session in a folder as `tune` makes it, with a small search: 12 trials, rounds of 4."""
-    search = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
-    config = TuneConfig(**{"trials": 12, "trials_per_iter": 4, "search": search, **settings})
+    config = TuneConfig(**{"trials": 12, "trials_per_iter": 4, "search": SMALL_SEARCH, **settings})
     store = open_store(folder, replace(scope, target=str(target)), share=share)
     model = model or ms.cost_model.RandomModel(seed=0)
     return TuningSession(tasks, target, model, measure, store, config, stop or StopFlag(), roofline=roofline)

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+FLAGS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC")
+
 
 def translate(source: str, fault: str) -> str:
     """Return C++ of TVM's CUDA source: its kernels as they are, and for each a function that the driver calls."""
@@ -26,7 +28,7 @@ def translate(source: str, fault: str) -> str:
     return "\n".join(['#include "paper_cuda.h"', source, *calls, f'extern "C" const char paper_fault[] = "{fault}";'])
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], compiled_header: str) -> int:
     """Compile as `nvcc -cubin -arch=ARCH ... -o OUTPUT SOURCE` does, or answer what it is asked of itself."""
     if answer := {"--version": "Cuda compilation tools, release 13.0, V13.0.88", "--list-gpu-code": "sm_75\nsm_89"}.get(
         arguments[0]
@@ -35,8 +37,8 @@ def main(arguments: list[str]) -> int:
         return 0
     output, source = Path(arguments[arguments.index("-o") + 1]), Path(arguments[-1])
     code = translate(source.read_text(), _fault(Path(sys.argv[0]).with_name("faults")))
-    flags = ["-x", "c++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{Path(__file__).parent}"]
-    return subprocess.run(["g++", *flags, "-o", str(output), "-"], input=code, text=True, check=False).returncode
+    command = ["g++", "-x", "c++", *FLAGS, f"-I{compiled_header}", f"-I{Path(__file__).parent}", "-o", str(output), "-"]
+    return subprocess.run(command, input=code, text=True, check=False).returncode
 
 
 def _fault(folder: Path) -> str:
@@ -51,7 +53,3 @@ def _fault(folder: Path) -> str:
         file = folder / str(number)
         return file.read_text() if file.exists() else ""
     return ""
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

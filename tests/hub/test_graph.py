@@ -81,7 +81,7 @@ def _import(network: tuple[torch.nn.Module, torch.Tensor]) -> tvm.IRModule:
 @pytest.mark.parametrize("name", ["network", "transformer"])
 def test_the_output_is_that_of_pytorch(request: pytest.FixtureRequest, name: str, layout: str) -> None:
     network = request.getfixturevalue(name)
-    built = relax.build(prepare(_import(network), layout), tvm.target.Target(TARGET))
+    built = relax.build(prepare(_import(network), layout), tvm.target.Target(TARGET | {"opt-level": 0}))
     output = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(network[1].numpy()))
     with torch.no_grad():
         expected = network[0](network[1]).numpy()

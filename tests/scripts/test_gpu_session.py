@@ -11,40 +11,51 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tchub.hub.cli import main
+from tchub.hub.networks import latency
+from tchub.hub.tuning import remote_latency
+from tiny_network import Tiny
 
 from scripts import gpu_session
 
-HUB = Path(__file__).parents[1] / "hub"
-
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A network, and a card that this process's children find too."""
-    monkeypatch.syspath_prepend(str(HUB))
-    import torch
-    from paper_card import PaperCard
-    from tiny_network import Tiny
-
-    PaperCard.install(tmp_path / "card", monkeypatch)
+def tiny(tmp_path: Path, card: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A network, beside a card that this process's children find too."""
+    monkeypatch.setattr(latency, "_ask", lambda request, *_: remote_latency.answer(request))
+    monkeypatch.setattr(remote_latency, "REPEATS", 2)
     path = tmp_path / "tiny.pt2"
     torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
     return path
 
 
-def session(tmp_path: Path, network: Path, *options: str) -> list[dict[str, Any]]:
-    """Run the script in a process of its own; return its journal."""
-    small = ["--networks", str(network), "--workload", str(network), "--trials", "4", "--budget", "12"]
-    command = [sys.executable, gpu_session.__file__, "run", *small, "--programs", "8", "--checkpoint", "tcl-t4"]
-    # Float32 has the same steps, without the precision in their names.
-    command += ["--suite", "pool-average-7x7", "--compare", "torch.compile", "--precisions", "float16"]
-    done = subprocess.run([*command, "--out", str(tmp_path / "out"), *options], check=False, capture_output=True)
-    assert done.returncode < 7, done.stderr.decode()
-    return [json.loads(line) for line in (tmp_path / "out" / "journal.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.slow
-def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(tmp_path: Path, tiny: Path) -> None:
-    rows = session(tmp_path, tiny, "--work", str(tmp_path / "work"))
+def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(
+    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_a_process = gpu_session.do_step
+
+    def do_step(command: list[str], environment: dict[str, str], *rest: Any) -> tuple[int | None, str, str]:
+        """Doctor runs in a process of its own; what would import PyTorch and TVM there again, in this one."""
+        assert command[:3] == [sys.executable, "-m", "tchub.hub.cli"]
+        if command[3] == "doctor":
+            return in_a_process(command, environment, *rest)
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            few = ["--per-task", "12", "--rounds", "1"] if command[3] == "adapt" else []
+            return main([*command[3:], *few]), *capsys.readouterr()
+
+    monkeypatch.setattr(gpu_session, "do_step", do_step)
+    small = ["--networks", str(tiny), "--workload", str(tiny), "--trials", "4", "--budget", "12", "--programs", "8"]
+    # Float32 has the same steps, without the precision in their names.
+    small += ["--checkpoint", "tcl-t4", "--suite", "pool-average-7x7", "--precisions", "float16"]
+    command = [gpu_session.__file__, "run", *small, "--compare", "torch.compile", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", [*command, "--work", str(tmp_path / "work")])
+    assert gpu_session.main() == 0
+    journal = tmp_path / "out" / "journal.jsonl"
+    rows = [json.loads(line) for line in journal.read_text().splitlines()]
     steps = ("doctor", "adapt", "tune-tiny-float16", "collect-float16")
     assert [(row["step"], row["code"]) for row in rows] == [(step, 0) for step in steps], [
         row["last_words"] for row in rows if row["code"]
@@ -53,8 +64,10 @@ def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(tmp_path
     assert rows[2]["figures"]["runs"]["tuned"]["trials"] == 4
     # Another machine goes on with the state alone.
     shutil.rmtree(tmp_path / "work")
-    again = session(tmp_path, tiny, "--work", str(tmp_path / "other"), "--state", str(tmp_path / "out/state.tar.xz"))
-    assert again == rows
+    other, state = ["--work", str(tmp_path / "other")], ["--state", str(tmp_path / "out" / "state.tar.xz")]
+    done = subprocess.run([sys.executable, *command, *other, *state], check=True, capture_output=True, text=True)
+    assert done.stdout == "all steps are done\n"
+    assert [json.loads(line) for line in journal.read_text().splitlines()] == rows
     assert (tmp_path / "other" / "corpus-float16").is_dir()
 
 

@@ -18,7 +18,7 @@ from .errors import ModelConfigError
 # Trees of one task's measured programs, and how many of them are remembered.
 TASK_ROUNDS = 60
 TASK_SETTINGS = {"max_depth": 3, "eta": 0.1, "min_child_weight": 1, "lambda": 1.0, "verbosity": 0}
-_REMEMBERED = 64
+_REMEMBERED = 256  # five a task: a cross-validation of fifty tasks grows each once
 _task_trees: dict[bytes, Any] = {}
 _REMEDIES = {"xgboost": "pip install xgboost-cpu", "lightgbm": "pip install 'tchub[bench]'"}
 
@@ -141,7 +141,7 @@ class XGBoostRanker:
 def grow_task_trees(rows: np.ndarray, speed: np.ndarray) -> Any:
     """Grow an `xgboost.Booster` on the few measured programs of one task, in milliseconds.
 
-    The last ones are remembered, for a search asks many times a round.
+    The last ones are remembered, for a search asks many times a round, and a cross-validation once a strength.
 
     Args:
         rows: (n, columns) float32, one program a row; speed: (n,) -log(latency), the unit of its predictions.

@@ -24,7 +24,6 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
     return tmp_path / "home"
 

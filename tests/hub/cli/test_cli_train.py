@@ -6,18 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from device_corpora import make_corpus
+from device_corpora import RECIPE, make_corpus
 from tchub.cards.render import render_card
 from tchub.zoo.models import Checkpoint
-
-RECIPE = """
-arch: tcl
-epochs: 2
-learning_rate: 0.01
-programs_per_group: 8
-model: {hidden: 8, d_model: 16, head: 4}
-finetune: {epochs: 1, learning_rate: 0.001}
-"""
 
 
 @pytest.fixture
@@ -32,7 +23,7 @@ def xeon(tmp_path):
 
 @pytest.fixture
 def recipe(tmp_path):
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    (tmp_path / "recipe.yaml").write_text(f"{RECIPE}finetune: {{epochs: 1, learning_rate: 0.001}}\n")
     return tmp_path / "recipe.yaml"
 
 

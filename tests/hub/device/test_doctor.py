@@ -23,7 +23,6 @@ from tchub.zoo.devices import list_devices
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the user's is touched."""
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
 
 
 TURIN = HostFacts("x86-64", "AuthenticAMD", "AMD EPYC", 26, 2, usable=2)

@@ -12,11 +12,6 @@ from tchub.zoo.devices import UnknownDeviceError, distance, get_device, list_dev
 from tchub.zoo.errors import TchubError
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
-
-
 def test_the_nearest_devices_numbers_stand_in_and_say_so():
     added = add_device("rtx4090", "rtx3090")
     assert added == get_device("rtx4090")

@@ -21,13 +21,6 @@ ENDLESS, SHORT = (range(10**12),), (range(4 * 10**6),)  # the short one computes
 CORE = max(os.sched_getaffinity(0))
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
-
-
 @contextmanager
 def busy(core: int, processes: int) -> Iterator[None]:
     """Processes that compute on one core without end."""

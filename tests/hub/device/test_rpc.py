@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from fake_tuning import SMALL_SEARCH
 from tchub import hub
 from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.errors import DeviceError, NoServerError
@@ -23,7 +24,6 @@ from tchub.hub.device.rpc_session import RpcAddress, TrackerClient
 from tchub.hub.device.timing import TimingConfig
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, RunStateError, RunStore
-from tchub.hub.search.engines import SearchSettings
 from tchub.hub.tuning.progress import SessionView, TuneProgress
 
 from scripts.kills.rpc_farm import Farm
@@ -184,8 +184,7 @@ class _KillOnce(TuneProgress):
 def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(farm: Farm, tmp_path: Path) -> None:
     network = tmp_path / "tiny.pt2"
     torch.export.save(torch.export.export(torch.nn.Linear(24, 32).eval(), (torch.randn(16, 24),)), network)
-    search = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
-    options: dict[str, Any] = {"trials": 6, "out": tmp_path / "out", "target": {"kind": "llvm"}, "search": search}
+    options: dict[str, Any] = {"trials": 6, "out": tmp_path / "out", "target": {"kind": "llvm"}, "search": SMALL_SEARCH}
     with _one_more(farm):
         kill = _KillOnce(farm, 2)
         result = hub.tune(network, checkpoint="none", device=str(farm.address), progress=kill, **options)

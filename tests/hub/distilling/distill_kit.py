@@ -5,17 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from device_corpora import make_corpus
+from device_corpora import RECIPE, make_corpus
 from tchub.hub.cli import main
-
-RECIPE = """
-arch: tcl
-epochs: 2
-learning_rate: 0.01
-programs_per_group: 8
-groups_per_batch: 4
-model: {hidden: 8, d_model: 16, head: 4}
-"""
 
 
 def distill(capsys, *args) -> dict:
@@ -28,7 +19,7 @@ def make_corpora(root: Path) -> dict[str, Path]:
     first = {"epyc": 0, "xeon": 5, "graviton": 15, "ryzen-3700x": 8, "t4": 0}
     made = {device: make_corpus(root / f"on-{device}", device, start) for device, start in first.items()}
     made["tiny"] = make_corpus(root / "tiny", "epyc", 30, count=1)
-    (root / "recipe.yaml").write_text(RECIPE)
+    (root / "recipe.yaml").write_text(f"{RECIPE}groups_per_batch: 4\n")
     return made | {"recipe": root / "recipe.yaml"}
 
 

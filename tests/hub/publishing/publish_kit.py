@@ -9,19 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from device_corpora import make_corpus
+from device_corpora import RECIPE, make_corpus
 from hub_client import environment
 from hub_protocol import HubServer
 from tchub.hub.publishing.publish import PublishConfig, PublishResult, publish
 
 REPO, INDEX = "lab/tcl-epyc", "tchub/index"
-RECIPE = """
-arch: tcl
-epochs: 2
-learning_rate: 0.01
-programs_per_group: 8
-model: {hidden: 8, d_model: 16, head: 4}
-"""
 TCHUB = [sys.executable, "-c", "import sys; from tchub.hub.cli import main; sys.exit(main())"]
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contribute_kit import RECIPE
 from tchub.hub.cli import main
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.networks.workloads import operator_module
@@ -19,15 +20,6 @@ from tchub.zoo.training.fit import fit
 from tchub.zoo.trust import ClassTrust
 
 TARGET = {"kind": "llvm", "num-cores": 1}
-RECIPE = """
-arch = "tcl"
-epochs = 2
-programs_per_group = 8
-[model]
-hidden = 8
-d_model = 16
-head = 4
-"""
 SHAPES = [(32, 32, 32), (32, 64, 32), (64, 32, 32), (48, 32, 64)]
 
 

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from fake_tuning import SMALL_SEARCH
 from real_checkpoint import make_checkpoint
 from tchub import hub
 from tchub.hub.device.candidate import trace_json, trace_key
@@ -16,7 +17,6 @@ from tchub.hub.device.meta_schedule import BuilderRunner
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import FILE, home_file
 from tchub.hub.search.design_slots import rescale
-from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import TuningError
 from tchub.zoo.corpus.tir import task_id
 from tchub.zoo.corpus.workloads import OperatorSpec
@@ -37,7 +37,7 @@ def tune(workers: Any, target: Any, tmp_path: Path) -> Any:
     """Tunes with stock MetaSchedule, but for what is given."""
 
     def run(mod: Any, **parts: Any) -> Any:
-        small = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1).strategy()
+        small = SMALL_SEARCH.strategy()
         settings = {"num_trials_per_iter": BATCH, "cost_model": "random", "strategy": small, "seed": 1} | parts
         pair = {"builder": workers.builder, "runner": workers.runner}
         return ms.tune_tir(mod, target, str(tmp_path / "work"), TRIALS, **pair, **settings)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_tuning import FakeBuilder, FakeRunner, programs_in
+from fake_tuning import SMALL_SEARCH, FakeBuilder, FakeRunner, programs_in
 from real_checkpoint import NAME, VERSION, environment, publish_real
 from tchub import hub
 from tchub.hub.cli import main
@@ -29,13 +29,11 @@ from tchub.zoo import files
 from tchub.zoo.files import StorageError
 from tiny_network import Tiny
 
-SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
-
 
 @pytest.fixture
 def fake_pair(compared_here: None) -> dict[str, Any]:
     """A builder and a runner that compile nothing, for the search; the library is compiled for real."""
-    return {"builder": FakeBuilder(), "runner": FakeRunner(), "search": SEARCH, "target": {"kind": "llvm"}}
+    return {"builder": FakeBuilder(), "runner": FakeRunner(), "search": SMALL_SEARCH, "target": {"kind": "llvm"}}
 
 
 def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
@@ -109,7 +107,7 @@ def test_programs_are_timed_beside_all_the_weights_of_their_network(
     settings: list[int] = []
     monkeypatch.setattr(WorkerMeasure, "of_network", lambda _, weights: settings.append(weights))
     module = torch.nn.Sequential(*(torch.nn.Linear(512, 512, bias=False) for _ in range(2))).eval()
-    hub.tune(module, (torch.randn(4, 512),), checkpoint="none", trials=2, threads=1, out=tmp_path, search=SEARCH)
+    hub.tune(module, (torch.randn(4, 512),), checkpoint="none", trials=2, threads=1, out=tmp_path, search=SMALL_SEARCH)
     with sqlite3.connect(tmp_path / "records.sqlite") as store:
         ((facts,),) = store.execute("SELECT facts FROM scopes")
     assert settings == [json.loads(facts)["weights"]] == [2 << 20], "two times 1 MiB"
@@ -224,8 +222,7 @@ def test_the_command_prints_json_on_stdout_alone(
 ) -> None:
     monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
     plain = tune_module.tune
-    pair = {name: fake_pair[name] for name in ("builder", "runner", "target")}
-    monkeypatch.setattr(tune_module, "tune", lambda *args, **options: plain(*args, **(options | pair)))
+    monkeypatch.setattr(tune_module, "tune", lambda *args, **options: plain(*args, **(options | fake_pair)))
     arguments = ["tune", str(pt2), "--checkpoint", "none", "--trials", "4"]
     assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
     captured = capsys.readouterr()

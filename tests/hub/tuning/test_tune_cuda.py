@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fake_tuning import SMALL_SEARCH
 from paper_card import PaperCard
 from tchub import hub
 from tchub.hub.device.errors import DeviceError
@@ -92,13 +93,14 @@ def test_runtimes_of_the_cpu_are_no_rivals_of_a_card(card: PaperCard, tmp_path: 
 def test_pytorch_runs_beside_a_tuned_network_on_the_same_card(
     card: PaperCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: dict[str, Any] = {"device": "cuda", "checkpoint": "none", "trials": 3, "compare": ["torch.compile"]}
-    result = hub.tune(Tiny().eval(), (torch.randn(16, 24),), out=tmp_path / "without", **options)
+    options: dict[str, Any] = {"device": "cuda", "checkpoint": "none", "trials": 3, "search": SMALL_SEARCH}
+    options |= {"compare": ["torch.compile"], "out": tmp_path / "out"}
+    result = hub.tune(Tiny().eval(), (torch.randn(16, 24),), **options)
     assert set(result.report["not_compared"]) == {"pytorch", "torch.compile"}
     assert "this PyTorch cannot use the card" in result.report["not_compared"]["pytorch"]
     # This machine's PyTorch in the card's stead, by the same calls.
     monkeypatch.setattr(remote_latency, "_torch_device", lambda _: torch.device("cpu"))
-    result = hub.tune(Tiny().eval(), (torch.randn(16, 24),), out=tmp_path / "out", **options)
+    result = hub.tune(Tiny().eval(), (torch.randn(16, 24),), **options)
     assert result.report["not_compared"] == {}
     assert set(result.latency) == {"untuned", "tuned", "pytorch", "torch.compile"}
     assert min(result.latency.values()) > 0

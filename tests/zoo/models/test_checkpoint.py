@@ -136,18 +136,14 @@ def test_a_config_with_a_wrong_field(saved, change):
         Checkpoint.load(saved)
 
 
-def test_unknown_architecture(saved):
-    edit_config(saved, arch="transformer-9000")
-    with pytest.raises(ModelConfigError):
-        Checkpoint.load(saved)
-
-
 @pytest.mark.parametrize(
-    "change", [{"feature_schema": "tcl-tpu"}, {"feature_version": 99}, {"feature_schema": "tcl-gpu"}]
-)
-def test_features_that_this_release_does_not_make(saved, change):
+    ("change", "error"),
+    [({"arch": "transformer-9000"}, ModelConfigError), ({"feature_schema": "tcl-tpu"}, CheckpointError),
+     ({"feature_version": 99}, CheckpointError), ({"feature_schema": "tcl-gpu"}, CheckpointError)],
+)  # fmt: skip
+def test_what_this_release_does_not_know(saved, change, error):
     edit_config(saved, **change)
-    with pytest.raises(CheckpointError):
+    with pytest.raises(error):
         Checkpoint.load(saved)
 
 
