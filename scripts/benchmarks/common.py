@@ -130,17 +130,6 @@ def kept(path: Path, make: Callable[[], Any], clock: Clock | None = None) -> Any
     return read_json(path)
 
 
-def do_runs(runs: Sequence[Any], clock: Clock, do: Callable[[Any], object]) -> None:
-    """Do each run that has no row yet, until the time is over; a run has `row()` and a `label`."""
-    left = [run for run in runs if run.row() is None]
-    for number, run in enumerate(left, 1):
-        if clock.is_over:
-            note(f"time is up: {len(left) - number + 1} runs are left")
-            return
-        note(f"run {number} of {len(left)}: {run.label}")
-        do(run)
-
-
 class Journal:
     """Results in a file of JSON lines; what is there is not made again, and a line cut short by a kill is left out."""
 

@@ -21,7 +21,6 @@ from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 from tvm.s_tir import meta_schedule as ms
 
-# LLVM compiles in half the time so: it is not what is tested.
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 1, "opt-level": 0})
 
 

@@ -33,7 +33,8 @@ from tiny_network import Tiny
 @pytest.fixture
 def fake_pair(compared_here: None) -> dict[str, Any]:
     """A builder and a runner that compile nothing, for the search; the library is compiled for real."""
-    return {"builder": FakeBuilder(), "runner": FakeRunner(), "search": SMALL_SEARCH, "target": {"kind": "llvm"}}
+    target = {"kind": "llvm", "opt-level": 0}
+    return {"builder": FakeBuilder(), "runner": FakeRunner(), "search": SMALL_SEARCH, "target": target}
 
 
 def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
