@@ -23,9 +23,11 @@ import torch
 from torch._export.serde.schema import SCHEMA_VERSION
 
 from .errors import NetworkImportError, file_error
+from .network import check_memory
 
 MAX_GRAPH_BYTES = 1 << 29
 """A graph of a hundred layers has some ten megabytes of JSON."""
+MAX_PARTS = 100_000
 
 _RECORDS = re.compile(
     r"models/model\.json|data/weights/(weight_\d+|model_weights_config\.json)"
@@ -33,7 +35,9 @@ _RECORDS = re.compile(
     r"|archive_format|archive_version|byteorder|\.data/\w+|\.format_version|\.storage_alignment|extra/.*"
 )
 _CODE = re.compile(r"data/constants/\w*obj\w*|data/aotinductor/.*|.*\.(so|pyd|dll|py|pkl)")
-_OPERATOR = re.compile(r"torch\.ops\.\w+\.\w+(\.\w+)?|_operator\.\w+|math\.\w+|torch\.(_?sym_\w+)")
+_OPERATOR = re.compile(  # of PyTorch itself; `from_file` reads a file, or writes one
+    r"torch\.ops\.(aten|prims|higher_order)\.(?!from_file\b)\w+(\.\w+)?|_operator\.\w+|math\.\w+|torch\.(_?sym_\w+)"
+)
 _NAME = re.compile(r"[\w.@/+-]*")  # PyTorch writes names into Python source: nothing that could close one
 _TREE_TYPES = frozenset(
     [None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict", "torch.Size"]
@@ -64,9 +68,12 @@ def check_archive(path: Path) -> None:
             for folder in ("weights", "constants")
         ]
         _check_version(path, program)
-        for folder, config in configs:
-            for name, facts in config.items():
-                _check_payload(path, reader, f"data/{folder}/{facts['path_name']}", name, facts)
+        weights = [
+            _check_payload(path, reader, f"data/{folder}/{facts['path_name']}", name, facts)
+            for folder, config in configs
+            for name, facts in config.items()
+        ]
+        check_memory(path, sum(weights))  # strides of 0 make a large tensor of few bytes
         _check_graph(path, program)
         _check_example_inputs(path, reader.get_record("data/sample_inputs/model.pt"))
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError, RuntimeError, OverflowError) as error:
@@ -120,8 +127,8 @@ def _check_version(path: Path, program: dict[str, Any]) -> None:
         )
 
 
-def _check_payload(path: Path, reader: Any, record: str, name: str, facts: dict[str, Any]) -> None:
-    """Refuse a tensor that is pickled, or without the bytes that its shape needs."""
+def _check_payload(path: Path, reader: Any, record: str, name: str, facts: dict[str, Any]) -> int:
+    """Return how many numbers a tensor holds; refuse one that is pickled, or without the bytes of its shape."""
     if facts["use_pickle"]:
         raise _refuse(
             path,
@@ -133,12 +140,13 @@ def _check_payload(path: Path, reader: Any, record: str, name: str, facts: dict[
     sizes = [int(size["as_int"]) for size in facts["tensor_meta"]["sizes"]]
     if reader.get_record_size(record) == 0 and prod(sizes):
         raise _refuse(path, f"has a weight without data: {name}")
+    return prod(sizes)
 
 
 def _check_graph(path: Path, program: dict[str, Any]) -> None:
     for key, value in _strings(program):
         if key == "target" and not _OPERATOR.fullmatch(value):
-            raise _refuse(path, f"calls {value[:80]!r}, which is no operator of PyTorch")
+            raise _refuse(path, f"calls {value[:80]!r}, which is no operator of a network")
         if key in ("expr_str", "as_expr"):
             if not _SIZE.fullmatch(value):
                 raise _refuse(path, f"would run code: {value[:80]!r} is no size")
@@ -191,7 +199,9 @@ def _check_example_inputs(path: Path, content: bytes) -> None:
     try:
         inner = torch._C.PyTorchFileReader(io.BytesIO(content))
         _check_sizes(path, inner, len(content))
-        torch.load(io.BytesIO(content), weights_only=True)
+        if b"bytearray" in inner.get_record("data.pkl"):
+            raise ValueError("zeros, as many as a number says")
+        _check_parts(path, torch.load(io.BytesIO(content), weights_only=True))
     except NetworkImportError:
         raise
     except Exception:  # whatever a damaged or hostile pickle raises; PyTorch would now unpickle all of it
@@ -200,3 +210,14 @@ def _check_example_inputs(path: Path, content: bytes) -> None:
             "would run code: its example inputs are pickled objects",
             remedy="export it with inputs that are tensors, numbers, tuples and dicts",
         ) from None
+
+
+def _check_parts(path: Path, value: Any) -> None:
+    """Refuse containers that hold one another so often that to walk through them would take forever."""
+    waiting, parts = [value], 0
+    while waiting:
+        one = waiting.pop()
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, tuple | list | set) else ()
+        waiting += inner
+        if (parts := parts + len(inner)) > MAX_PARTS:
+            raise _refuse(path, f"has more than {MAX_PARTS} example inputs", remedy="export it with tensors as inputs")

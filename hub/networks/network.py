@@ -118,6 +118,7 @@ def import_exported(exported: Any, name: str) -> IRModule:
     """
     with refused(name, "import", lambda operator: where_in_network(exported, operator)), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
+        _check_tensors(exported, name)
         exported = decomposed(exported)
         _check_stateless(exported, name)
         program = drop_constants(fold_constants(exported))
@@ -177,7 +178,7 @@ def check_memory(path: Path, weights: int) -> None:
     Raises:
         NetworkImportError: so many float32 numbers do not fit three times: as read, as TVM's constants, in the library.
     """
-    size, memory = 12 * weights, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    size, memory = 12 * weights, _memory()
     if size > memory:
         raise NetworkImportError(
             f"{path} has {weights / 1e9:.3g} billion numbers, which take {size / 1e9:.3g} GB of memory while they are "
@@ -185,3 +186,24 @@ def check_memory(path: Path, weights: int) -> None:
             remedy="take a smaller network, or a machine with more memory",
             path=str(path),
         )
+
+
+def _check_tensors(exported: Any, name: str) -> None:
+    """Refuse a network one of whose tensors this machine cannot hold: PyTorch computes the output to compare with."""
+    for node in exported.graph.nodes:
+        values = node.meta.get("val")
+        for value in values if isinstance(values, list | tuple) else [values]:
+            if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+                continue
+            size, memory = value.untyped_storage().nbytes(), _memory()  # of a view that of what it shows
+            if size > memory:
+                raise NetworkImportError(
+                    f"{name} makes a tensor of {size / 1e9:.3g} GB ({node.name}, {list(value.shape)}); this machine "
+                    f"has {memory / 1e9:.3g} GB of memory",
+                    remedy="take a smaller network, or a machine with more memory",
+                    network=name,
+                )
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

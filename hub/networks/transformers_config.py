@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from inspect import Parameter, signature
 from math import prod
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ...zoo.untrusted import read_plain
+from ...zoo.untrusted import parse_json, read_plain
 from .errors import NetworkImportError, file_error, reading
 from .exported_file import export_module, precision_notes
 from .network import Network, at_sizes, check_memory
@@ -29,6 +30,7 @@ MAX_BYTES = 16 << 20
 MAX_PARTS, MAX_LABELS = 1000, 1_000_000
 _PARTS = re.compile(r"(layers?|depths?|blocks|stages|experts|codebooks|quantizers|levels)$")
 _EXPORT = "export the model yourself and give the .pt2 file"
+_SAVE = "save the model again with save_pretrained"
 
 
 def read_config(path: Path, shapes: Shapes | None = None) -> Network:
@@ -47,11 +49,12 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
     fields = json.loads(read_plain(path, MAX_BYTES))
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise file_error(path, "is no transformers configuration: it has no model_type", "give a model's config.json")
-    _check_counts(path, fields)
-    config = _config(path, fields)
+    _check_fields(path, fields)
+    with _no_server(path):
+        config = _config(path, fields)
     kind = _model_class(path, fields, config)
-    stored = any(path.with_name(f"model.safetensors{end}").is_file() for end in ("", ".index.json"))
-    with torch.device("meta"):  # counts the weights without allocating them
+    stored = _has_weights(path)
+    with _no_server(path), torch.device("meta"):  # counts the weights without allocating them
         check_memory(path, sum(p.numel() for p in kind(config).parameters()))
     dtype = str(fields.get("dtype", fields.get("torch_dtype"))).removeprefix("torch.")
     notes = precision_notes([dtype] if dtype in ("bfloat16", "float16") else [])
@@ -68,7 +71,7 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
 
         @cache  # an export takes seconds; the import, the signature and the comparison ask for it
         def export() -> Any:
-            with reading(path, "or the weights beside it do not make a network"):
+            with reading(path, "or the weights beside it do not make a network"), _no_server(path):
                 model = _model(kind, config, path.parent if stored else None, inputs())
             return export_module(model, (), inputs(), name)
 
@@ -108,11 +111,7 @@ def _config(path: Path, fields: dict[str, Any]) -> Any:
             + ("; it would run code of its repository, which tchub never does" if own else ""),
             _EXPORT if own else remedy,
         )
-    if "quantization_config" in fields:
-        raise file_error(
-            path, "is of quantised weights, which TVM does not compute with", "take the model's original weights"
-        )
-    left_out = ("model_type", "torch_dtype", "dtype", "auto_map", "use_pretrained_backbone")
+    left_out = ("model_type", "torch_dtype", "dtype", "auto_map", "use_pretrained_backbone", "transformers_weights")
     config = transformers.AutoConfig.for_model(kind, **{k: v for k, v in fields.items() if k not in left_out})
     config._attn_implementation = "eager"  # plain matmul and softmax, which TVM can tune
     for part in (config, *(getattr(config, key, None) for key in config.sub_configs)):
@@ -144,14 +143,55 @@ def _model_class(path: Path, fields: dict[str, Any], config: Any) -> Any:
     )
 
 
-def _check_counts(path: Path, fields: Any) -> None:
-    """Refuse numbers of parts that transformers would make one by one, before the memory is counted."""
+def _check_fields(path: Path, fields: Any) -> None:
+    """Refuse quantised weights, and numbers of parts that transformers would make one by one, at any depth."""
     for key, value in fields.items() if isinstance(fields, dict) else ():
-        _check_counts(path, value)
+        _check_fields(path, value)
+        if key == "quantization_config":
+            raise file_error(
+                path, "is of quantised weights, which TVM does not compute with", "take the model's original weights"
+            )
         numbers = [n for n in (value if isinstance(value, list) else [value]) if isinstance(n, int)]
         most = MAX_LABELS if key == "num_labels" else MAX_PARTS if _PARTS.search(key) else None
         if most is not None and sum(numbers) > most:
             raise file_error(path, f"has {sum(numbers)} {key}", f"take a network of at most {most}")
+
+
+def _has_weights(path: Path) -> bool:
+    """Return whether safetensors lie beside a configuration; of an index, each file that transformers would open.
+
+    Raises:
+        NetworkImportError: the index names a file of another folder or kind, which could be pickled, or an adapter
+            would be loaded with the weights.
+    """
+    whole, index = path.with_name("model.safetensors"), path.with_name("model.safetensors.index.json")
+    if not whole.is_file() and index.is_file():
+        with reading(index):
+            names = set(parse_json(read_plain(index, MAX_BYTES))["weight_map"].values())
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+\.safetensors", str(name)) or not path.with_name(name).is_file():
+                raise file_error(index, f"names {str(name)[:80]!r}, which is no file of safetensors beside it", _SAVE)
+    elif not whole.is_file():
+        return False
+    if path.with_name("adapter_config.json").exists():
+        raise file_error(path, "has an adapter (PEFT) beside it, which is not loaded", f"merge it, and {_SAVE}")
+    return True
+
+
+@contextmanager
+def _no_server(path: Path) -> Iterator[None]:
+    """Inside, huggingface_hub asks no server: some configurations name a backbone that lies in another repository."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    except OfflineModeIsEnabled:
+        remedy = f"write the part's configuration into this one, as backbone_config, or {_EXPORT}"
+        raise file_error(path, "names a part that lies in another repository, which is not asked", remedy) from None
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int | None) -> dict[str, torch.Tensor]:

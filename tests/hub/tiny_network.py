@@ -1,6 +1,10 @@
-"""A tiny network, which tests tune and compile for real."""
+"""A tiny network, which tests tune and compile for real, and a pickle that shows whether it was loaded."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,3 +20,13 @@ class Tiny(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         h = torch.relu(self.first(x))
         return self.second(h), h.sum(1)
+
+
+class Touch:
+    """A pickle that makes a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.path}",)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,9 @@ from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.exported_archive import check_archive
 from tchub.hub.networks.exported_file import load_exported
 from tchub.hub.networks.sources import open_network
+from tiny_network import Touch
+
+from scripts.fuzz.limits import limited
 
 Change = Callable[[dict[str, bytes]], None]
 
@@ -26,16 +28,6 @@ class Scaled(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layer(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])
-
-
-class Touch:
-    """A pickle that makes a file when it is loaded."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.path}",)
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +144,8 @@ def _set(key: str, value: Any) -> Callable[[Any], None]:
     return lambda program: program.__setitem__(key, value)
 
 
-def _target(program: Any) -> None:
-    first_node(program)["target"] = "torch.os.system"
+def _target(name: str) -> Callable[[Any], None]:
+    return lambda program: first_node(program).__setitem__("target", name)
 
 
 def _placeholder(program: Any) -> None:
@@ -183,7 +175,10 @@ def _tree(kind: str, context: str = "null") -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_target, "calls 'torch.os.system', which is no operator"),
+        *(
+            (_target(name), f"calls '{name}', which is no operator")
+            for name in ("torch.os.system", "torch.ops.aten.from_file.default", "torch.ops.image.write_file.default")
+        ),
         (_placeholder, "is no name"),
         (_expression("__import__('os').system('touch /tmp/x')"), "is no size"),
         (_expression("Pow(Integer(9), Pow(Integer(9), Integer(9)))"), "is no size"),
@@ -222,10 +217,33 @@ def test_records_that_would_fill_the_memory_are_refused(saved: Path, tmp_path: P
         in_json(WEIGHTS, lambda body: body["config"]["layer.weight"]["tensor_meta"].update(meta))(records)
         records["data/weights/weight_0"] = b""
 
+    def widen(records: dict[str, bytes]) -> None:
+        meta = {"sizes": [{"as_int": 1 << 20}] * 2, "strides": [{"as_int": 0}] * 2}
+        in_json(WEIGHTS, lambda body: body["config"]["layer.weight"]["tensor_meta"].update(meta))(records)
+
+    with pytest.raises(NetworkImportError, match="GB of memory"):
+        open_network(rewritten(saved, tmp_path / "wide.pt2", widen))
     with pytest.raises(NetworkImportError, match="could fill the memory"):
         open_network(rewritten(saved, tmp_path / "bomb.pt2", blow_up, zipfile.ZIP_DEFLATED))
     with pytest.raises(NetworkImportError, match="a weight without data"):
         open_network(rewritten(saved, tmp_path / "net.pt2", empty))
+
+
+def test_example_inputs_of_a_few_bytes_that_would_fill_the_memory_are_refused(saved: Path, tmp_path: Path) -> None:
+    many: Any = torch.ones(2, 4)
+    for _ in range(40):
+        many = (many, many)
+    torch.save(many, tmp_path / "many.pt")
+    zeros = b"\x80\x02cbuiltins\nbytearray\nJ\x00\x00\x00\x04\x85R."  # a bytearray of 64 MiB
+    torch.save(torch.ones(1), tmp_path / "one.pt")
+    with zipfile.ZipFile(tmp_path / "one.pt") as old, zipfile.ZipFile(tmp_path / "zeros.pt", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, zeros if name.endswith("data.pkl") else old.read(name))
+    for name, message in (("many", "more than 100000 example inputs"), ("zeros", "its example inputs are pickled")):
+        record = {"data/sample_inputs/model.pt": (tmp_path / f"{name}.pt").read_bytes()}
+        path = rewritten(saved, tmp_path / "net.pt2", lambda records, record=record: records.update(record))
+        with limited(1 << 30, 20), pytest.raises(NetworkImportError, match=message):
+            check_archive(path)
 
 
 def test_a_file_cut_short_or_of_another_kind_is_said(saved: Path, tmp_path: Path) -> None:

@@ -90,6 +90,27 @@ def test_a_module_is_exported_as_it_computes_in_inference_and_stays_as_it_was() 
     assert not module.drop.training
 
 
+class Wide(torch.nn.Module):
+    """Few numbers in and out, and between them more than a machine holds; a view of one number is none of them."""
+
+    def __init__(self, shown: bool) -> None:
+        super().__init__()
+        self.shown = shown
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x[:1].expand(1 << 20, 1 << 20)
+        return x + wide[0, :4] if self.shown else (wide * 2.0).sum()
+
+
+def test_a_tensor_that_no_memory_holds_is_refused_before_anything_is_tuned() -> None:
+    with pytest.raises(
+        NetworkImportError, match=r"wide makes a tensor of 4.4e\+03 GB \(mul, \[1048576, 1048576\]\)"
+    ) as e:
+        open_network(Wide(shown=False), torch.ones(4), name="wide").imported()
+    assert "more memory" in str(e.value.remedy)
+    assert open_network(Wide(shown=True), torch.ones(4)).imported() is not None
+
+
 def test_example_inputs_by_position_alone_or_by_name() -> None:
     for network in (
         open_network(Dropping(), X, {"scale": X}, name="mine"),

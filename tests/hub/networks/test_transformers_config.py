@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.transformers_config import settle_batch_norms
+from tiny_network import Touch
 from torch import nn
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
@@ -103,6 +105,7 @@ def test_weights_beside_the_configuration_are_loaded_from_safetensors_alone(tmp_
         ({"vocab_size": 10**12}, "billion numbers, which take .* GB of memory", "smaller network"),
         ({"hidden_size": "wide"}, "cannot be read", "export it again"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised weights", "original weights"),
+        ({"text_config": {"quantization_config": {"quant_method": "gptq"}}}, "quantised weights", "original weights"),
     ],
 )
 def test_what_cannot_be_had_safely_is_refused_before_anything_is_loaded(
@@ -135,7 +138,6 @@ def test_an_input_without_a_known_shape_is_named(tmp_path: Path) -> None:
     [
         lambda folder: (folder / "model.safetensors").write_bytes(b"no tensors"),
         lambda folder: (folder / "model.safetensors").symlink_to("/etc/passwd"),
-        lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../evil.bin"}}'),
     ],
 )
 def test_weights_that_are_none_are_an_error_of_the_folder(tmp_path: Path, damage: Any) -> None:
@@ -144,6 +146,54 @@ def test_weights_that_are_none_are_an_error_of_the_folder(tmp_path: Path, damage
     with pytest.raises(NetworkImportError, match="the weights beside it do not make a network") as caught:
         open_network(folder).export()
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil.bin", "evil.bin", "../saved/model.safetensors", "lost.safetensors", "pipe.safetensors", 3]
+)
+def test_an_index_of_weights_names_safetensors_of_its_own_folder_alone(tmp_path: Path, name: Any) -> None:
+    folder, mark = folder_of(tmp_path, BERT), tmp_path / "mark"
+    torch.save(Touch(mark), folder / "evil.bin")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "model.safetensors").write_bytes(b"of somebody else")
+    os.mkfifo(folder / "pipe.safetensors")
+    index = {"metadata": {}, "weight_map": {"embeddings.word_embeddings.weight": name}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(NetworkImportError, match="which is no file of safetensors beside it") as caught:
+        open_network(folder)
+    assert "save_pretrained" in str(caught.value.remedy)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', "[" * 10_000])
+def test_an_index_of_weights_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    folder = folder_of(tmp_path, BERT)
+    (folder / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(NetworkImportError, match=r"index\.json cannot be read"):
+        open_network(folder)
+
+
+def test_an_adapter_beside_the_weights_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, BERT)
+    for name in ("model.safetensors", "adapter_config.json"):
+        (folder / name).write_text("{}")
+    with pytest.raises(NetworkImportError, match="an adapter"):
+        open_network(folder)
+
+
+def test_no_server_is_asked_for_a_part_that_lies_in_another_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    asked: list[Any] = []
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("socket.getaddrinfo", lambda *address, **_: asked.append(address) or [])
+    config = {"model_type": "upernet", "backbone": "owner/name", "use_timm_backbone": False}
+    with pytest.raises(NetworkImportError, match="in another repository, which is not asked") as caught:
+        open_network(folder_of(tmp_path, config))
+    assert "backbone_config" in str(caught.value.remedy)
+    assert (asked, constants.HF_HUB_OFFLINE) == ([], False)
 
 
 def test_inputs_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
