@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -55,13 +55,32 @@ _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$
 _Table = Annotated[str, msgspec.Meta(pattern=rf"^({TASKS_FILE}|{PROGRAMS_FILE})$")]
 
 
+class _Protocol(msgspec.Struct):
+    """Task ids of each part of a split."""
+
+    train: list[str] | None = None
+    val: list[str] | None = None
+    test: list[str] | None = None
+
+
 class _Meta(msgspec.Struct):
-    """The part of `corpus.json` that reading depends on."""
+    """The part of `corpus.json` that others depend on."""
 
     format: Annotated[int, msgspec.Meta(ge=1)]
     device: _Name
     family: _Name
     files: dict[_Table, FileFacts] = {}
+    split: _Protocol | None = None
+    framework: Literal["metaschedule", "ansor", "autotvm"] | None = None
+    target: str | dict[str, Any] | None = None
+    threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    device_sheet: dict[str, Any] | None = None
+    cpu_model: str | None = None
+    tvm_version: str | None = None
+    licence: str | None = None
+    source: str | None = None
+    created: str | None = None
+    notes: str | None = None
 
 
 @dataclass(frozen=True)

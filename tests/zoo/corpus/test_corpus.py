@@ -274,8 +274,18 @@ def test_check_reads_every_trace(tmp_path: Path, trace: str):
     assert "5 cannot be read: k0 of task 00" in found["readable programs"].message
 
 
-@pytest.mark.parametrize("facts", [{"device": "../../evil"}, {"family": "/evil"}, {"files": {"../../evil": {}}}])
-def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, facts: dict[str, Any]):
+@pytest.mark.parametrize(
+    "facts",
+    [
+        *({"device": "../../evil"}, {"family": "/evil"}, {"files": {"../../evil": {}}}),
+        *({"split": split} for split in ("half", [], {"train": "all"}, {"train": ["a"], "test": [3]})),
+        *({name: {}} for name in ("licence", "source", "cpu_model", "created", "tvm_version")),
+        *({"framework": "tvm"}, {"target": 3}, {"threads": 0}, {"device_sheet": []}),
+    ],
+)
+def test_a_name_that_leads_out_of_the_folder_or_a_fact_of_another_type_is_refused(
+    tmp_path: Path, facts: dict[str, Any]
+):
     folder = altered(tmp_path / "c", PROGRAMS_FILE, "licence", "MIT")
     meta = json.loads((folder / "corpus.json").read_text())
     (folder / "corpus.json").write_text(json.dumps(meta | facts))
