@@ -21,6 +21,11 @@ def size_text(size: int) -> str:
     return f"{value:.0f} {units[0]}" if value >= 100 or units[0] == "B" else f"{value:.1f} {units[0]}"
 
 
+def printable(text: str) -> str:
+    """Return a text without control characters but line breaks and tabs."""
+    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
+
+
 def number_text(value: int | None) -> str:
     """Return `191,813`, or `-` for a number that is not known."""
     return "-" if value is None else f"{value:,}"

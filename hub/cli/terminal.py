@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
 
-from ..text import Column, Part
+from ..text import Column, Part, printable
 
 if TYPE_CHECKING:
     from rich.style import StyleType
@@ -78,6 +78,10 @@ class Terminal(Console):
         if not columns or self._width is not None or "COLUMNS" in self._environ:
             return super().size
         return ConsoleDimensions(columns, lines)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a text without control characters, by which a name of a log or a corpus could write what it likes."""
+        return super().render_str(printable(text), **options)
 
     def show(self, part: Part) -> None:
         """Print a line, a table of those columns that fit, or facts, which a terminal wraps beside their names."""

@@ -19,6 +19,7 @@ import msgspec
 
 from ...zoo.files import NO_PERMISSION, StorageError, file_sha256
 from ...zoo.untrusted import parse_json, read_plain
+from ..text import printable
 from .errors import IndexFileError, IntegrityError
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_card(folder: Path) -> str:
     """Return the card of a checkpoint's folder without control characters; empty without one. Raises IndexFileError."""
     text = read_bytes(folder / CARD_FILE, remedy=_FOLDER_REMEDY, absent=b"").decode(errors="replace")
-    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
+    return printable(text)
 
 
 def parse_document(data: bytes, path: str, remedy: str = _REMEDY) -> dict[str, Any]:

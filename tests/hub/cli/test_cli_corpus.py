@@ -53,6 +53,21 @@ def test_a_log_becomes_a_corpus(run: Shell, log: Path, tmp_path: Path):
     assert run.json("corpus", "check", out)[0] == 0
 
 
+def test_names_of_a_log_and_of_a_corpus_put_nothing_but_text_onto_a_terminal(run: Shell, log: Path, tmp_path: Path):
+    evil = "\x1b]0;evil\x07\u202e"
+    log.write_text(f"{log.read_text()}\n{evil}broken\n")
+    code, out, err = run("corpus", "import", log, "--device", "t4", "--out", tmp_path / "c", "--licence", f"MIT{evil}")
+    assert code == 0
+    shown = out + err + "".join(run("corpus", "check", tmp_path / "c")[1:])
+    assert "broken" in shown
+    assert "MIT]0;evil" in shown
+    meta = json.loads((tmp_path / "c" / "corpus.json").read_text())
+    (tmp_path / "c" / "corpus.json").write_text(json.dumps(meta | {"split": {"test": [evil], "train": []}}))
+    code, out, err = run("corpus", "check", tmp_path / "c")
+    assert (code, "]0;evil" in err) == (1, True)
+    assert not set(evil) & set(shown + out + err) - set("]0;evil")
+
+
 def test_the_command_that_is_kept_makes_the_same_corpus_again(run: Shell, log: Path, tmp_path: Path):
     (tmp_path / "tasks.json").write_text(json.dumps({"t4": {}}))
     options = ["--tasks", f"{tmp_path}/tasks.json:t4", "--framework", "ansor", "--licence", "MIT", "--source", "a b"]
