@@ -89,6 +89,20 @@ def test_compiled_code_is_loaded_only_by_those_who_measure(trees: dict[str, ast.
     assert {where for where, tree in trees.items() if "load_module(" in ast.unparse(tree)} == LIBRARIES
 
 
+def test_libraries_of_c_are_the_systems_the_driver_and_a_bundles_runtime(trees: dict[str, ast.Module]) -> None:
+    calls = {
+        (where, ast.unparse(node.args[0]))
+        for where, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and name_of(node.func).rpartition(".")[2] in ("CDLL", "PyDLL", "LoadLibrary")
+    }
+    assert {(where, path) for where, path in calls if path != "None"} == {
+        ("hub/device/card_state.py", "LIBRARY"),
+        ("hub/device/onsite/cuda.py", "library or os.environ.get('TCHUB_LIBCUDA') or 'libcuda.so.1'"),
+        ("hub/device/onsite/tvm_runtime.py", "path"),
+    }
+
+
 def test_torch_reads_tensors_alone(trees: dict[str, ast.Module]) -> None:
     for tree in trees.values():
         for node in ast.walk(tree):

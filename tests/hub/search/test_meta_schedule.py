@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -96,6 +98,15 @@ def test_the_schedules_of_another_database(tune: Any, small_task: Any) -> None:
 def test_a_checkpoint_of_statements_is_refused() -> None:
     with pytest.raises(TuningError, match="by their decisions alone"):
         hub.search_strategy(tiny("atformer"))
+
+
+@pytest.mark.parametrize("part", ["hub.tvm_cost_model('tcl-epyc')", "BuilderRunner()"])
+def test_the_parts_bring_what_tune_tir_would_import_slowly(part: str) -> None:
+    """With torch loaded TVM takes 20 s for its intrinsics."""
+    names = "from tchub import hub; from tchub.hub.device.meta_schedule import BuilderRunner"
+    code = f"import sys; {names}; {part}; print('tvm.s_tir.tensor_intrin' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"]
 
 
 def test_the_task_scheduler(tune: Any, small_task: Any) -> None:

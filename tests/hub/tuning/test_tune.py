@@ -233,6 +233,19 @@ def test_the_command_prints_json_on_stdout_alone(
     assert "tuned" in capsys.readouterr().out
 
 
+def test_without_a_name_one_line_says_why_this_checkpoint(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
+    plain, pair = tune_module.tune, {name: fake_pair[name] for name in ("builder", "runner", "target")}
+    monkeypatch.setattr(tune_module, "tune", lambda *args, **options: plain(*args, **(options | pair)))
+    assert main(["tune", str(pt2), "--trials", "4", "--out", str(tmp_path / "out")]) == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{NAME}@{VERSION}"))
+    assert line.endswith("(why no other: tchub pull --dry-run)")
+
+
 def test_a_runtime_that_is_unknown_or_not_installed_is_refused_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
