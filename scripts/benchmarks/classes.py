@@ -9,6 +9,9 @@ the weights; `pairwise` that of the scores as they are used, where classes that 
 is the standard error of both, by the jackknife over the programs of each task; `below_half_significantly` counts what
 these programs tell from chance, with 95% confidence.
 
+Of the trusted classes of a corpus that have `evidence` there, tasks that are neither learnt nor test tasks,
+`below_half_with_evidence` are below half; `below_half_expected` would be if as many tasks were drawn from the evidence.
+
 `far` asks whether trust should end at the sizes that were learnt: the accuracy on tasks of more than `FAR` times as
 many operations as any learnt one of their class, or `FAR` times fewer, less that on the tasks between, of the same
 checkpoint, class and corpus; none of them is a test task.
@@ -22,6 +25,7 @@ from math import hypot
 from statistics import mean
 from typing import Any
 
+import numpy as np
 import torch
 from tchub.zoo.models import CheckpointConfig
 
@@ -35,14 +39,29 @@ FAR = 4
 WIDTH = 1.96  # of half a confidence interval of 95%, in standard errors
 CLASS = ("checkpoint", "operator")
 SCORES = {"pairwise": "", "raw": "_raw"}
+# Checkpoint, operator class and corpus -> accuracies of its tasks that neither were learnt nor are test tasks.
+Evidence = Mapping[tuple[str, str, str], list[float]]
 
 
 def judged(config: CheckpointConfig, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the tasks that judge; `raw` is the accuracy of the weights, `pairwise` that of the scores as used."""
     tasks = [{**row, "checkpoint": config.name, "raw": row["pairwise"]} for row in rows if row["side"] == JUDGE]
     for task in tasks:
-        task["pairwise"] = task["raw"] if config.trusts(task["framework"], task["operator"]) else CHANCE
+        task["trusted"] = config.trusts(task["framework"], task["operator"])
+        task["pairwise"] = task["raw"] if task["trusted"] else CHANCE
     return tasks
+
+
+def expected_below_half(tasks: Iterable[Mapping[str, Any]], evidence: Evidence, draws: int = 1000) -> dict[str, float]:
+    """Return how many trusted classes of a corpus are below half, and how many of tasks drawn from their evidence."""
+    rng, groups = np.random.default_rng(0), defaultdict[tuple[str, str, str], list[float]](list)
+    for task in tasks:
+        if task["trusted"]:
+            groups[task["checkpoint"], task["operator"], task["corpus"]].append(task["pairwise"])
+    counted = [(mean(own) < CHANCE, len(own), evidence[key]) for key, own in groups.items() if key in evidence]
+    drawn = [float((rng.choice(like, (draws, n)).mean(axis=1) < CHANCE).mean()) for _, n, like in counted]
+    below = sum(is_below for is_below, *_ in counted)
+    return {"below_half_with_evidence": below, "below_half_expected": round(sum(drawn), 1)}
 
 
 def mean_rows(tasks: Iterable[Mapping[str, Any]], *keys: str) -> list[dict[str, Any]]:
@@ -114,14 +133,21 @@ def main() -> Document:
     torch.set_num_threads(1)
     tasks: list[dict[str, Any]] = []
     far: dict[str, list[float]] = defaultdict(list)
+    evidence = defaultdict[tuple[str, str, str], list[float]](list)
     for one in published():
         rows = task_accuracies(one)
         tasks += judged(CheckpointConfig.read(one.folder), rows)
+        for row in rows:
+            if row["side"] == EVIDENCE:
+                evidence[one.name, row["operator"], row["corpus"]].append(row["pairwise"])
         differences = far_differences(rows, lambda corpus, task: open_corpus(corpus).tasks[task].flops)
         for side, own in differences.items():
             far[side] += own
     summary = {f"far_{side}": {"tasks": len(own), "difference": mean(own)} for side, own in far.items()}
     classes, by_corpus = mean_rows(tasks, *CLASS), mean_rows(tasks, *CLASS, "corpus")
     below = [row for row in by_corpus if row["pairwise"] < CHANCE]
+    for row in below:
+        like = evidence.get((row["checkpoint"], row["operator"], row["corpus"]), [])
+        row |= {"evidence_tasks": len(like), "evidence": mean(like) if like else None}
     details = {"worst": worst_classes(classes), "below_half": below, "classes": classes, "by_corpus": by_corpus}
-    return summarise(tasks) | summary, details, [0]
+    return summarise(tasks) | expected_below_half(tasks, dict(evidence)) | summary, details, [0]

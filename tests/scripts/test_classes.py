@@ -10,7 +10,7 @@ from tchub.zoo.models import CheckpointConfig
 from tchub.zoo.training.metrics import pairwise_accuracy
 from tchub.zoo.trust import ClassTrust
 
-from scripts.benchmarks.classes import CLASS, judged, mean_rows, summarise, worst_classes
+from scripts.benchmarks.classes import CLASS, expected_below_half, judged, mean_rows, summarise, worst_classes
 from scripts.zoo.classes import pairwise_error
 
 
@@ -53,3 +53,12 @@ def test_a_class_that_is_not_trusted_counts_one_half() -> None:
     assert summary["below_half_significantly_by_corpus_raw"] == 1, "0.25 +- 0.14, and 0.4 +- 0.2, which may be chance"
     (worst,) = worst_classes(mean_rows(tasks, *CLASS))
     assert (worst["checkpoint"], worst["of"], worst["worst"]) == ("tcl-v100", "reduce", 0.5)
+
+
+def test_few_tasks_lie_below_half_as_often_as_tasks_drawn_from_the_evidence() -> None:
+    tasks = judged(CONFIG, [one | {"error": 0.1} for one in ROWS])
+    conv, reduce = ("tcl-v100", "conv2d", "v100-ansor"), ("tcl-v100", "reduce", "v100-ansor")
+    counts = expected_below_half(tasks, {conv: [0.4, 0.8], reduce: [0.6]})
+    assert counts == {"below_half_with_evidence": 1, "below_half_expected": 0.2}, "0.4 twice is one draw of four"
+    unsure = judged(CheckpointConfig(**vars(CONFIG) | {"trust": {"ansor/conv2d": ClassTrust()}}), tasks)
+    assert expected_below_half(unsure, {conv: [0.4], reduce: [0.4]})["below_half_expected"] == 0
