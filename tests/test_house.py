@@ -17,10 +17,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_929, 16),
-    "hub/registry": (3_312, 17),
+    "hub/cli": (2_933, 16),
+    "hub/registry": (3_313, 17),
     "hub/device": (5_803, 31),
-    "hub/networks": (5_263, 30),
+    "hub/networks": (5_346, 30),
     "hub/search": (3_114, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_298, 11),
@@ -31,15 +31,15 @@ BUDGETS = {
     "zoo/primitives": (2_299, 11),
     "zoo/devices": (426, 3),
     "zoo/features": (1_207, 8),
-    "zoo/corpus": (4_146, 24),
+    "zoo/corpus": (4_165, 24),
     "zoo/models": (2_318, 17),
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_308, 56),
-    "tests": (29_730, 228),
+    "scripts": (9_334, 56),
+    "tests": (29_905, 228),
 }
-PRODUCT = (46_284, 269)
+PRODUCT = (46_396, 269)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
