@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.devices import known_device
+
 if TYPE_CHECKING:
     from ...zoo.devices import Device
+    from ...zoo.models import Checkpoint
     from .online import OnlineSettings
 
 
@@ -40,7 +43,7 @@ def choose_model(
         checkpoint: a checkpoint's name or folder, None for the one that fits this machine best, `stock` or `none`.
         seed: of the stock model's random warm-up, and of `none`.
         update: how a checkpoint learns while tuning, see `cost_model.PretrainedScorer`.
-        device: whose spec sheet the checkpoint reads; None for its own.
+        device: whose spec sheet the checkpoint reads; None leaves it to `sheet_to_read`.
         runs_on: the device that the programs are for, where it is known; threads: of them, where they are.
 
     Raises:
@@ -64,10 +67,24 @@ def choose_model(
     loaded = base.checkpoint
     if device is not None and device.kind == loaded.device.kind:  # a row of the other kind has another width
         loaded = replace(loaded, device=device)
+    elif runs_on is not None:
+        loaded = replace(loaded, device=sheet_to_read(loaded, runs_on))
     name = f"{loaded.config.name}@{loaded.config.version}"
     settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))
     reasons = _with_threads(base.reasons or (), name, loaded.config.training.get("corpus"), threads)
     return ModelChoice(name, name, lambda: tvm_cost_model(loaded, update, **settings), reasons, update)
+
+
+def sheet_to_read(checkpoint: Checkpoint, runs_on: Device) -> Device:
+    """Return the device by whose spec sheet a checkpoint reads programs that another device runs.
+
+    A model that notes the devices it has learnt (`TileNetConfig.device_dropout`) tells them apart, and reads one that
+    it has not met without it. It gets the sheet that goes by the device's name, by which it has learnt: what detection
+    measured, two cores of a cloud's machine say, would make a stranger of it. Other models keep to their own device.
+    """
+    if runs_on.name == checkpoint.device.name or getattr(checkpoint.model, "devices", None) is None:
+        return checkpoint.device
+    return known_device(runs_on.name) or runs_on
 
 
 def _with_threads(reasons: tuple[str, ...], name: str, corpus: Any, threads: int | None) -> tuple[str, ...]:

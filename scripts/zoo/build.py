@@ -16,6 +16,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
     from scripts.zoo.trees import TREES
 
     recipe = TrainConfig() if job.arch in TREES else TrainConfig.find(job.recipe)
+    recipe = replace(recipe, epochs=job.settings.get("epochs", {}).get(job.family, recipe.epochs))
     schema = TREES[job.arch][0] if job.arch in TREES else recipe.feature_schema
     key, cap = _gather_key(job, schema)
     if key not in read:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from tchub.hub.records.store import RunStateError
 from tchub.hub.search.candidate_features import trace_features
 from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash
 from tchub.hub.search.errors import TuningError
-from tchub.hub.search.models import choose_model
+from tchub.hub.search.models import choose_model, sheet_to_read
 from tchub.hub.search.online import OnlineSettings
+from tchub.zoo.devices import get_device
 from tchub.zoo.features import SCHEMAS
 from tchub.zoo.primitives import PrimitiveSequence, read_trace
 from tvm.s_tir import Schedule
@@ -163,6 +165,18 @@ def test_scores_that_are_no_numbers_are_an_error(measure_candidates: list[Any]) 
         next(broken.model.parameters()).fill_(float("nan"))
     with pytest.raises(TuningError):
         PretrainedScorer(broken).predict("t", broken.features([sequence_of(c.sch.trace) for c in measure_candidates]))
+
+
+def test_a_model_that_tells_devices_apart_reads_the_one_that_runs_the_programs() -> None:
+    here = replace(get_device("epyc-genoa"), notes="with what was measured here")
+    tilenet, tcl = hub.load("tilenet-epyc"), hub.load("tcl-epyc")
+    assert tilenet.device.name == "epyc-turin"
+    assert sheet_to_read(tilenet, here) == get_device("epyc-genoa")
+    assert sheet_to_read(tilenet, replace(get_device("epyc-turin"), notes="measured")) == tilenet.device
+    assert sheet_to_read(tilenet, nobodys := replace(here, name="nobodys")) == nobodys, "which the model leaves out"
+    assert sheet_to_read(tcl, here) == tcl.device
+    model = choose_model("tilenet-epyc", update="none", runs_on=here).make()
+    assert model.scorer.checkpoint.device == get_device("epyc-genoa")
 
 
 def test_an_unknown_way_to_learn_is_refused() -> None:
