@@ -21,7 +21,7 @@ BUDGETS = {
     "hub/registry": (3_313, 17),
     "hub/device": (5_803, 31),
     "hub/networks": (5_346, 30),
-    "hub/search": (3_114, 19),
+    "hub/search": (3_131, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_298, 11),
     "hub/adaptation": (1_988, 10),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_334, 56),
-    "tests": (29_905, 228),
+    "scripts": (9_348, 56),
+    "tests": (29_919, 228),
 }
-PRODUCT = (46_396, 269)
+PRODUCT = (46_413, 269)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -109,8 +109,9 @@ def _entries() -> list[Any]:
 
 def _learnt_on(model: str, here: str) -> str:
     """The device of a checkpoint, beside the one that a benchmark ran on."""
-    device = next(entry.data["device"] for entry in _entries() if entry.name == model.partition("@")[0])
-    return "this same device" if device == here else f"another device of its family, `{device}`"
+    entry = next(entry for entry in _entries() if entry.name == model.partition("@")[0])
+    device, known = entry.data["device"], entry.transfer.get(here, {}).get("learnt")
+    return "this same device" if known or device == here else f"another device of its family, `{device}`"
 
 
 def _seconds(row: Mapping[str, Any]) -> str:
