@@ -21,7 +21,7 @@ BUDGETS = {
     "hub/registry": (3_313, 17),
     "hub/device": (5_803, 31),
     "hub/networks": (5_346, 30),
-    "hub/search": (3_131, 19),
+    "hub/search": (3_135, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_298, 11),
     "hub/adaptation": (1_988, 10),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_348, 56),
-    "tests": (29_919, 228),
+    "tests": (29_927, 228),
 }
-PRODUCT = (46_413, 269)
+PRODUCT = (46_417, 269)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

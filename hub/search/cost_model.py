@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from ...zoo.corpus.tir import operator_class
+from ...zoo.devices import known_device
 from ...zoo.features import get_schema
 from ...zoo.machine import one_thread
 from ...zoo.primitives.metaschedule import Template
@@ -31,6 +33,7 @@ from .interrupt import StopFlag
 from .online import OnlineLearner, OnlineSettings
 
 if TYPE_CHECKING:
+    from ...zoo.devices import Device
     from ...zoo.models import Checkpoint
     from ...zoo.models.context import TaskPosterior
 
@@ -336,11 +339,24 @@ class SessionCostModel(PyCostModel):
             self.seconds += time.perf_counter() - start
 
 
+def sheet_to_read(checkpoint: Checkpoint, runs_on: Device) -> Device:
+    """Return the device by whose spec sheet a checkpoint reads programs that another device runs.
+
+    A model that notes the devices it has learnt (`TileNetConfig.device_dropout`) tells them apart, and reads one that
+    it has not met without it. It gets the sheet that goes by the device's name, by which it has learnt: what detection
+    measured, two cores of a cloud's machine say, would make a stranger of it. Other models keep to their own device.
+    """
+    if runs_on.name == checkpoint.device.name or getattr(checkpoint.model, "devices", None) is None:
+        return checkpoint.device
+    return known_device(runs_on.name) or runs_on
+
+
 def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **settings: Any) -> CostModel:
     """Return a checkpoint as a MetaSchedule cost model, for `ms.tune_tir(..., cost_model=...)` and its kin.
 
     Args:
-        checkpoint: a loaded checkpoint, or a name such as `tcl-epyc`.
+        checkpoint: a name such as `tcl-epyc`, to search programs that this machine runs; or a loaded checkpoint, which
+            reads programs by the spec sheet of its own `device`.
         update: how it learns from the measured programs, see `PretrainedScorer`.
         **settings: fields of `OnlineSettings`, for `"few-shot"`.
 
@@ -350,8 +366,11 @@ def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **setting
     """
     if isinstance(checkpoint, str):
         from ..api import load
+        from ..device.detect import detect_local
 
-        checkpoint = load(checkpoint)
+        checkpoint, here = load(checkpoint), detect_local().device
+        if here.kind == checkpoint.device.kind:
+            checkpoint = replace(checkpoint, device=sheet_to_read(checkpoint, here))
     import_tensor_intrinsics()  # before `tune_tir` does it slowly
     # `derived_object` makes it a TVM object, which a type checker cannot see.
     model: Any = PretrainedCostModel(PretrainedScorer(checkpoint, update, OnlineSettings(**settings)))

@@ -6,11 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.devices import known_device
-
 if TYPE_CHECKING:
     from ...zoo.devices import Device
-    from ...zoo.models import Checkpoint
     from .online import OnlineSettings
 
 
@@ -43,7 +40,7 @@ def choose_model(
         checkpoint: a checkpoint's name or folder, None for the one that fits this machine best, `stock` or `none`.
         seed: of the stock model's random warm-up, and of `none`.
         update: how a checkpoint learns while tuning, see `cost_model.PretrainedScorer`.
-        device: whose spec sheet the checkpoint reads; None leaves it to `sheet_to_read`.
+        device: whose spec sheet the checkpoint reads; None leaves it to `cost_model.sheet_to_read`.
         runs_on: the device that the programs are for, where it is known; threads: of them, where they are.
 
     Raises:
@@ -57,7 +54,7 @@ def choose_model(
         return ModelChoice("none", "no model (random choice)", lambda: _random(seed))
     from ..api import choose_checkpoint
     from .candidate_features import require_kind
-    from .cost_model import OnlineSettings, check_update, resolve_update, tvm_cost_model
+    from .cost_model import OnlineSettings, check_update, resolve_update, sheet_to_read, tvm_cost_model
 
     check_update(update)
     base = choose_checkpoint(checkpoint)
@@ -73,18 +70,6 @@ def choose_model(
     settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))
     reasons = _with_threads(base.reasons or (), name, loaded.config.training.get("corpus"), threads)
     return ModelChoice(name, name, lambda: tvm_cost_model(loaded, update, **settings), reasons, update)
-
-
-def sheet_to_read(checkpoint: Checkpoint, runs_on: Device) -> Device:
-    """Return the device by whose spec sheet a checkpoint reads programs that another device runs.
-
-    A model that notes the devices it has learnt (`TileNetConfig.device_dropout`) tells them apart, and reads one that
-    it has not met without it. It gets the sheet that goes by the device's name, by which it has learnt: what detection
-    measured, two cores of a cloud's machine say, would make a stranger of it. Other models keep to their own device.
-    """
-    if runs_on.name == checkpoint.device.name or getattr(checkpoint.model, "devices", None) is None:
-        return checkpoint.device
-    return known_device(runs_on.name) or runs_on
 
 
 def _with_threads(reasons: tuple[str, ...], name: str, corpus: Any, threads: int | None) -> tuple[str, ...]:

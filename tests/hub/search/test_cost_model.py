@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_checkpoint import make_checkpoint
 from tchub import hub
+from tchub.hub.device.detect import LocalDevice
 from tchub.hub.records.store import RunStateError
 from tchub.hub.search.candidate_features import trace_features
-from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash
+from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash, sheet_to_read
 from tchub.hub.search.errors import TuningError
-from tchub.hub.search.models import choose_model, sheet_to_read
+from tchub.hub.search.models import choose_model
 from tchub.hub.search.online import OnlineSettings
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import SCHEMAS
@@ -167,7 +168,9 @@ def test_scores_that_are_no_numbers_are_an_error(measure_candidates: list[Any]) 
         PretrainedScorer(broken).predict("t", broken.features([sequence_of(c.sch.trace) for c in measure_candidates]))
 
 
-def test_a_model_that_tells_devices_apart_reads_the_one_that_runs_the_programs() -> None:
+def test_a_model_that_tells_devices_apart_reads_the_one_that_runs_the_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     here = replace(get_device("epyc-genoa"), notes="with what was measured here")
     tilenet, tcl = hub.load("tilenet-epyc"), hub.load("tcl-epyc")
     assert tilenet.device.name == "epyc-turin"
@@ -177,6 +180,11 @@ def test_a_model_that_tells_devices_apart_reads_the_one_that_runs_the_programs()
     assert sheet_to_read(tcl, here) == tcl.device
     model = choose_model("tilenet-epyc", update="none", runs_on=here).make()
     assert model.scorer.checkpoint.device == get_device("epyc-genoa")
+    local = LocalDevice(here, "AMD EPYC", exact=True, reasons=())
+    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: local)
+    assert hub.tvm_cost_model("tilenet-epyc").scorer.checkpoint.device == get_device("epyc-genoa")
+    assert hub.tvm_cost_model(tilenet).scorer.checkpoint.device == tilenet.device, "as it was loaded"
+    assert hub.tvm_cost_model("tcl-t4").scorer.checkpoint.device == get_device("t4"), "of the other kind"
 
 
 def test_an_unknown_way_to_learn_is_refused() -> None:
