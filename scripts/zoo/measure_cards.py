@@ -13,9 +13,10 @@ goes on.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,14 @@ def read(schema: str, name: str, per_task: int, whole: bool = False) -> RankingD
     return read_programs(corpus, tasks, get_schema(schema), statement_store(), Share(per_task=per_task))[0]
 
 
+@cache
+def corpora_digest() -> str:
+    """Return what changes with the programs and the splits of all corpora."""
+    corpora = [open_corpus(name).meta for name in (*read_plan()["corpora"], *OWN)]
+    facts = [(meta["files"], meta.get("split")) for meta in corpora]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+
+
 @dataclass(frozen=True)
 class Published:
     """A checkpoint as it is in the wheel."""
@@ -94,9 +103,9 @@ class Published:
         return read_json(self.folder / "config.json")
 
     def kept(self, kind: str, make: Callable[[], Any]) -> Any:
-        """What was measured of these weights, made only when it is not there yet."""
+        """What was measured of these weights on the corpora of today, made only when it is not there yet."""
         weights = hashlib.sha256((self.folder / "model.safetensors").read_bytes()).hexdigest()
-        return kept(RUNS / kind / f"{self.name}-{weights[:16]}.json", lambda: plain(make()))
+        return kept(RUNS / kind / f"{self.name}-{weights[:16]}-{corpora_digest()}.json", lambda: plain(make()))
 
     @property
     def learnt(self) -> list[str]:

@@ -23,6 +23,7 @@ MOST_SHIPPED = 3 << 20  # bytes of a knowledge base that goes into the wheel
 _RIVALS = {
     "xgboost": "XGBoost on primitives",
     "xgboost-nest": "XGBoost on TileNet's numbers",
+    "lightgbm": "LightGBM on primitives",
     "tenset-mlp": "TenSet-MLP",
 }
 _BASELINES = ("xgboost", "lightgbm")  # judged, not published
