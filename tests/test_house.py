@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_348, 56),
-    "tests": (29_927, 228),
+    "scripts": (9_182, 55),
+    "tests": (29_987, 229),
 }
 PRODUCT = (46_417, 269)
 MOST_ERRORS = 43

@@ -1,4 +1,6 @@
-"""Write every figure that a document quotes, from docs/benchmarks/*.json and the index: none is typed by hand.
+"""Write every figure that a document quotes, from docs/benchmarks/*.json, the checkpoints of the wheel and the index.
+
+None is typed by hand.
 
 python -m scripts.benchmarks.report           # rewrite
 python -m scripts.benchmarks.report --check   # exit 1 when something is out of date
@@ -15,7 +17,7 @@ import click
 
 from scripts.benchmarks.common import FOLDER, ROOT
 from scripts.benchmarks.report.blocks import render
-from scripts.benchmarks.report.leaderboard import leaderboard_markdown
+from scripts.benchmarks.report.leaderboard import leaderboard_markdown, shipped
 from scripts.benchmarks.report.page import page
 from scripts.benchmarks.report.picture import draw, is_current
 
@@ -24,7 +26,7 @@ def documents() -> Iterator[tuple[Path, str]]:
     """Yield the path and the text of every document that quotes figures."""
     results = {path.stem: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
     yield ROOT / "docs/benchmarks.md", page(results)
-    yield ROOT / "docs/leaderboard.md", leaderboard_markdown(results["models"])
+    yield ROOT / "docs/leaderboard.md", leaderboard_markdown(list(shipped()))
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         if (text := path.read_text()) != (new := render(text, results)):
             yield path, new
