@@ -1,4 +1,4 @@
-"""Two ways to compute a network's convolutions, directly and by Winograd's algorithm, as tasks that compete."""
+"""Two ways to compute an operator, as tasks that compete: directly, and by Winograd's algorithm or fused attention."""
 
 from __future__ import annotations
 
@@ -11,41 +11,54 @@ from tvm import IRModule
 from tvm.s_tir.meta_schedule import relax_integration
 
 from . import LAYOUTS
+from .fused_attention import AttentionShape, attentions
 from .network import Network
 from .prepare import for_inference, lower
 from .tasks import TuningTask, from_extracted, merge, merged_variants
 from .winograd import ConvShape, convolutions
 
+OperatorShape = ConvShape | AttentionShape
+
 
 @dataclass(frozen=True)
 class Alternative:
-    """The convolutions of one shape, each way.
+    """The operators of one shape, each way: convolutions or attentions.
 
     Attributes:
         direct: calls, by task id, that the network makes only where they are computed directly.
-        winograd: those that it makes only where they are computed by Winograd's algorithm.
+        other: those that it makes only where they are computed by Winograd's algorithm, or by one function.
     """
 
-    shape: ConvShape
+    shape: OperatorShape
     direct: Mapping[str, int]
-    winograd: Mapping[str, int]
+    other: Mapping[str, int]
+
+
+def find_shapes(graph: IRModule) -> list[OperatorShape]:
+    """Return the operators of a graph that can be computed otherwise."""
+    return [*sorted(convolutions(graph)), *sorted(attentions(graph))]
 
 
 def find_alternatives(
-    graph: IRModule, direct: Sequence[TuningTask], target: Any, network: str
+    graph: IRModule,
+    direct: Sequence[TuningTask],
+    target: Any,
+    network: str,
+    shapes: Sequence[OperatorShape] | None = None,
 ) -> tuple[list[TuningTask], list[Alternative]]:
-    """Return the tasks that Winograd's algorithm adds to a network, of weight 0, and what they stand for.
+    """Return the tasks that the other ways add to a network, of weight 0, and what they stand for.
 
     Args:
         graph: as `prepare.for_inference` gives it.
         direct: the network's own tasks.
         target: a `tvm.target.Target`.
         network: its name.
+        shapes: those to take of `find_shapes`; None for all.
     """
     own = Counter({task.task_id: task.weight for task in direct})
     added: list[TuningTask] = []
     alternatives = []
-    for shape in sorted(convolutions(graph)):
+    for shape in find_shapes(graph) if shapes is None else shapes:
         tasks = _tasks(lower(graph, {shape}), target, network)
         calls = Counter({task.task_id: task.weight for task in tasks})
         alternatives.append(Alternative(shape, own - calls, calls - own))
@@ -70,7 +83,7 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0], precision: 
         graph = for_inference(variant.imported(), layout, cpu=cpu, precision=precision)
         tasks = _tasks(lower(graph, cpu=cpu), target, variant.name)
         added, alternatives = find_alternatives(graph, tasks, target, variant.name) if cpu else ([], [])
-        calls = sum((Counter(one.winograd) for one in alternatives), Counter[str]())
+        calls = sum((Counter(one.other) for one in alternatives), Counter[str]())
         counts = [(task, calls[task.task_id]) for task in added]
         return tasks + [replace(task, weight=count, networks={variant.name: count}) for task, count in counts]
 
@@ -78,19 +91,19 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0], precision: 
 
 
 def lower_known(
-    graph: IRModule, by_winograd: Collection[ConvShape], known: Collection[str], target: Any, network: str
+    graph: IRModule, otherwise: Collection[OperatorShape], known: Collection[str], target: Any, network: str
 ) -> IRModule:
-    """Lower a graph with the convolutions of some shapes by Winograd's algorithm, as far as its tasks are known.
+    """Lower a graph with the operators of some shapes computed otherwise, as far as its tasks are known.
 
     What follows two convolutions becomes part of one of them, so that two shapes together may bring a task that
     neither brings alone; it was not tuned, and the second of them is then computed directly.
     """
-    shapes: set[ConvShape] = set()
-    for some in (set(by_winograd), *({shape} for shape in sorted(by_winograd))):
+    shapes: set[OperatorShape] = set()
+    for some in (set(otherwise), *({shape} for shape in find_shapes(graph) if shape in otherwise)):
         mod = lower(graph, shapes | some)
         if all(task.task_id in known for task in _tasks(mod, target, network)):
             shapes |= some
-        if shapes == set(by_winograd):
+        if shapes == set(otherwise):
             return mod
     return lower(graph, shapes)
 

@@ -96,6 +96,23 @@ def _bound(func: Any) -> dict[Any, Any]:
     return {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
 
 
+def producers(func: Any) -> tuple[dict[Any, Any], Callable[[Any], Any]]:
+    """Return what each variable is bound to, and a function from a value to the call that gives it, or None.
+
+    The latter is for values that nothing else uses.
+    """
+    bound, uses = _bound(func), Counter()
+    for value in bound.values():
+        uses.update(relax.analysis.free_vars(value))
+    uses.update(relax.analysis.free_vars(func.body.body))
+
+    def producer(value: Any) -> Any:
+        call = bound.get(value) if isinstance(value, relax.Var) and uses[value] == 1 else None
+        return call if isinstance(call, relax.Call) else None
+
+    return bound, producer
+
+
 def padded_rows(rows: int) -> int:
     """Return the rows that a product is computed for."""
     return next(more for more in range(rows, rows + max(_TILES)) if any(more % tile == 0 for tile in _TILES))
@@ -179,16 +196,7 @@ def pad_attention() -> Any:
 
 def _attentions(func: Any) -> dict[Any, _Attention]:
     """Return the attentions of a function that are worth padding, by the call of their product with the values."""
-    bound, uses = _bound(func), Counter()
-    for value in bound.values():
-        uses.update(relax.analysis.free_vars(value))
-    uses.update(relax.analysis.free_vars(func.body.body))
-
-    def producer(value: Any) -> Any:
-        """Return the call that a value is bound to where nothing else uses it."""
-        call = bound.get(value) if isinstance(value, relax.Var) and uses[value] == 1 else None
-        return call if isinstance(call, relax.Call) else None
-
+    bound, producer = producers(func)
     matches = {}
     for call in bound.values():
         if isinstance(call, relax.Call) and operator_name(call) == "matmul" and (one := _attention(call, producer)):

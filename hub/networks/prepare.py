@@ -23,6 +23,7 @@ from . import LAYOUTS
 from .attention import join_projections, pad_attention
 from .elementwise import elementwise, own_spaces
 from .fold import fold_arrays
+from .fused_attention import AttentionShape, attention, fuse_attention
 from .simplify import channels_first_only, elementwise_first, legal_types, simplify
 from .softmax import by_lanes, softmax
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
@@ -51,13 +52,16 @@ def for_inference(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True, 
     return _run([legal_types(), *steps], mod)
 
 
-def lower(graph: IRModule, by_winograd: Collection[ConvShape] = (), *, cpu: bool = True) -> IRModule:
+def lower(graph: IRModule, otherwise: Collection[ConvShape | AttentionShape] = (), *, cpu: bool = True) -> IRModule:
     """Lower what `for_inference` gives to fused TIR functions; see `prepare`.
 
     Args:
-        by_winograd: convolutions to compute by Winograd's algorithm.
+        otherwise: convolutions to compute by Winograd's algorithm, and attentions to compute by one function each.
     """
-    return _run([winograd(by_winograd), *_tensor_functions(cpu)], graph)
+    convolutions = [shape for shape in otherwise if isinstance(shape, ConvShape)]
+    attentions = [shape for shape in otherwise if isinstance(shape, AttentionShape)]
+    fused = [fuse_attention(attentions), transform.DeadCodeElimination()] if attentions else []
+    return _run([winograd(convolutions), *fused, *_tensor_functions(cpu)], graph)
 
 
 def register_rules() -> None:
@@ -65,7 +69,7 @@ def register_rules() -> None:
 
     They are needed wherever design spaces are generated, and nowhere else.
     """
-    for rule in (winograd_input, winograd_output, elementwise, softmax):
+    for rule in (winograd_input, winograd_output, elementwise, softmax, attention):
         tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
 
 

@@ -7,7 +7,7 @@ MetaSchedule by the annotation `schedule_rule` of the last block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tvm import te, topi
@@ -19,6 +19,7 @@ from .simplify import call_pass, static_shape
 _LANES, _FEW = (16, 8), 4
 # TVM's pattern of operators that it fuses with no other.
 _OPAQUE = 8
+_NAME = "softmax"
 
 
 def lanes_of(row: int) -> int | None:
@@ -36,23 +37,30 @@ def by_lanes() -> Any:
         shape = static_shape(call)
         if len(shape) < 2 or int(call.attrs.axis) not in (-1, len(shape) - 1) or lanes_of(shape[-1]) is None:
             return call
-        names = {"primfunc_name_hint": "softmax", "primfunc_attrs": {"op_pattern": _OPAQUE}}
+        names = {"primfunc_name_hint": _NAME, "primfunc_attrs": {"op_pattern": _OPAQUE}}
         return builder.call_te(_softmax, call.args[0], **names)
 
     return call_pass("TchubSoftmaxByLanes", rewrite)
 
 
+def is_by_lanes(mod: Any, call: Any) -> bool:
+    """Return whether a call of a module is of a softmax that `by_lanes` put there."""
+    callee = call.args[0] if call.op == Op.get("relax.call_tir") else None
+    attrs = mod[callee].attrs if callee is not None and callee.name_hint.startswith(_NAME) else None
+    return attrs is not None and attrs.get("op_pattern") == _OPAQUE
+
+
 def _softmax(x: Any) -> Any:
-    largest = _reduced(x, te.max, "largest")
+    largest = reduced_by_lanes(x, te.max, "largest")
     shifted: Any = te.compute(x.shape, lambda *i: x(*i) - largest(*i[:-1], 0), name="shifted")
     powers = topi.fast_exp(shifted)
-    total = _reduced(powers, te.sum, "total")
+    total = reduced_by_lanes(powers, te.sum, "total")
     inverse: Any = te.compute(total.shape, lambda *i: 1.0 / total(*i), name="inverse")
     rule = {"schedule_rule": "tchub.softmax"}
     return te.compute(x.shape, lambda *i: powers(*i) * inverse(*i[:-1], 0), name="softmax", attrs=rule)
 
 
-def _reduced(x: Any, reduce: Callable[..., Any], name: str) -> Any:
+def reduced_by_lanes(x: Any, reduce: Callable[..., Any], name: str) -> Any:
     """Return rows reduced to one element, first by lanes, then by a few."""
     for lanes in (lanes_of(int(x.shape[-1])), _FEW, 1):
         x = _folded(x, reduce, lanes, name)
@@ -82,6 +90,13 @@ def softmax(schedule: Any, block: Any) -> list[Any]:
     for one in (powers, last):
         _, inner = schedule.split(schedule.get_loops(one)[-1], [None, int(lanes)])
         schedule.vectorize(inner)
+    vectorise_reductions(schedule, reductions)
+    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
+    return [schedule]
+
+
+def vectorise_reductions(schedule: Any, reductions: Iterable[Any]) -> None:
+    """Vectorise reductions by lanes, each below the loop of its row."""
     for one in reductions:
         *_, lane, axis = schedule.get_loops(one)
         schedule.reorder(axis, lane)
@@ -93,5 +108,3 @@ def softmax(schedule: Any, block: Any) -> list[Any]:
         start = schedule.decompose_reduction(one, axis)
         if several:
             schedule.vectorize(schedule.get_loops(start)[-1])
-    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
-    return [schedule]

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from .scheduler import TaskProgress, unsearched_room
 
 if TYPE_CHECKING:
-    from ..networks.alternatives import Alternative
+    from ..networks.alternatives import Alternative, OperatorShape
     from ..networks.tasks import TuningTask
-    from ..networks.winograd import ConvShape
 
 
 class AlternativeChoice:
@@ -35,34 +34,34 @@ class AlternativeChoice:
         self._own = Counter({task.task_id: task.weight for task in tasks})
         self._alternatives = alternatives
         for task_id, one in self._progress.items():
-            one.weight = max([self._own[task_id], *(a.winograd.get(task_id, 0) for a in alternatives)])
+            one.weight = max([self._own[task_id], *(a.other.get(task_id, 0) for a in alternatives)])
             one.offer = None if self._own[task_id] else 0.0
 
     def update(self) -> None:
         """Drop the tasks that serve no way which can still be the fastest, and price those that were never measured."""
         for alternative in self._alternatives:
-            direct, reachable = self._latency(alternative.direct), self._latency(alternative.winograd, optimistic=True)
-            waiting = [self._progress[task_id] for task_id in alternative.winograd]
+            direct, reachable = self._latency(alternative.direct), self._latency(alternative.other, optimistic=True)
+            waiting = [self._progress[task_id] for task_id in alternative.other]
             waiting = [one for one in waiting if one.offer is not None and one.best == inf]
             for one in waiting:
                 one.offer = max(0.0, direct - reachable) / len(waiting) if direct < inf else 0.0
-            ways = sorted((alternative.direct, alternative.winograd), key=self._latency)
+            ways = sorted((alternative.direct, alternative.other), key=self._latency)
             if self._latency(ways[1], optimistic=True) > self._latency(ways[0]):
                 for task_id in ways[1]:
                     self._progress[task_id].dropped = True
         for task_id in self._needed():
             self._progress[task_id].dropped = False
 
-    def chosen(self) -> frozenset[ConvShape]:
-        """Return the shapes of the convolutions that are faster by Winograd's algorithm."""
-        return frozenset(a.shape for a in self._alternatives if self._latency(a.winograd) < self._latency(a.direct))
+    def chosen(self) -> frozenset[OperatorShape]:
+        """Return the shapes of the operators that are faster the other way."""
+        return frozenset(a.shape for a in self._alternatives if self._latency(a.other) < self._latency(a.direct))
 
     def weights(self) -> dict[str, int]:
         """Return the calls of each task in the network with the ways that are the fastest now."""
         calls, chosen = Counter(self._own), self.chosen()
         for alternative in self._alternatives:
             if alternative.shape in chosen:
-                calls.update(alternative.winograd)
+                calls.update(alternative.other)
                 calls.subtract(alternative.direct)
         return {task_id: calls[task_id] for task_id in self._ids}
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from ..device.device_choice import ChosenDevice
 from ..networks import LAYOUTS
-from ..networks.alternatives import Alternative, find_alternatives
+from ..networks.alternatives import Alternative, OperatorShape, find_alternatives, find_shapes
 from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
+from ..networks.fused_attention import AttentionShape
 from ..networks.latency import Comparison, compare
 from ..networks.library import build_library
 from ..networks.network import Network, refused
@@ -20,11 +21,15 @@ from ..networks.output_check import require
 from ..networks.prepare import for_inference, lower
 from ..networks.signature import Signature
 from ..networks.tasks import TuningTask
-from ..networks.winograd import ConvShape, convolutions
+from ..networks.winograd import ConvShape
 from .remote_latency import compare_card, compare_remote
 
 Compare = Callable[["Network", Mapping[str, Path]], Comparison] | None
 """Runs libraries beside the original, e.g. on an RPC server; None to compile and compare at the end alone."""
+_WITHOUT: dict[type[OperatorShape], str] = {
+    ConvShape: "convolutions are computed directly, not by Winograd's algorithm",
+    AttentionShape: "attention is computed by three functions, not by one",
+}
 
 
 @dataclass(frozen=True)
@@ -117,31 +122,44 @@ def first_build(
 
 
 def try_alternatives(
-    network: Network, first: FirstBuild, tasks: Sequence[TuningTask], target: Any, compare: Compare, linker: str | None
+    network: Network,
+    first: FirstBuild,
+    tasks: Sequence[TuningTask],
+    target: Any,
+    compare: Compare,
+    linker: str | None,
+    kinds: Sequence[type[OperatorShape]],
 ) -> tuple[list[TuningTask], list[Alternative], tuple[str, ...]]:
-    """Return tasks and alternatives as `find_alternatives` does, once a network of them alone was right.
+    """Return tasks and alternatives as `find_alternatives` does, of the kinds of which a network alone was right.
 
-    Where it is not, there are none, and a sentence for the user says why.
+    For each of the others there is a sentence for the user, which says why.
     """
-    shapes = convolutions(first.graph)
-    if not shapes:
-        return [], [], ()
-    try:
-        if compare is not None:
-            _compared(network, first.graph, shapes, target, compare, linker)
-    except (NetworkImportError, OutputMismatchError) as error:
-        return [], [], (f"convolutions are computed directly, not by Winograd's algorithm: {error.message}",)
-    return *find_alternatives(first.graph, tasks, target, network.name), ()
+    right: list[OperatorShape] = []
+    notes = []
+    for kind in kinds:
+        shapes = [shape for shape in find_shapes(first.graph) if isinstance(shape, kind)]
+        try:
+            if compare is not None and shapes:
+                _compared(network, first.graph, shapes, target, compare, linker)
+            right += shapes
+        except (NetworkImportError, OutputMismatchError) as error:
+            notes.append(f"{_WITHOUT[kind]}: {error.message}")
+    return *find_alternatives(first.graph, tasks, target, network.name, right), tuple(notes)
 
 
 def _compared(
-    network: Network, graph: Any, by_winograd: Collection[ConvShape], target: Any, compare: Compare, linker: str | None
+    network: Network,
+    graph: Any,
+    shapes: Collection[OperatorShape],
+    target: Any,
+    compare: Compare,
+    linker: str | None,
 ) -> tuple[Any, Comparison]:
     """Return a network's tensor functions, and their comparison with the original, which is right."""
     with tempfile.TemporaryDirectory(prefix="tchub-untuned-") as folder:
         path = Path(folder, "untuned.so")
         with refused(network.name, "compile", network.where):
-            mod = lower(graph, by_winograd, cpu=str(target.kind.name) == "llvm")
+            mod = lower(graph, shapes, cpu=str(target.kind.name) == "llvm")
             if compare is None:
                 return mod, Comparison({}, {})
             build_library(mod, target, None, path, linker)

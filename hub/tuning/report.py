@@ -18,6 +18,8 @@ from scipy.stats import spearmanr
 
 from ...zoo.files import write_files
 from ...zoo.plain_json import plain
+from ..networks.fused_attention import AttentionShape
+from ..networks.winograd import ConvShape
 from ..search.scheduler import TaskProgress
 from .progress import SessionView, curve
 from .report_page import render
@@ -92,7 +94,7 @@ def make_report(
 
 
 def _run(outcome: SessionOutcome) -> dict[str, Any]:
-    view = outcome.view
+    view, chosen = outcome.view, outcome.choice.chosen()
     tuned = view.tuned
     weights = {task.task_id: float(task.weight) for task in view.tasks if task.weight}
     untuned = sum(weight * view.untuned.get(task, float("nan")) for task, weight in weights.items())
@@ -107,8 +109,9 @@ def _run(outcome: SessionOutcome) -> dict[str, Any]:
         # Programs that earlier runs had measured, where the session looks for them.
         "reused": view.reused,
         "batch": view.batch,
-        # Convolutions by Winograd's algorithm, by their shapes.
-        "winograd": [asdict(shape) for shape in sorted(outcome.choice.chosen())],
+        # Convolutions by Winograd's algorithm, and attentions by one function each, by their shapes.
+        "winograd": [asdict(shape) for shape in sorted(s for s in chosen if isinstance(s, ConvShape))],
+        "fused_attention": [asdict(shape) for shape in sorted(s for s in chosen if isinstance(s, AttentionShape))],
         "tuning_seconds": view.clock,
         "wall_seconds": outcome.seconds,
         "phases": dict(view.phases),

@@ -23,6 +23,7 @@ from ..device.measure import MeasureConfig
 from ..device.timing import weights_between
 from ..networks.alternatives import Alternative, lower_known
 from ..networks.errors import LatencyError
+from ..networks.fused_attention import AttentionShape
 from ..networks.latency import Comparison, compare
 from ..networks.library import BuiltLibrary, build_library
 from ..networks.manifest import write_manifest
@@ -32,6 +33,7 @@ from ..networks.shapes import Shapes
 from ..networks.sources import open_network
 from ..networks.tasks import TuningTask, from_extracted, merged_variants, weight_bytes
 from ..networks.tuned import TunedNetwork, load_tuned
+from ..networks.winograd import ConvShape
 from ..records.database import best_programs, export_json
 from ..records.scope import MeasurementScope
 from ..records.store import RunStore, open_store
@@ -237,8 +239,10 @@ class _Run:
         for number, variant in enumerate(self.variants):
             network, first = variant.network, variant.first
             own = from_extracted(relax_integration.extract_tasks(first.mod, self.target), network.name)
-            if config.winograd and device.card is None:
-                added, ways, notes = try_alternatives(network, first, own, self.target, check, device.linker)
+            # Nothing but measuring finds a good schedule of fused attention: those that are known have none.
+            kinds = [ConvShape] * config.winograd + [AttentionShape] * (config.mode == "search")
+            if device.card is None:
+                added, ways, notes = try_alternatives(network, first, own, self.target, check, device.linker, kinds)
                 own += added
                 self.alternatives += ways
                 self.variants[number] = replace(variant, first=replace(first, notes=first.notes + notes))

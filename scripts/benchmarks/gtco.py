@@ -27,7 +27,7 @@ NETWORKS = ("resnet-50", "mobilenet-v2", "vit-tiny", "bert-tiny", "bert-base", D
 DETR_MAP = (25, 34)
 NOTHING, STOCK = "no part", "operator fusion"
 # Each setting has one part more than the one before it.
-PARTS = (STOCK, "joint projections", "padded attention", "softmax by lanes", "Winograd")
+PARTS = (STOCK, "joint projections", "padded attention", "softmax by lanes", "fused attention", "Winograd")
 SETTINGS = (NOTHING, *PARTS)
 
 Row = dict[str, Any]
@@ -37,8 +37,7 @@ Row = dict[str, Any]
 def without(parts: Sequence[str]) -> Iterator[None]:
     """Leave parts of the preparation out of every network that this process imports meanwhile."""
     import tvm
-    from tchub.hub.networks import prepare
-    from tchub.hub.tuning import builds
+    from tchub.hub.networks import alternatives, prepare
 
     def unchanged() -> Any:
         return tvm.transform.Sequential([])
@@ -51,7 +50,8 @@ def without(parts: Sequence[str]) -> Iterator[None]:
         "joint projections": (prepare, "join_projections", unchanged),
         "padded attention": (prepare, "pad_attention", unchanged),
         "softmax by lanes": (prepare, "by_lanes", unchanged),
-        "Winograd": (builds, "convolutions", none),
+        "fused attention": (alternatives, "attentions", none),
+        "Winograd": (alternatives, "convolutions", none),
     }
     with ExitStack() as stack:
         for part in parts:
@@ -94,10 +94,10 @@ def graphs(network: str) -> dict[str, str]:
     """Return a text for each setting: settings of one text run the same kernels, and may choose among the same."""
     import tvm
     from tchub.hub.device.detect import detect_local
+    from tchub.hub.networks.alternatives import find_shapes
     from tchub.hub.networks.prepare import for_inference, lower
     from tchub.hub.networks.sources import open_network
     from tchub.hub.networks.tasks import from_extracted
-    from tchub.hub.tuning import builds
     from tvm.s_tir.meta_schedule import relax_integration
 
     source = source_of(network)
@@ -107,8 +107,7 @@ def graphs(network: str) -> dict[str, str]:
         with without(left_out(setting)):
             graph = for_inference(imported)
             tasks = from_extracted(relax_integration.extract_tasks(lower(graph), target), network)
-            otherwise = sorted(builds.convolutions(graph))
-            texts[setting] = str((sorted((task.task_id, task.weight) for task in tasks), otherwise))
+            texts[setting] = str((sorted((task.task_id, task.weight) for task in tasks), find_shapes(graph)))
     return texts
 
 

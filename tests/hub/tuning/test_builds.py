@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError, OutputMismatchError
+from tchub.hub.networks.fused_attention import AttentionShape
 from tchub.hub.networks.latency import Comparison
 from tchub.hub.networks.network import Network
 from tchub.hub.networks.output_check import check_output
+from tchub.hub.networks.tasks import from_extracted
+from tchub.hub.networks.winograd import ConvShape
 from tchub.hub.tuning import builds as module
-from tchub.hub.tuning.builds import first_build
+from tchub.hub.tuning.builds import first_build, try_alternatives
 from torch import nn
+from tvm.s_tir.meta_schedule import relax_integration
 
 
 @pytest.fixture
@@ -85,3 +89,35 @@ def test_an_output_that_says_nothing_is_told(network: Network, target: Any) -> N
     (note,) = first_build(network, target, "as-imported", compare, None).notes
     assert "output 0 is zero everywhere" in note
     assert "not checked" in note
+
+
+def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_other_kind_stays(target: Any) -> None:
+    torch.manual_seed(0)
+
+    class Both(nn.Module):
+        """A convolution that Winograd's algorithm can compute, and attention over its pixels."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(4, 16, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.convolution(x).flatten(2)
+            return (y.transpose(1, 2) @ y * 0.25).softmax(-1) @ y.transpose(1, 2)
+
+    both, x = Both().eval(), torch.randn(1, 4, 8, 8)
+    network = Network("both", lambda: torch.export.export(both, (x,)), lambda: (x,))
+    first = first_build(network, target, "channels-last", compared(), None)
+    tasks = from_extracted(relax_integration.extract_tasks(first.mod, target), "both")
+    kinds = [ConvShape, AttentionShape]
+
+    def only_attention(_network: Any, libraries: Mapping[str, Path]) -> Comparison:
+        (library,) = libraries.values()
+        wrong = b"winograd" in library.read_bytes()
+        return compared(1.5 if wrong else 1.0)(_network, libraries)
+
+    for compare, ways, words in ((compared(), kinds, []), (only_attention, kinds[1:], ["convolutions are computed"])):
+        added, alternatives, notes = try_alternatives(network, first, tasks, target, compare, None, kinds)
+        assert [type(one.shape) for one in alternatives] == ways
+        assert any("winograd" in task.name for task in added) == (ConvShape in ways)
+        assert [note.partition(" directly")[0] for note in notes] == words

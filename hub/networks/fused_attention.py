@@ -1,0 +1,311 @@
+"""Attention as one function: scores, softmax and the product with the values, a block of queries after the other.
+
+As three functions the scores of all heads go through memory; here those of a block of rows stay in the core's caches,
+the scale is part of the exponential, and a row's sum divides the result, which is shorter. Rows are held whole, so that
+their softmax is exact. It is GTCO's customized sketch of two products with a softmax between them (Bai et al. 2024,
+section III-B), for CPUs. MetaSchedule finds the design space by the annotation `schedule_rule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from math import e, log2
+from typing import Any
+
+import numpy as np
+from tvm import relax, te
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.tirx import IntImm, Select, const, reinterpret
+
+from .attention import producers
+from .simplify import constant_values, function_pass, operator_name, static_shape
+from .softmax import is_by_lanes, lanes_of, reduced_by_lanes, vectorise_reductions
+
+op: Any = relax.op
+
+# Rows of a product's tile, registers of a row, and lanes of one where no vector register divides the columns, at most.
+_ROWS, _REGISTERS, _LANES = 16, 4, 16
+# 2 ** f for f from -0.5 to 0.5, the constant first, to 8e-8; a power below the least counts as that.
+_POWERS = (1.00000007, 0.693146967, 0.240221197, 0.0555071334, 0.00967554117, 0.00132764519)
+_LEAST_EXPONENT = -126.0
+# Between product and softmax.
+_BETWEEN, _LONGEST_CHAIN = ("add", "divide", "multiply", "reshape"), 6
+# TVM's pattern of operators that take what is elementwise behind them, as a convolution does.
+_TAKES_ELEMENTWISE = 4
+
+
+@dataclass(frozen=True, order=True)
+class AttentionShape:
+    """Attention that can be one function.
+
+    Attributes:
+        heads: extents of the axes before rows and columns.
+        rows, columns: queries and keys, those included that pad them.
+        keys: those that count.
+        width, values: of a key and of a value.
+        scale: of the scores.
+        masks: rows of each mask (rows, columns) that is added to the scaled scores: 1 or all.
+    """
+
+    heads: tuple[int, ...]
+    rows: int
+    columns: int
+    keys: int
+    width: int
+    values: int
+    scale: float
+    masks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Match:
+    """The inputs of an attention, and its shape."""
+
+    shape: AttentionShape
+    query: Any
+    key: Any
+    masks: tuple[Any, ...]
+
+
+def fuse_attention(shapes: Collection[AttentionShape]) -> Any:
+    """Return a pass that computes the attentions of these shapes by one function each."""
+    return function_pass("TchubFuseAttention", lambda mod, func: _Fuser(mod, _matches(mod, func), shapes))
+
+
+def attentions(mod: Any) -> set[AttentionShape]:
+    """Return the attentions of a Relax module, as `for_inference` gives it, that `fuse_attention` can compute."""
+    functions = (func for func in mod.functions.values() if isinstance(func, relax.Function))
+    return {one.shape for func in functions for one in _matches(mod, func).values()}
+
+
+@mutator
+class _Fuser(PyExprMutator):
+    def __init__(self, mod: Any, matches: dict[Any, _Match], shapes: Collection[AttentionShape]) -> None:
+        super().__init__(mod)
+        self.matches = {call: one for call, one in matches.items() if one.shape in shapes}
+
+    def visit_call_(self, call: Any) -> Any:
+        if (one := self.matches.get(call)) is None:
+            return super().visit_call_(call)
+        columns = one.shape.columns
+        masks = [
+            self.builder_.emit(op.reshape(self.visit_expr(mask), (rows, columns)))
+            for mask, rows in zip(one.masks, one.shape.masks, strict=True)
+        ]
+        return self.builder_.call_te(
+            partial(_attention, one.shape),
+            *map(self.visit_expr, (one.query, one.key, call.args[1])),
+            *masks,
+            primfunc_name_hint="attention",
+            primfunc_attrs={"op_pattern": _TAKES_ELEMENTWISE},
+        )
+
+
+def _matches(mod: Any, func: Any) -> dict[Any, _Match]:
+    """Return the attentions of a function, by the call of their product with the values."""
+    bound, producer = producers(func)
+    matches = {}
+    for call in bound.values():
+        if isinstance(call, relax.Call) and operator_name(call) == "matmul" and (one := _match(mod, call, producer)):
+            matches[call] = one
+    return matches
+
+
+def _match(mod: Any, call: Any, producer: Callable[[Any], Any]) -> _Match | None:
+    softmax = producer(call.args[0])
+    while softmax is not None and operator_name(softmax) == "reshape":
+        softmax = producer(softmax.args[0])
+    if softmax is None or not is_by_lanes(mod, softmax):
+        return None
+    chain: list[tuple[Any, int]] = []
+    step = producer(softmax.args[1].fields[0])
+    rows, columns = static_shape(call.args[0])[-2:]
+    while step is not None and operator_name(step) in _BETWEEN and len(chain) < _LONGEST_CHAIN:
+        position = next((i for i, arg in enumerate(step.args[:2]) if static_shape(arg)[-2:] == (rows, columns)), None)
+        if position is None or static_shape(step)[-2:] != (rows, columns):
+            return None
+        chain.append((step, position))
+        step = producer(step.args[position])
+    if step is None or operator_name(step) != "matmul" or str(call.ty.dtype) != "float32":
+        return None
+    query, key, value = map(static_shape, (*step.args, call.args[1]))
+    if len(query) < 3 or not query[:-2] == key[:-2] == value[:-2] or str(step.ty.dtype) != "float32":
+        return None
+    if static_shape(step)[-2:] != (rows, columns) or (mixed := _mixed(chain, columns)) is None:
+        return None
+    scale, keys, masks = mixed
+    mask_rows = tuple((1, 1, *static_shape(mask))[-2] for mask in masks)
+    shape = AttentionShape(query[:-2], rows, columns, keys, query[-1], value[-1], scale, mask_rows)
+    return _Match(shape, step.args[0], step.args[1], tuple(masks)) if set(mask_rows) <= {1, rows} else None
+
+
+def _mixed(chain: list[tuple[Any, int]], columns: int) -> tuple[float, int, list[Any]] | None:
+    """Return what stands between product and softmax as a scale, the keys that count, and masks; None for others."""
+    scale, keys, masks = 1.0, columns, []
+    for step, position in reversed(chain):
+        if operator_name(step) == "reshape":
+            continue
+        other = step.args[1 - position]
+        values, shape = constant_values(other), static_shape(other)
+        if operator_name(step) in ("multiply", "divide"):
+            if values is None or values.size != 1 or masks or (operator_name(step) == "divide" and position):
+                return None
+            scale = scale * float(values) if operator_name(step) == "multiply" else scale / float(values)
+        elif operator_name(step) != "add" or shape[-1:] != (columns,) or any(n != 1 for n in shape[:-2]):
+            return None
+        elif values is not None and keys == columns and (padded := _keys(values)):
+            keys = padded
+        else:
+            masks.append(other)
+    return scale, keys, masks
+
+
+def _keys(mask: np.ndarray[Any, Any]) -> int | None:
+    """Return how many keys a mask lets count where it is 0 for the first ones and -inf for the others; else None."""
+    keys = int((mask == 0).sum())
+    right = mask.size == mask.shape[-1] and bool((mask.ravel()[keys:] == -np.inf).all())
+    return keys if right and keys > 0 and not mask.ravel()[:keys].any() else None
+
+
+def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: Any) -> Any:
+    none = {"schedule_rule": "None"}  # the rule of the last block schedules them all
+    wide, long = (te.reduce_axis((0, IntImm("int64", n)), name="k") for n in (shape.width, shape.keys))
+    # A mask may hold the least number that there is: what it leaves is multiplied after the largest is subtracted.
+    before, after = (1.0, log2(e)) if masks else (log2(e), 1.0)
+    padded = shape.keys < shape.columns
+
+    def score(*i: Any) -> Any:
+        return te.sum(query(*i[:-1], wide) * key(*i[:-2], wide, i[-1]), axis=wide)
+
+    def mix(*i: Any) -> Any:
+        x = scores(*i) * const(shape.scale * before, "float32")
+        for mask, rows in zip(masks, shape.masks, strict=True):
+            x = x + mask(i[-2] if rows > 1 else 0, i[-1])
+        return Select(i[-1] < shape.keys, x, te.min_value("float32")) if padded else x
+
+    def power(*i: Any) -> Any:
+        x = mixed(*i) - largest(*i[:-1], 0)
+        x = _power(x * const(after, "float32") if masks else x)
+        return Select(i[-1] < shape.keys, x, const(0.0, "float32")) if padded else x
+
+    extents = [*query.shape[:-1], key.shape[-1]]
+    scores: Any = te.compute(extents, score, name="scores", attrs=none)
+    mixed: Any = te.compute(extents, mix, name="mixed", attrs=none)
+    largest = reduced_by_lanes(mixed, te.max, "largest")
+    powers: Any = te.compute(extents, power, name="powers", attrs=none)
+    total = reduced_by_lanes(powers, te.sum, "total")
+    inverse: Any = te.compute(total.shape, lambda *i: 1.0 / total(*i), name="inverse", attrs=none)
+    context: Any = te.compute(
+        [*query.shape[:-1], value.shape[-1]],
+        lambda *i: te.sum(powers(*i[:-1], long) * value(*i[:-2], long, i[-1]), axis=long),
+        name="context",
+        attrs=none,
+    )
+    rule = {"schedule_rule": "tchub.attention"}
+    return te.compute(context.shape, lambda *i: inverse(*i[:-1], 0) * context(*i), name="attention", attrs=rule)
+
+
+def _power(x: Any) -> Any:
+    """Return 2 ** x, for x of at most 0: a polynomial of what is left of the next integer, added to its exponent."""
+    x = te.max(x, const(_LEAST_EXPONENT, "float32"))
+    whole = te.floor(x + const(0.5, "float32"))
+    rest, result = x - whole, const(_POWERS[-1], "float32")
+    for factor in _POWERS[-2::-1]:
+        result = result * rest + const(factor, "float32")
+    bits = reinterpret("int32", result) + (whole.astype("int32") << 23)
+    return reinterpret("float32", bits)
+
+
+def attention(schedule: Any, block: Any) -> list[Any]:
+    """Return the space of an attention and what elementwise follows it: three tiles, of rows and of both columns.
+
+    What follows with other axes is left as it is, unscheduled.
+    """
+    inverse, context = sorted(schedule.get_producers(block), key=lambda one: schedule.get(one).init is not None)
+    totals = _reductions_before(schedule, inverse)
+    (powers,) = schedule.get_producers(totals[-1])
+    mixed, largest = sorted(schedule.get_producers(powers), key=lambda one: schedule.get(one).init is not None)
+    maxima = [largest, *_reductions_before(schedule, largest)]
+    (scores,) = schedule.get_producers(mixed)
+    chain = [block]
+    while consumers := list(schedule.get_consumers(chain[-1])):
+        chain.append(consumers[0])
+    *inlined, last = chain
+    *heads, rows, column = schedule.get_loops(last)
+    if any(len(schedule.get_loops(one)) != len(heads) + 2 for one in chain):
+        return [schedule]
+    for one in inlined:
+        schedule.compute_inline(one)
+
+    # Rows that pad the others may be left out of the result: it is the scores' that are tiled.
+    tile = schedule.sample_perfect_tile(schedule.get_loops(powers)[-2], 3, _ROWS)
+    outer, middle, inner = schedule.split(rows, tile)
+    outer_column, in_tile, lanes = _tiled(schedule, column)
+    schedule.reorder(*heads, outer, outer_column, middle, inner, *in_tile)
+    rows_block = schedule.fuse(*heads, outer)
+    schedule.parallel(rows_block)
+    _in_registers(schedule, inner, *in_tile)
+    _product(schedule, context, middle, lanes)
+
+    for one in (inverse, *totals, powers):
+        schedule.compute_at(one, rows_block, preserve_unit_loops=True)
+    *_, row, column = schedule.get_loops(powers)
+    schedule.vectorize(schedule.split(column, [None, lanes_of(int(schedule.get(column).extent))])[1])
+    for one in (*reversed(totals), inverse):
+        schedule.reverse_compute_at(one, row, preserve_unit_loops=True)
+    for one in maxima:
+        schedule.compute_at(one, row, preserve_unit_loops=True)
+    vectorise_reductions(schedule, (*maxima, *totals))
+
+    schedule.compute_at(mixed, rows_block, preserve_unit_loops=True)
+    *_, row, column = schedule.get_loops(mixed)
+    middle, inner = schedule.split(row, tile[1:])
+    outer_column, in_tile, lanes = _tiled(schedule, column)
+    schedule.reorder(outer_column, middle, inner, *in_tile)
+    _in_registers(schedule, inner, *in_tile)
+    _product(schedule, scores, middle, lanes)
+    # Last: before anything else is changed, TVM writes an annotation into the module that the schedule was made of.
+    for one in (schedule.get_sblock("root"), *totals, *maxima):
+        schedule.annotate(one, "schedule_rule", "None")
+    return [schedule]
+
+
+def _reductions_before(schedule: Any, block: Any) -> list[Any]:
+    """Return the reductions by lanes that a block is the last one of, the last one first, the block apart."""
+    chain = [block]
+    while schedule.get(producer := schedule.get_producers(chain[-1])[0]).init is not None:
+        chain.append(producer)
+    return chain[1:]
+
+
+def _tiled(schedule: Any, loop: Any) -> tuple[Any, tuple[Any, Any], Any]:
+    """Split a loop over columns into tiles, and registers and lanes of a tile; the last result is the lanes' number."""
+    lanes = lanes_of(int(schedule.get(loop).extent))
+    if lanes:
+        registers, vector = schedule.split(loop, [None, lanes])
+        outer, inner = schedule.split(registers, schedule.sample_perfect_tile(registers, 2, _REGISTERS))
+        return outer, (inner, vector), lanes
+    tile = schedule.sample_perfect_tile(loop, 2, _LANES)
+    registers, vector = schedule.split(loop, tile)
+    outer, inner = schedule.split(registers, [None, 1])
+    return outer, (inner, vector), tile[1]
+
+
+def _in_registers(schedule: Any, rows: Any, registers: Any, lanes: Any) -> None:
+    schedule.unroll(rows)
+    schedule.unroll(registers)
+    schedule.vectorize(lanes)
+
+
+def _product(schedule: Any, block: Any, loop: Any, lanes: Any) -> None:
+    """Compute a product's tile below a loop, in registers while its depth is gone through."""
+    schedule.compute_at(block, loop, preserve_unit_loops=True)
+    *_, rows, column, depth = schedule.get_loops(block)
+    tile = rows, *schedule.split(column, [None, lanes])
+    schedule.reorder(depth, *tile)
+    _in_registers(schedule, *tile)
+    schedule.set_scope(block, 0, "local")
+    start = schedule.decompose_reduction(block, depth)
+    _in_registers(schedule, *schedule.get_loops(start)[-3:])
