@@ -20,10 +20,10 @@ BUDGETS = {
     "hub/cli": (2_933, 16),
     "hub/registry": (3_313, 17),
     "hub/device": (5_803, 31),
-    "hub/networks": (5_695, 31),
+    "hub/networks": (5_709, 31),
     "hub/search": (3_134, 19),
     "hub/records": (572, 4),
-    "hub/tuning": (2_323, 11),
+    "hub/tuning": (2_322, 11),
     "hub/adaptation": (1_988, 10),
     "hub/publishing": (1_828, 9),
     "hub/bundle": (932, 5),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_181, 55),
-    "tests": (30_167, 230),
+    "scripts": (9_179, 55),
+    "tests": (30_161, 230),
 }
-PRODUCT = (46_790, 270)
+PRODUCT = (46_803, 270)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import IRModule
-from tvm.s_tir.meta_schedule import relax_integration
 
 from . import LAYOUTS
 from .fused_attention import AttentionShape, attentions
 from .network import Network
 from .prepare import for_inference, lower
-from .tasks import TuningTask, from_extracted, merge, merged_variants
+from .tasks import TuningTask, extracted_tasks, merge, merged_variants, network_tasks
 from .winograd import ConvShape, convolutions
 
 OperatorShape = ConvShape | AttentionShape
@@ -56,10 +55,12 @@ def find_alternatives(
         shapes: those to take of `find_shapes`; None for all.
     """
     own = Counter({task.task_id: task.weight for task in direct})
+    known = {task.task_id: task for task in direct}
     added: list[TuningTask] = []
     alternatives = []
     for shape in find_shapes(graph) if shapes is None else shapes:
-        tasks = _tasks(lower(graph, {shape}), target, network)
+        tasks = network_tasks(lower(graph, {shape}), target, network, known)
+        known |= {task.task_id: task for task in tasks}
         calls = Counter({task.task_id: task.weight for task in tasks})
         alternatives.append(Alternative(shape, own - calls, calls - own))
         added += [replace(task, weight=0, networks={network: 0}) for task in tasks if task.task_id not in own]
@@ -81,7 +82,7 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0], precision: 
 
     def of_variant(variant: Network) -> list[TuningTask]:
         graph = for_inference(variant.imported(), layout, cpu=cpu, precision=precision)
-        tasks = _tasks(lower(graph, cpu=cpu), target, variant.name)
+        tasks = network_tasks(lower(graph, cpu=cpu), target, variant.name)
         added, alternatives = find_alternatives(graph, tasks, target, variant.name) if cpu else ([], [])
         calls = sum((Counter(one.other) for one in alternatives), Counter[str]())
         counts = [(task, calls[task.task_id]) for task in added]
@@ -90,9 +91,7 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0], precision: 
     return merged_variants(map(of_variant, network.variants))
 
 
-def lower_known(
-    graph: IRModule, otherwise: Collection[OperatorShape], known: Collection[str], target: Any, network: str
-) -> IRModule:
+def lower_known(graph: IRModule, otherwise: Collection[OperatorShape], known: Collection[str], target: Any) -> IRModule:
     """Lower a graph with the operators of some shapes computed otherwise, as far as its tasks are known.
 
     What follows two convolutions becomes part of one of them, so that two shapes together may bring a task that
@@ -101,12 +100,8 @@ def lower_known(
     shapes: set[OperatorShape] = set()
     for some in (set(otherwise), *({shape} for shape in find_shapes(graph) if shape in otherwise)):
         mod = lower(graph, shapes | some)
-        if all(task.task_id in known for task in _tasks(mod, target, network)):
+        if all(identity in known for identity, _ in extracted_tasks(mod, target)):
             shapes |= some
         if shapes == set(otherwise):
             return mod
     return lower(graph, shapes)
-
-
-def _tasks(mod: IRModule, target: Any, network: str) -> list[TuningTask]:
-    return from_extracted(relax_integration.extract_tasks(mod, target), network)

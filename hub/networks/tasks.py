@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from tvm import DataType, IRModule
 from tvm.relax.analysis import has_reshape_pattern
+from tvm.s_tir.meta_schedule import relax_integration
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from ...zoo.corpus.canonical import renamed_module
@@ -55,16 +56,34 @@ def _heaviest_first(task: TuningTask) -> tuple[float, str]:
     return -task.flops * task.weight, task.name
 
 
-def from_extracted(extracted: Iterable[Any], network: str) -> list[TuningTask]:
-    """Describe MetaSchedule's `ExtractedTask`s of one network as tasks, heaviest first."""
-    tasks = [
-        make_task(t.dispatched[0], t.task_name, int(t.weight))
-        for t in extracted
-        if not has_reshape_pattern(t.dispatched[0]["main"])
-    ]
+def extracted_tasks(mod: IRModule, target: Any) -> list[tuple[str, Any]]:
+    """Return MetaSchedule's `ExtractedTask`s of a lowered network by task id, without those that only reshape."""
+    extracted = relax_integration.extract_tasks(mod, target)
+    tunable = [one for one in extracted if not has_reshape_pattern(one.dispatched[0]["main"])]
+    return [(task_id(one.dispatched[0]), one) for one in tunable]
+
+
+def network_tasks(
+    mod: IRModule, target: Any, network: str, known: Mapping[str, TuningTask] | None = None
+) -> list[TuningTask]:
+    """Return the tasks of one network, heaviest first.
+
+    Args:
+        mod: as `prepare.lower` gives it.
+        target: a `tvm.target.Target`.
+        network: its name.
+        known: tasks by id that were described before, e.g. of the same network lowered otherwise.
+
+    Raises:
+        NetworkLoadError: there are none.
+    """
+    known, tasks = known or {}, []
+    for identity, one in extracted_tasks(mod, target):
+        task = known.get(identity) or make_task(one.dispatched[0], one.task_name)
+        weight = int(one.weight)
+        tasks.append(replace(task, name=one.task_name, weight=weight, networks={network: weight}))
     if not tasks:
         raise NetworkLoadError(f"{network} holds nothing to tune", remedy="does it compute anything?", network=network)
-    tasks = [replace(t, networks={network: t.weight}) for t in tasks]
     return sorted(tasks, key=_heaviest_first)
 
 

@@ -15,7 +15,6 @@ import tvm
 from torch import Tensor
 from torch.export import ExportedProgram
 from torch.nn import Module
-from tvm.s_tir.meta_schedule import relax_integration
 
 from ...zoo.files import locked_folder
 from ..device.device_choice import ChosenDevice, checkpoint_kind, choose_device, fitting_checkpoint
@@ -31,7 +30,7 @@ from ..networks.network import Network
 from ..networks.output_check import require
 from ..networks.shapes import Shapes
 from ..networks.sources import open_network
-from ..networks.tasks import TuningTask, from_extracted, merged_variants, weight_bytes
+from ..networks.tasks import TuningTask, merged_variants, network_tasks, weight_bytes
 from ..networks.tuned import TunedNetwork, load_tuned
 from ..networks.winograd import ConvShape
 from ..records.database import best_programs, export_json
@@ -238,7 +237,7 @@ class _Run:
         self.alternatives: list[Alternative] = []
         for number, variant in enumerate(self.variants):
             network, first = variant.network, variant.first
-            own = from_extracted(relax_integration.extract_tasks(first.mod, self.target), network.name)
+            own = network_tasks(first.mod, self.target, network.name)
             # Nothing but measuring finds a good schedule of fused attention: those that are known have none.
             kinds = [ConvShape] * config.winograd + [AttentionShape] * (config.mode == "search")
             if device.card is None:
@@ -345,7 +344,7 @@ class _Run:
             chosen, known = outcome.choice.chosen(), {task.task_id for task in self.tasks}
             mod = variant.first.mod
             if self.device.card is None:  # where convolutions may be computed otherwise
-                mod = lower_known(variant.first.graph, chosen, known, self.target, variant.network.name)
+                mod = lower_known(variant.first.graph, chosen, known, self.target)
             libraries[outcome.label] = build_library(mod, self.target, best, path, self.device.linker)
         self.stop.check()
         self.progress.stage("check the output and measure the latency")

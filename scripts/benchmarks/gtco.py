@@ -97,8 +97,7 @@ def graphs(network: str) -> dict[str, str]:
     from tchub.hub.networks.alternatives import find_shapes
     from tchub.hub.networks.prepare import for_inference, lower
     from tchub.hub.networks.sources import open_network
-    from tchub.hub.networks.tasks import from_extracted
-    from tvm.s_tir.meta_schedule import relax_integration
+    from tchub.hub.networks.tasks import network_tasks
 
     source = source_of(network)
     opened = open_network(source["network"], source.get("example_inputs"), name=source.get("name"))
@@ -106,7 +105,7 @@ def graphs(network: str) -> dict[str, str]:
     for setting in SETTINGS:
         with without(left_out(setting)):
             graph = for_inference(imported)
-            tasks = from_extracted(relax_integration.extract_tasks(lower(graph), target), network)
+            tasks = network_tasks(lower(graph), target, network)
             texts[setting] = str((sorted((task.task_id, task.weight) for task in tasks), find_shapes(graph)))
     return texts
 

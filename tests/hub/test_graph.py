@@ -9,7 +9,7 @@ import tvm
 from scipy import special
 from tchub.hub.networks import LAYOUTS
 from tchub.hub.networks.prepare import prepare
-from tchub.hub.networks.tasks import from_extracted
+from tchub.hub.networks.tasks import network_tasks
 from tvm import relax, te, topi
 from tvm.relax.frontend.torch import from_exported_program
 from tvm.s_tir.meta_schedule import relax_integration
@@ -91,8 +91,7 @@ def test_the_output_is_that_of_pytorch(request: pytest.FixtureRequest, name: str
 
 def test_channels_last_leaves_three_convolutions_with_all_that_follows_them_fused_in(network) -> None:
     def tasks(layout: str) -> list:
-        extracted = relax_integration.extract_tasks(prepare(_import(network), layout), tvm.target.Target(TARGET))
-        return from_extracted(extracted, "blocks")
+        return network_tasks(prepare(_import(network), layout), tvm.target.Target(TARGET), "blocks")
 
     before, after = tasks("as-imported"), tasks("channels-last")
     convolutions = [task for task in after if task.op in ("conv2d", "depthwise")]

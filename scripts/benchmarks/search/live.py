@@ -23,7 +23,7 @@ def tune_tasks(network: str, with_schedules: bool, seed: int, per_task: int, wor
     from tchub.hub.device.timing import weights_between
     from tchub.hub.networks.alternatives import find_alternatives
     from tchub.hub.networks.prepare import LAYOUTS, for_inference, lower
-    from tchub.hub.networks.tasks import from_extracted, weight_bytes
+    from tchub.hub.networks.tasks import network_tasks, weight_bytes
     from tchub.hub.networks.workloads import load_network
     from tchub.hub.records.scope import MeasurementScope
     from tchub.hub.records.store import FILE, RunStore
@@ -34,12 +34,11 @@ def tune_tasks(network: str, with_schedules: bool, seed: int, per_task: int, wor
     from tchub.hub.search.schedules import ScheduleDatabase
     from tchub.hub.tuning.config import TuneConfig
     from tchub.hub.tuning.session import TuningSession
-    from tvm.s_tir.meta_schedule import relax_integration
 
     local = detect_local(THREADS)
     target: Any = tvm.target.Target(local.target)
     graph = for_inference(load_network(network).imported(), LAYOUTS[0], cpu=True)
-    tasks = from_extracted(relax_integration.extract_tasks(lower(graph, cpu=True), target), network)
+    tasks = network_tasks(lower(graph, cpu=True), target, network)
     added, alternatives = find_alternatives(graph, tasks, target, network)
     tasks, curve = [*tasks, *added], [float("inf")]
     config = TuneConfig(trials=per_task * len(tasks), seed=seed, untuned=False, threads=THREADS)

@@ -12,7 +12,7 @@ import tvm
 from tchub.hub.networks.attention import padded_columns, padded_rows
 from tchub.hub.networks.prepare import for_inference, lower
 from tchub.hub.networks.softmax import lanes_of
-from tchub.hub.networks.tasks import from_extracted
+from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.search.candidates import tune_context
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
@@ -165,7 +165,7 @@ def test_softmax_by_lanes_is_right_before_and_after_it_is_scheduled(shape: tuple
     mod = lower(imported(torch.nn.Softmax(-1), x))
     (ours,) = outputs(mod, x)
     np.testing.assert_allclose(ours, expected, atol=1e-6)
-    (task,) = from_extracted(ms.relax_integration.extract_tasks(mod, TARGET), "net")
+    (task,) = network_tasks(mod, TARGET, "net")
     assert task.op == "softmax"
     (schedule,) = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0).generate_design_space()
     script = schedule.mod.script()

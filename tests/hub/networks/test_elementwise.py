@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from tchub.hub.networks.elementwise import RULE, own_spaces
-from tchub.hub.networks.tasks import TuningTask, from_extracted, make_task
+from tchub.hub.networks.tasks import TuningTask, make_task, network_tasks
 from tchub.hub.search.candidates import tune_context
 from tvm import relax, te, topi
 from tvm.s_tir import meta_schedule as ms
@@ -96,5 +96,5 @@ def test_a_reshape_is_no_task() -> None:
             y = builder.emit_output(relax.op.reshape(relax.op.permute_dims(relax.op.reshape(x, (8, 6))), (3, 16)))
         builder.emit_func_output(y)
     mod = own_spaces()(relax.transform.LegalizeOps()(builder.get()))
-    (task,) = from_extracted(ms.relax_integration.extract_tasks(mod, TARGET), "net")
+    (task,) = network_tasks(mod, TARGET, "net")
     assert "transpose" in task.name

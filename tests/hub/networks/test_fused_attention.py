@@ -14,7 +14,7 @@ from tchub.hub.device.candidate import trace_json
 from tchub.hub.networks.alternatives import find_alternatives, find_shapes, lower_known
 from tchub.hub.networks.fused_attention import attentions
 from tchub.hub.networks.prepare import lower
-from tchub.hub.networks.tasks import TuningTask, from_extracted
+from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.design_space import DesignSpace
 from tchub.zoo.features.schema import get_schema
@@ -36,7 +36,7 @@ def network(mix: Mix, rows: int, columns: int, batch: int = 1, **options: Any) -
 
 
 def tasks_of(mod: Any) -> list[TuningTask]:
-    return from_extracted(ms.relax_integration.extract_tasks(mod, TARGET), "net")
+    return network_tasks(mod, TARGET, "net")
 
 
 def causal(scores: torch.Tensor) -> torch.Tensor:
@@ -135,8 +135,6 @@ def test_it_competes_with_the_three_functions_that_it_replaces() -> None:
     assert [names[one].split("_")[:2] for one in ways.other] == [["fused", "attention"]]
     assert [task.weight for task in added] == [0]
     known = {task.task_id for task in direct}
-    without = lower_known(graph, {ways.shape}, known, TARGET, "net")
+    without = lower_known(graph, {ways.shape}, known, TARGET)
     assert {task.task_id for task in tasks_of(without)} == known, "nobody tuned it"
-    assert {task.task_id for task in tasks_of(lower_known(graph, {ways.shape}, {*names}, TARGET, "net"))} > {
-        *ways.other
-    }
+    assert {task.task_id for task in tasks_of(lower_known(graph, {ways.shape}, {*names}, TARGET))} > {*ways.other}

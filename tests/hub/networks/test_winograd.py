@@ -12,7 +12,7 @@ import tvm
 from tchub.hub.networks.alternatives import Alternative, extract, find_alternatives, lower_known
 from tchub.hub.networks.exported_file import from_torch
 from tchub.hub.networks.prepare import for_inference, lower
-from tchub.hub.networks.tasks import TuningTask, from_extracted
+from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.networks.winograd import ConvShape, convolutions
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.choice import AlternativeChoice
@@ -67,7 +67,7 @@ def run(mod: Any, x: torch.Tensor) -> np.ndarray:
 
 
 def tasks_of(mod: Any) -> list[TuningTask]:
-    return from_extracted(ms.relax_integration.extract_tasks(mod, TARGET), "net")
+    return network_tasks(mod, TARGET, "net")
 
 
 def test_it_finds_what_it_can_compute(network: tuple[Any, Any, Any]) -> None:
@@ -142,14 +142,12 @@ def test_a_task_that_nobody_tuned_is_left_out(network: tuple[Any, Any, Any]) -> 
     shapes = convolutions(graph)
     one = min(shapes)
     tasks = {
-        wanted: {
-            t.task_id for t in from_extracted(ms.relax_integration.extract_tasks(lower(graph, wanted), TARGET), "")
-        }
+        wanted: {t.task_id for t in network_tasks(lower(graph, wanted), TARGET, "")}
         for wanted in (frozenset(), frozenset({one}))
     }
     known = set.union(*tasks.values())
-    mod = lower_known(graph, shapes, known, TARGET, "net")
-    extracted = from_extracted(ms.relax_integration.extract_tasks(mod, TARGET), "")
+    mod = lower_known(graph, shapes, known, TARGET)
+    extracted = network_tasks(mod, TARGET, "")
     assert {task.task_id for task in extracted} == tasks[frozenset({one})]
 
 

@@ -14,12 +14,11 @@ from tchub.hub.networks.fused_attention import AttentionShape
 from tchub.hub.networks.latency import Comparison
 from tchub.hub.networks.network import Network
 from tchub.hub.networks.output_check import check_output
-from tchub.hub.networks.tasks import from_extracted
+from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.winograd import ConvShape
 from tchub.hub.tuning import builds as module
 from tchub.hub.tuning.builds import first_build, try_alternatives
 from torch import nn
-from tvm.s_tir.meta_schedule import relax_integration
 
 
 @pytest.fixture
@@ -108,7 +107,7 @@ def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_other_kind_stays(ta
     both, x = Both().eval(), torch.randn(1, 4, 8, 8)
     network = Network("both", lambda: torch.export.export(both, (x,)), lambda: (x,))
     first = first_build(network, target, "channels-last", compared(), None)
-    tasks = from_extracted(relax_integration.extract_tasks(first.mod, target), "both")
+    tasks = network_tasks(first.mod, target, "both")
     kinds = [ConvShape, AttentionShape]
 
     def only_attention(_network: Any, libraries: Mapping[str, Path]) -> Comparison:
