@@ -21,6 +21,7 @@ NETWORKS = (
 )
 TRIALS, SEED = 500, 0
 RIVALS = ("pytorch", "torch.compile", "onnxruntime", "openvino")
+NEAR = 0.85  # share of the peak
 
 
 def tuned(network: Any, threads: int, trials: int, seed: int, folder: Path, **options: Any) -> dict[str, Any]:
@@ -46,7 +47,19 @@ def tuned(network: Any, threads: int, trials: int, seed: int, folder: Path, **op
         "worst_error": max(check["max_abs_diff"] / check["max_abs_output"] for check in checks),
         "kernels": sum(task["weight"] for task in run["tasks"]),
         "gflops": round(report["roofline"]["flops"] / 1e9, 1),
+        "at_peak": round(at_peak(run["tasks"], report["roofline"]["flops"]), 3),
     }
+
+
+def at_peak(tasks: Sequence[dict[str, Any]], peak: float) -> float:
+    """Return the share of the tasks' time in programs that have `NEAR` of the peak FLOP/s: no schedule gains there.
+
+    FLOPs are those of the program as it is computed, by Winograd's algorithm for instance, an exponential being one.
+    """
+    called = [task for task in tasks if task["weight"]]
+    seconds = [task["weight"] * task["best"] for task in called]
+    near = [one for one, task in zip(seconds, called, strict=True) if task["flops"] >= NEAR * peak * task["best"]]
+    return sum(near) / sum(seconds)
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -73,6 +86,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     pairwise = [row["narrowed_pairwise"] for row in one if row["network"] in held_out]
     return figures | {
         "network_over_sum_of_tasks": round(geometric_mean(sums), 3),
+        "at_peak": round(fmean(row["at_peak"] for row in one), 3),
         "narrowed_pairwise": round(fmean(pairwise), 3),
     }
 

@@ -13,6 +13,7 @@ from tchub.hub.networks.sources import open_network
 from tvm import tirx
 
 from scripts.benchmarks.gtco import NOTHING, PARTS, SETTINGS, STOCK, left_out, summary, table, without
+from scripts.benchmarks.rivals import at_peak
 
 
 def row(network: str, setting: str, ms: float, kernels: int = 10, threads: int = 1, **others: float) -> dict[str, Any]:
@@ -72,3 +73,9 @@ def test_each_setting_adds_a_part() -> None:
     assert len(every[0]) > len(every[1]) > len(every[-1]), "operators alone, then fused"
     changed = [after != before for before, after in pairwise(every)]
     assert dict(zip(PARTS, changed, strict=True)) == dict.fromkeys(PARTS, True) | {"Winograd": False}
+
+
+def test_time_at_the_peak_is_that_of_called_programs_with_nearly_all_flops_per_second() -> None:
+    fast, slow = {"weight": 2, "best": 1e-3, "flops": 9e7}, {"weight": 1, "best": 2e-3, "flops": 9e7}
+    assert at_peak([fast, slow, slow | {"weight": 0}], 1e11) == 0.5
+    assert at_peak([slow], 1e11) == 0.0

@@ -88,7 +88,7 @@ def rivals(job: Row) -> dict[str, Any]:
     shown = {}
     for threads in sorted({row["threads"] for row in job["details"]["rivals"]}):
         rows = [row for row in job["details"]["rivals"] if row["threads"] == threads]
-        shown[f"Milliseconds, threads: {threads}"] = [rival_row(row) for row in rows]
+        shown[f"Milliseconds, threads: {threads}"] = [rival_row(row) | {"at peak": row["at_peak"]} for row in rows]
     return shown
 
 
