@@ -21,9 +21,9 @@ BUDGETS = {
     "hub/registry": (3_313, 17),
     "hub/device": (5_803, 31),
     "hub/networks": (5_709, 31),
-    "hub/search": (3_134, 19),
+    "hub/search": (3_138, 19),
     "hub/records": (572, 4),
-    "hub/tuning": (2_322, 11),
+    "hub/tuning": (2_337, 11),
     "hub/adaptation": (1_988, 10),
     "hub/publishing": (1_828, 9),
     "hub/bundle": (932, 5),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_193, 55),
-    "tests": (30_168, 230),
+    "tests": (30_177, 230),
 }
-PRODUCT = (46_803, 270)
+PRODUCT = (46_822, 270)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -5,7 +5,7 @@ Both are measured as any program is, by the same workers: on this machine or on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -46,6 +46,10 @@ class Roofline:
         size = sum(argument_bytes(task.mod))
         flops = product_flops(task.mod) or task.flops
         return max(flops / self.flops, size / self.bandwidth)
+
+    def raised(self, task: TuningTask, latency: float) -> Roofline:
+        """Return the roofline at which a product may take so many seconds, where it is faster than this one allows."""
+        return replace(self, flops=max(self.flops, product_flops(task.mod) / latency))
 
 
 def measure_roofline(measure: Measure, cores: int) -> Roofline | None:

@@ -65,7 +65,8 @@ class TuningSession:
         stop: asks the run to end early.
         on_change: called whenever the view changed.
         untuned: latencies in seconds, by task id, of untuned programs that were measured already.
-        roofline: of the device, which bounds what a task can gain; None: not known.
+        roofline: of the device, which bounds what a task can gain; None: not known. The attribute of this name is what
+            it was raised to by programs that exceed it.
         alternatives: ways to compute operators, whose tasks are among `tasks`.
         schedules: of similar tasks, with which the search of a task begins.
     """
@@ -87,7 +88,7 @@ class TuningSession:
     ) -> None:
         self.config, self.target, self.stop, self.store = config, target, stop, store
         self._measure_batch, self._on_change = measure, on_change
-        self._schedules = schedules
+        self._schedules, self.roofline = schedules, roofline
         self.model: Any = SessionCostModel(model, stop)
         self.database: Any = RunDatabase(store)
         programs = list(store.programs(traces=False))
@@ -338,9 +339,22 @@ class TuningSession:
 
     def _choose(self) -> None:
         """Let the view's tasks count as often as the network calls them, with the ways that are the fastest now."""
+        self._raise_roofline()
         self.choice.update()
         weights = self.choice.weights()
         self.view.tasks = [replace(task, weight=weights[task.task_id]) for task in self.view.tasks]
+
+    def _raise_roofline(self) -> None:
+        """Where a product exceeds the peak that was measured, let its rate be the peak: no task may seem done early."""
+        if (before := self.roofline) is None:
+            return
+        pairs = list(zip(self.view.tasks, self.view.progress, strict=True))
+        for task, one in pairs:
+            if one.best < one.bound:
+                self.roofline = self.roofline.raised(task, one.best)
+        if self.roofline != before:
+            for task, one in pairs:
+                one.bound = self.roofline.bound(task)
 
     # Bookkeeping -------------------------------------------------------------------------------------
 

@@ -314,6 +314,7 @@ class _Run:
             raise
         finally:
             outcome.seconds = time.monotonic() - start
+            self.roofline = session.roofline
         export_json(session.database, folder / "database")
 
     def _schedules(self, store: RunStore) -> ScheduleDatabase:

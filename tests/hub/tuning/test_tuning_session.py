@@ -131,6 +131,15 @@ def test_a_latency_target_under_the_roofline_is_named_and_ends_nothing(session: 
     assert "0.9 ms at best" in view.notes[0]
 
 
+def test_a_product_that_exceeds_the_roofline_raises_it(session: Any, small_task: Any) -> None:
+    low = Roofline(flops=small_task.flops / 3e-3, bandwidth=1e12)  # as if no program took less than 3 ms
+    run = session(FakeMeasure(), trials=8, untuned=False, roofline=low)
+    (progress,) = run.run().progress
+    assert 1e-3 <= progress.best < 2e-3
+    assert progress.bound == pytest.approx(progress.best)
+    assert run.roofline.bound(small_task) == progress.bound
+
+
 def test_a_done_run_measures_nothing_and_more_trials_may_be_asked_for(session: Any) -> None:
     session(FakeMeasure()).run()
     again, more = FakeMeasure(), FakeMeasure()
