@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -54,6 +55,7 @@ class Index:
         return cls(entries, document.serial)
 
     @classmethod
+    @cache
     def shipped(cls) -> Index:
         """Return the index of the wheel."""
         return cls.parse((resources.files("tchub.hub.registry") / INDEX_FILE).read_bytes(), INDEX_FILE)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from ...zoo.files import write_files
 from ...zoo.plain_json import plain
@@ -168,8 +167,9 @@ def spearman(programs: Sequence[MeasuredProgram]) -> float | None:
     scores, latencies = zip(*pairs, strict=True)
     if len(set(scores)) == 1 or len(set(latencies)) == 1:
         return None
-    correlation: Any = spearmanr(scores, latencies)
-    return -float(correlation.statistic)
+    from scipy.stats import spearmanr  # which takes a second to import
+
+    return -float(spearmanr(scores, latencies)[0])  # pyright: ignore[reportArgumentType]
 
 
 def agreement(programs: Sequence[MeasuredProgram]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from ..models import ContextModel, CostModel
 from ..training import RankingDataset, evaluate_scores
@@ -166,7 +166,7 @@ def _interval(tasks: list[_Gain], resamples: int, seed: int) -> tuple[float, flo
     if len(tasks) >= ENOUGH_TASKS or (len(tasks) > 1 and programs < ENOUGH_PROGRAMS):
         gains = [float(gain(np.ones((1, n)))[0]) for n, gain in tasks]
         mean, error = np.mean(gains), np.std(gains, ddof=1) / np.sqrt(len(gains))
-        half = float(stats.t.ppf((1 + LEVEL) / 2, len(gains) - 1) * error)
+        half = float(stdtrit(len(gains) - 1, (1 + LEVEL) / 2) * error)  # Student's t
         return max(-1.0, float(mean) - half), min(1.0, float(mean) + half)
     rng = np.random.default_rng(seed)
     counts = (rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64) for n, _ in tasks)
