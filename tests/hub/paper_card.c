@@ -1,8 +1,8 @@
 /* A CUDA driver of paper: its GPU's memory is this process's, and it runs two kinds of modules.
  *
  * A module that is a shared library (what `paper_nvcc.py` makes of CUDA source) has its kernels executed on the CPU,
- * thread by thread; a launch takes 50 microseconds for each of its blocks and each warp of one. Of any other module it knows
- * a few kernels by name, of a quarter of a millisecond each:
+ * thread by thread; a launch takes a millisecond for each of its blocks and each warp of one, so that few have to be timed.
+ * Of any other module it knows a few kernels by name, of a quarter of a millisecond each:
  * scale(out, in, n, factor)   out[i] = factor * in[i]
  * add(out, a, b)              out[i] = a[i] + b[i], one element a thread, as many threads as were launched
  * Any other kernel does nothing. FAKE_CUDA_LOG names a file that gets a line a launch.
@@ -145,7 +145,7 @@ int cuMemFree_v2(uint64_t address) { GUARD; free((void *)address); return 0; }
 int cuMemsetD8Async(uint64_t address, unsigned char value, size_t size, void *stream) {
   GUARD;
   memset((void *)address, value, size);
-  now += 1000;
+  now += 100000;
   return stream != &launches;
 }
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t size) { GUARD; memcpy((void *)to, from, size); return 0; }
@@ -183,7 +183,7 @@ static int execute(function_t *f, const unsigned *size, void **params) {
   if (f->bad == HUNGRY) return 2;
   while (f->bad == HANG) pause();
   unsigned blocks = size[0] * size[1] * size[2], block = size[3] * size[4] * size[5];
-  now += (f->call ? 0.05 * (blocks + (block + 31) / 32) : 0.25) * (beside("slow") ? 2 : 1);
+  now += (f->call ? 1.0 * (blocks + (block + 31) / 32) : 0.25) * (beside("slow") ? 2 : 1);
   if (f->call) {
     f->call(params, size);
   } else if (!strcmp(f->name, "scale")) {

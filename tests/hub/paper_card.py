@@ -17,11 +17,18 @@ from tchub.hub.device import card_state
 HERE = Path(__file__).parent
 
 
+@cache
+def _driver(*options: str) -> bytes:
+    with tempfile.NamedTemporaryFile(prefix="paper-driver-") as library:
+        source = [*options, str(HERE / "paper_card.c"), "-ldl"]
+        subprocess.run(["gcc", "-O1", "-w", "-shared", "-fPIC", "-o", library.name, *source], check=True)
+        return Path(library.name).read_bytes()
+
+
 def driver_library(folder: Path, *options: str) -> Path:
-    """Compile the driver; `options` are the C compiler's."""
+    """Compile the driver, once in this process; `options` are the C compiler's."""
     library = folder / "libcuda.so"
-    command = ["gcc", "-O1", "-w", "-shared", "-fPIC", *options, "-o", str(library), str(HERE / "paper_card.c"), "-ldl"]
-    subprocess.run(command, check=True)
+    library.write_bytes(_driver(*options))
     return library
 
 

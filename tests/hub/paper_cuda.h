@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 #include <ucontext.h>
 #include <utility>
@@ -74,8 +75,8 @@ static void store_matrix_sync(S *to, const fragment<accumulator, M, N, K, T> &f,
 }
 }
 
-enum { RUN, BLOCK, WARP, DONE };
-struct fiber { ucontext_t context; int state; uint3_ at; std::vector<char> stack; };
+enum { RUN, BLOCK, WARP, DONE, STACK = 256 << 10 };
+struct fiber { ucontext_t context; int state; uint3_ at; std::unique_ptr<char[]> stack; };
 static std::vector<fiber> fibers;
 static ucontext_t scheduler;
 static size_t current;
@@ -127,10 +128,10 @@ static void run_block() {
     fiber &f = fibers[t];
     f.state = RUN;
     f.at = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
-    f.stack.resize(256 << 10);
+    if (!f.stack) f.stack.reset(new char[STACK]);  // not set to zero
     getcontext(&f.context);
-    f.context.uc_stack.ss_sp = f.stack.data();
-    f.context.uc_stack.ss_size = f.stack.size();
+    f.context.uc_stack.ss_sp = f.stack.get();
+    f.context.uc_stack.ss_size = STACK;
     f.context.uc_link = &scheduler;
     makecontext(&f.context, start, 0);
   }

@@ -53,7 +53,7 @@ def test_programs_are_measured_and_their_outputs_checked(
     assert [result.error for result in results] == [None] * 10, [result.message for result in results]
     assert measurer.watched["checked"] == 10
     assert not measurer.unchecked
-    assert all(0 < result.latency < 0.1 for result in results), "the flushing, a second each time, is left out"
+    assert all(0 < result.latency < 10 for result in results), "the flushing, 100 seconds each time, is left out"
     assert len({result.latency for result in results}) > 1
 
 

@@ -41,15 +41,23 @@ class Branches(torch.nn.Module):
         return {"views": first.reshape(-1), "pair": (second, x), "masked": torch.where(mask, h, h * 2.0)}
 
 
-@pytest.fixture
-def archive(card: PaperCard, tmp_path: Path) -> tuple[Path, tuple[torch.Tensor, ...]]:
-    inputs = torch.randn(8, 16), torch.randn(8, 16) > 0
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[torch.Tensor, ...]]:
+    inputs, folder = (torch.randn(8, 16), torch.randn(8, 16) > 0), tmp_path_factory.mktemp("built")
     mod = lower(for_inference(open_network(Branches().eval(), inputs).imported()))
-    assert build_network(mod, TARGET, None, tmp_path / "first.cuda")[1] == 0
-    compiled = card.compiled
-    assert build_network(mod, TARGET, None, tmp_path / "net.cuda")[1] == 0
+    with pytest.MonkeyPatch.context() as patch:
+        card = PaperCard.install(folder / "card", patch)
+        assert build_network(mod, TARGET, None, folder / "first.cuda")[1] == 0
+        compiled = card.compiled
+        assert build_network(mod, TARGET, None, folder / "net.cuda")[1] == 0
     assert card.compiled == compiled > 0, "the second one's kernels are those of the first"
-    return tmp_path / "net.cuda", inputs
+    return folder / "net.cuda", inputs
+
+
+@pytest.fixture
+def archive(card: PaperCard, built: tuple[Path, tuple[torch.Tensor, ...]]) -> tuple[Path, tuple[torch.Tensor, ...]]:
+    """A network, beside a card that runs it."""
+    return built
 
 
 def test_a_network_computes_what_pytorch_does_as_often_as_it_is_called(archive: Any) -> None:
