@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,55 @@ def zygote() -> Iterator[Any]:
     zygote.close()
 
 
+@pytest.fixture(scope="module")
+def shared_zygote(zygote: Any) -> Iterator[Any]:
+    """The zygote of all tests, wherever tchub would start one of its own: TVM takes seconds to import."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("device.measure", "device.rpc", "bundle.build"):
+            patch.setattr(f"tchub.hub.{module}.Zygote", lambda: zygote)
+        patch.setattr(zygote, "close", lambda: None)
+        yield zygote
+
+
 @pytest.fixture
-def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zygote: Any) -> Any:
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_zygote: Any) -> Any:
     """A T4 of paper: a `PaperCard`."""
     from paper_card import PaperCard
 
-    monkeypatch.setattr("tchub.hub.device.measure.Zygote", lambda: zygote)
-    monkeypatch.setattr(zygote, "close", lambda: None)
     return PaperCard.install(tmp_path / "card", monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def pt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported program of a tiny network with two outputs."""
+    import torch
+    from tiny_network import Tiny
+
+    path = tmp_path_factory.mktemp("network") / "tiny.pt2"
+    torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
+    return path
+
+
+@pytest.fixture
+def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run compiled networks in this process and time them briefly: one of their own takes four seconds to start."""
+    from tchub.hub.networks import latency
+    from tchub.hub.tuning import remote_latency
+
+    monkeypatch.setattr(latency, "_ask", lambda request, module, *_: import_module(module).answer(request))
+    monkeypatch.setattr(latency, "_REPEAT_SECONDS", 1e-4)
+    monkeypatch.setattr(remote_latency, "REPEATS", 2)
+
+
+@pytest.fixture
+def untuned_compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run networks in this process until they are tuned; a process of its own compares the tuned one."""
+    from tchub.hub.networks import latency
+
+    in_a_process = latency._ask
+
+    def ask(request: dict[str, Any], module: str, *rest: Any) -> Any:
+        tuned = "tuned" in request["libraries"]
+        return in_a_process(request, module, *rest) if tuned else import_module(module).answer(request)
+
+    monkeypatch.setattr(latency, "_ask", ask)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ BENCHMARKS = sorted(f for f in (ROOT / "docs" / "benchmarks").glob("*.json") if 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("script", ["benchmarks.report", "zoo.index"])
-def test_generated_files_agree_with_their_sources(script: str) -> None:
-    command = [sys.executable, "-m", f"scripts.{script}", "--check"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
+@pytest.mark.parametrize("script", ["benchmarks.report.__main__", "zoo.index"])
+def test_generated_files_agree_with_their_sources(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        import_module(f"scripts.{script}").main(["--check"])
+    assert end.value.code == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
@@ -44,7 +43,10 @@ def test_commands_in_the_documents_exist(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_readmes_own_network_tunes_loads_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("shared_zygote")
+def test_the_readmes_own_network_tunes_loads_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untuned_compared_here: None
+) -> None:
     import torch
     from tchub.hub.tuning import tune
 
@@ -57,6 +59,7 @@ def test_the_readmes_own_network_tunes_loads_and_runs(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_zygote")
 def test_the_readmes_own_metaschedule_call_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))

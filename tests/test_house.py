@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
     "hub/cli": (2_933, 16),
-    "hub/registry": (3_313, 17),
+    "hub/registry": (3_315, 17),
     "hub/device": (5_803, 31),
     "hub/networks": (5_709, 31),
     "hub/search": (3_138, 19),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_193, 55),
-    "tests": (30_177, 230),
+    "tests": (30_208, 230),
 }
-PRODUCT = (46_822, 270)
+PRODUCT = (46_815, 270)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

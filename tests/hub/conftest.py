@@ -23,14 +23,12 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
     """A zoo of two checkpoints in a folder, empty stores, no network; the user is in an empty project."""
+    from cli_kit import use_zoo
     from toy_checkpoints import publish, write_index
 
     root = tmp_path / "zoo"
     entries = [publish(root, name, entry={"sources": [root.as_uri()]}) for name in ("tcl-epyc", "tcl-t4")]
-    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", *entries)))
-    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("TCHUB_SOURCES", raising=False)
+    use_zoo(monkeypatch, tmp_path, write_index(tmp_path / "index.json", *entries))
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path / "project"
@@ -100,23 +98,3 @@ def fresh_metaschedule_logger() -> None:
     logger = logging.getLogger("tvm.s_tir.meta_schedule")
     logger.propagate = True
     logger.handlers.clear()
-
-
-@pytest.fixture
-def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run compiled networks in this process and time them briefly: one of their own takes four seconds to start."""
-    from tchub.hub.networks import latency, rivals
-
-    monkeypatch.setattr(latency, "_ask", lambda request, *_: rivals.answer(request))
-    monkeypatch.setattr(latency, "_REPEAT_SECONDS", 1e-4)
-
-
-@pytest.fixture(scope="session")
-def pt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An exported program of a tiny network with two outputs."""
-    import torch
-    from tiny_network import Tiny
-
-    path = tmp_path_factory.mktemp("network") / "tiny.pt2"
-    torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
-    return path

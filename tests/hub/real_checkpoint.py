@@ -1,4 +1,4 @@
-"""A real, untrained TCL checkpoint and the environment of a user who has a zoo with it in a folder."""
+"""A real, untrained TCL checkpoint, and a user who has a zoo with it in a folder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-from tchub.hub.registry import Entry, describe
+from cli_kit import use_zoo
+from tchub.hub.registry import describe
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 from toy_checkpoints import write_index
@@ -33,22 +35,12 @@ def make_checkpoint(**changes: Any) -> Checkpoint:
     return Checkpoint(replace(config, **changes), model.eval(), get_device("epyc"))
 
 
-def publish_real(root: Path) -> Entry:
-    """Save it as a zoo has it, and describe it."""
-    folder = root / NAME / VERSION
+def use_real(patch: pytest.MonkeyPatch, tmp: Path) -> None:
+    """Save it as a zoo has it, and set that zoo, in a folder, and empty stores."""
+    folder = tmp / "zoo" / NAME / VERSION
     make_checkpoint().save(folder)
-    return describe(folder, NAME, VERSION, sources=[root.as_uri()])
-
-
-def environment(tmp: Path, *entries: Entry) -> dict[str, str]:
-    """An index with these entries, and empty stores."""
-    return {
-        "TCHUB_INDEX": str(write_index(tmp / "index.json", *entries)),
-        "TCHUB_CACHE": str(tmp / "cache"),
-        "TCHUB_HOME": str(tmp / "home"),
-        "TCHUB_SOURCES": "",
-        "HF_HUB_OFFLINE": "1",
-    }
+    entry = describe(folder, NAME, VERSION, sources=[(tmp / "zoo").as_uri()])
+    use_zoo(patch, tmp, write_index(tmp / "index.json", entry))
 
 
 def rewrite_config(folder: Path, **changes: Any) -> None:

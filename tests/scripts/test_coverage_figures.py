@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tchub.hub.networks import latency, rivals
 from tchub.hub.tuning import builds
 from tvm.target import Target
 
@@ -83,10 +82,8 @@ def test_an_error_of_tchub_is_a_refusal_unless_programs_were_measured(
 
 @pytest.mark.parametrize("name", networks.SAMPLE)
 def test_a_network_as_it_is_brought_compiles_and_computes_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compared_here: None, name: str
 ) -> None:
-    # The process that runs the library starts in four seconds; these libraries are no danger to this one.
-    monkeypatch.setattr(latency, "_ask", lambda request, *_: rivals.answer(request))
     first_build = builds.first_build
 
     def unoptimised(network: Any, target: Any, *rest: Any) -> Any:

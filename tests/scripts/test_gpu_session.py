@@ -11,29 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tchub.hub.cli import main
-from tchub.hub.networks import latency
-from tchub.hub.tuning import remote_latency
-from tiny_network import Tiny
 
 from scripts import gpu_session
 
 
-@pytest.fixture
-def tiny(tmp_path: Path, card: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A network, beside a card that this process's children find too."""
-    monkeypatch.setattr(latency, "_ask", lambda request, *_: remote_latency.answer(request))
-    monkeypatch.setattr(remote_latency, "REPEATS", 2)
-    path = tmp_path / "tiny.pt2"
-    torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
-    return path
-
-
 @pytest.mark.slow
 def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(
-    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path: Path, pt2: Path, card: Any, compared_here: None, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     in_a_process = gpu_session.do_step
 
     def do_step(command: list[str], environment: dict[str, str], *rest: Any) -> tuple[int | None, str, str]:
@@ -48,7 +35,7 @@ def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(
             return main([*command[3:], *few]), *capsys.readouterr()
 
     monkeypatch.setattr(gpu_session, "do_step", do_step)
-    small = ["--networks", str(tiny), "--workload", str(tiny), "--trials", "4", "--budget", "12", "--programs", "8"]
+    small = ["--networks", str(pt2), "--workload", str(pt2), "--trials", "4", "--budget", "12", "--programs", "8"]
     # Float32 has the same steps, without the precision in their names.
     small += ["--checkpoint", "tcl-t4", "--suite", "pool-average-7x7", "--precisions", "float16"]
     command = [gpu_session.__file__, "run", *small, "--compare", "torch.compile", "--out", str(tmp_path / "out")]

@@ -160,7 +160,7 @@ def test_a_networks_tasks_are_to_be_ranked_and_a_suites_stand_for_others(
 def test_a_larger_budget_pays_for_the_difference_only(
     base: CheckpointChoice, tmp_path: Path, sampler: str, smaller, larger
 ):
-    options = LITTLE | {"sampler": sampler, "rounds": 2}
+    options = {"sampler": sampler, "rounds": 2, "per_task": 16}
     first, rest, again = Lab(), Lab(), Lab()
     small = run(base, first, tmp_path, **options | {"budget": smaller})
     large = run(base, rest, tmp_path, **options | {"budget": larger})

@@ -17,12 +17,7 @@ from tchub.hub.cli import main
 from tchub.hub.networks.tasks import make_task
 from tchub.zoo.corpus import Corpus
 
-
-@pytest.fixture(autouse=True)
-def no_new_zygote(zygote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Builds fork their workers from the zygote of all tests."""
-    monkeypatch.setattr(zygote, "close", lambda: None)
-    monkeypatch.setattr("tchub.hub.bundle.build.Zygote", lambda: zygote)
+pytestmark = pytest.mark.usefixtures("shared_zygote")
 
 
 def test_programs_compiled_here_are_measured_there_and_become_a_corpus(

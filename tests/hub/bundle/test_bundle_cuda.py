@@ -166,9 +166,8 @@ def test_a_cuda_bundle_becomes_a_corpus(real_bundle: Path, driver_library: str, 
 
 
 @pytest.fixture
-def elsewhere(card: PaperCard, zygote: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def elsewhere(card: PaperCard, tmp_path: Path) -> Machine:
     """A machine with the card and without TVM; this one compiles for it."""
-    monkeypatch.setattr("tchub.hub.bundle.build.Zygote", lambda: zygote)
     return bare_machine(tmp_path / "site", "--driver", str(card.folder / "libcuda.so"))
 
 

@@ -21,9 +21,13 @@ from tchub.hub.device.onsite.contents import random_values
 from tchub.hub.device.timing import TimingConfig, turns_of
 from tchub.zoo.files import file_sha256
 
+pytestmark = pytest.mark.usefixtures("shared_zygote")
+
 
 @pytest.fixture(scope="module")
-def measured(target_dict: dict[str, Any], small_candidates: list[Any]) -> list[tuple[Any, Measurement]]:
+def measured(
+    shared_zygote: Any, target_dict: dict[str, Any], small_candidates: list[Any]
+) -> list[tuple[Any, Measurement]]:
     with Measurer(target_dict) as measurer:
         return list(measurer.measure(small_candidates))
 

@@ -15,6 +15,8 @@ from tchub.hub.device.measure import Measurer
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.search.candidates import random_candidates
 
+pytestmark = pytest.mark.usefixtures("shared_zygote")
+
 
 @given(st.integers(1, 4096), st.integers(0, 2**31))
 def test_a_sum_in_another_order_is_right(terms: int, seed: int) -> None:

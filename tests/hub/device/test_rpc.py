@@ -28,6 +28,7 @@ from tchub.hub.tuning.progress import SessionView, TuneProgress
 
 from scripts.kills.rpc_farm import Farm
 
+pytestmark = pytest.mark.usefixtures("shared_zygote")
 SCOPE = MeasurementScope("any", "any", "{}", 1, "any")
 QUICK = MeasureConfig(run_timeout=4.0, timing=TimingConfig(max_repeats=3, max_seconds=0.1))
 IMPATIENT = RpcConfig(connect_timeout=3.0, patience=2.0)
@@ -35,11 +36,13 @@ PATIENT = replace(IMPATIENT, connect_timeout=20.0, patience=60.0)
 
 
 @pytest.fixture(scope="module")
-def farm() -> Iterator[Farm]:
-    """A tracker and three servers; a test that ends one starts another."""
-    with Farm(3, "spare") as farm:
-        _await_servers(farm.address, 3)
-        yield farm
+def farm(shared_zygote: Zygote) -> Iterator[Farm]:
+    """A tracker and three servers, from the zygote of all tests; a test that ends one starts another."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scripts.kills.rpc_farm.Zygote", lambda: shared_zygote)
+        with Farm(3, "spare") as farm:
+            _await_servers(farm.address, 3)
+            yield farm
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +80,15 @@ def test_a_server_says_what_it_is(farm: Farm) -> None:
     assert facts.architecture in ("x86_64", "aarch64")
 
 
-def test_programs_use_the_threads_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_use_the_threads_that_were_asked_for(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the server would take by itself: the latencies are said to be those of so many threads."""
     monkeypatch.setenv("TVM_NUM_THREADS", "4")
-    with Farm(1, "wide") as wide:
-        _await_servers(wide.address, 1)
-        assert ask_server(wide.address, replace(PATIENT, threads=3)).threads == 3
-        with pytest.raises(DeviceError, match="use 4 threads at most, not 9") as caught:
-            choose_device(str(wide.address), 9)
-        assert "TVM_NUM_THREADS=9" in str(caught.value.remedy)
+    farm.start_server("wide")
+    _await_servers(wide := replace(farm.address, key="wide"), 1)
+    assert ask_server(wide, replace(PATIENT, threads=3)).threads == 3
+    with pytest.raises(DeviceError, match="use 4 threads at most, not 9") as caught:
+        choose_device(str(wide), 9)
+    assert "TVM_NUM_THREADS=9" in str(caught.value.remedy)
 
 
 def test_a_server_killed_mid_run_loses_nothing(farm: Farm, measurer: RpcMeasurer, small_candidates: list[Any]):
@@ -181,7 +184,9 @@ class _KillOnce(TuneProgress):
 
 
 @pytest.mark.slow
-def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(farm: Farm, tmp_path: Path) -> None:
+def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
+    farm: Farm, tmp_path: Path, untuned_compared_here: None
+) -> None:
     network = tmp_path / "tiny.pt2"
     torch.export.save(torch.export.export(torch.nn.Linear(24, 32).eval(), (torch.randn(16, 24),)), network)
     options: dict[str, Any] = {"trials": 6, "out": tmp_path / "out", "target": {"kind": "llvm"}, "search": SMALL_SEARCH}

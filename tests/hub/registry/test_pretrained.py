@@ -10,7 +10,7 @@ import pytest
 import torch
 from hub_client import use_client
 from hub_protocol import running
-from real_checkpoint import environment, make_checkpoint, publish_real, rewrite_config
+from real_checkpoint import make_checkpoint, rewrite_config, use_real
 from registry_kit import refused
 from tchub.hub import PretrainedModel
 from tchub.hub.registry.errors import CheckpointNameError, IntegrityError, NotInSourceError
@@ -86,8 +86,7 @@ def test_a_folder_is_saved_and_loaded_without_a_network(server, tmp_path, monkey
 
 
 def test_a_name_of_the_registry(tmp_path, monkeypatch):
-    for variable, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
-        monkeypatch.setenv(variable, value)
+    use_real(monkeypatch, tmp_path)
     model = PretrainedModel.from_pretrained("tcl-epyc@0.9.0")
     assert model.config.version == "0.9.0"
     np.testing.assert_array_equal(scores(model.model, 22), scores(make_checkpoint().model, 22))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from real_checkpoint import NAME, VERSION, environment, make_checkpoint, publish_real, rewrite_config
+from real_checkpoint import NAME, VERSION, make_checkpoint, rewrite_config, use_real
 from tchub import hub
 from tchub.hub.api import locate
 from tchub.hub.registry import Entry, Registry, describe
@@ -25,9 +25,7 @@ from toy_checkpoints import fill_disk, forbid_writing, write_index
 @pytest.fixture
 def shelf(tmp_path, monkeypatch) -> Path:
     """A zoo of one checkpoint in a folder, and empty stores."""
-    entry = publish_real(tmp_path / "zoo")
-    for key, value in environment(tmp_path, entry).items():
-        monkeypatch.setenv(key, value)
+    use_real(monkeypatch, tmp_path)
     return tmp_path
 
 

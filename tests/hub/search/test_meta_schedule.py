@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +13,17 @@ import pytest
 from fake_tuning import SMALL_SEARCH
 from real_checkpoint import make_checkpoint
 from tchub import hub
+from tchub.hub.device import meta_schedule
 from tchub.hub.device.candidate import trace_json, trace_key
 from tchub.hub.device.meta_schedule import BuilderRunner
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import FILE, home_file
+from tchub.hub.search import cost_model
 from tchub.hub.search.design_slots import rescale
 from tchub.hub.search.errors import TuningError
 from tchub.zoo.corpus.tir import task_id
 from tchub.zoo.corpus.workloads import OperatorSpec
+from tchub.zoo.tvm_import import import_tensor_intrinsics
 from test_cost_model_inputs import tiny
 from tvm.s_tir import meta_schedule as ms
 
@@ -29,7 +31,7 @@ TRIALS, BATCH = 6, 3
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Any]:
+def workers(shared_zygote: Any) -> Iterator[Any]:
     with BuilderRunner() as pair:
         yield pair
 
@@ -100,13 +102,17 @@ def test_a_checkpoint_of_statements_is_refused() -> None:
         hub.search_strategy(tiny("atformer"))
 
 
-@pytest.mark.parametrize("part", ["hub.tvm_cost_model('tcl-epyc')", "BuilderRunner()"])
-def test_the_parts_bring_what_tune_tir_would_import_slowly(part: str) -> None:
+@pytest.mark.usefixtures("shared_zygote")
+def test_the_parts_bring_what_tune_tir_would_import_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     """With torch loaded TVM takes 20 s for its intrinsics."""
-    names = "from tchub import hub; from tchub.hub.device.meta_schedule import BuilderRunner"
-    code = f"import sys; {names}; {part}; print('tvm.s_tir.tensor_intrin' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True"]
+    brought: list[Any] = []
+    for module in (cost_model, meta_schedule):
+        monkeypatch.setattr(module, "import_tensor_intrinsics", lambda module=module: brought.append(module))
+    hub.tvm_cost_model(make_checkpoint())
+    BuilderRunner().close()
+    assert brought == [cost_model, meta_schedule]
+    import_tensor_intrinsics()
+    assert "tvm.s_tir.tensor_intrin" in sys.modules
 
 
 def test_the_task_scheduler(tune: Any, small_task: Any) -> None:

@@ -20,6 +20,7 @@ from tchub.hub.cli import main
 from tchub.hub.device import measure
 from tchub.hub.device.errors import MeasurementFailureRateError
 from tchub.hub.device.measure import Measurement, Measurer
+from tchub.hub.device.pool import Zygote
 from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.sources import open_network
 from tchub.hub.records.scope import MeasurementScope
@@ -38,6 +39,7 @@ class Stopped(Exception):
     """Stands for a kill."""
 
 
+@pytest.mark.usefixtures("shared_zygote")
 def test_a_stopped_collection_goes_on_where_it_was(tmp_path: Path) -> None:
     paid: list[CollectProgress] = []
 
@@ -99,6 +101,7 @@ def test_when_nothing_can_be_built_the_run_stops_and_the_journal_stays(
         (compilers / name).write_text("#!/bin/sh\necho no space left >&2\nexit 1\n")
         (compilers / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(compilers))
+    monkeypatch.setattr(measure, "Zygote", Zygote)  # whose workers find them
     with pytest.raises(MeasurementFailureRateError, match="failed") as caught:
         collect(OPERATOR, 60, tmp_path / "out")
     assert "build" in str(caught.value.fields["commonest"])

@@ -42,6 +42,7 @@ def test_a_tuner_killed_in_the_middle_resumes_and_loses_nothing(victim: Any, tmp
     assert _lines(tmp_path / "seen.jsonl") <= TRIALS + 3, "only what was in hand at the kill is measured again"
 
 
+@pytest.mark.usefixtures("shared_zygote")
 def test_a_killed_worker_costs_the_program_in_hand_alone(victim: Any, tmp_path: Path) -> None:
     from tchub.hub.search.measuring import WorkerMeasure
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from fake_tuning import SMALL_SEARCH, FakeBuilder, FakeRunner, programs_in
-from real_checkpoint import NAME, VERSION, environment, publish_real
+from real_checkpoint import NAME, VERSION, use_real
 from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.networks.errors import LatencyError, NetworkImportError, OutputMismatchError
@@ -40,8 +40,7 @@ def fake_pair(compared_here: None) -> dict[str, Any]:
 def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
     tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
-        monkeypatch.setenv(name, value)
+    use_real(monkeypatch, tmp_path)
     out = tmp_path / "out"
     result = hub.tune(pt2, checkpoint="tcl-epyc", trials=10, out=out, compare=["stock", "openvino"], **fake_pair)
     report = json.loads((out / "report.json").read_text())
@@ -85,8 +84,7 @@ def test_a_fast_run_measures_no_program_and_checks_the_network_once(
         return _fake_comparison()
 
     monkeypatch.setattr(tune_module, "compare", compare)
-    for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
-        monkeypatch.setenv(name, value)
+    use_real(monkeypatch, tmp_path)
     module, x = Tiny().eval(), torch.randn(2, 24)
     options = fake_pair | {"search": SearchSettings(engine="decisions")}
     result = hub.tune(module, (x,), mode="fast", checkpoint="tcl-epyc", out=tmp_path / "out", **options)
@@ -101,8 +99,9 @@ def test_a_fast_run_measures_no_program_and_checks_the_network_once(
         hub.tune(module, (x,), mode="fast", compare=["stock"], out=tmp_path)
 
 
+@pytest.mark.usefixtures("compared_here", "shared_zygote")
 def test_programs_are_timed_beside_all_the_weights_of_their_network(
-    tmp_path: Path, compared_here: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its latencies compare with those of networks alike in that alone."""
     settings: list[int] = []
@@ -236,8 +235,7 @@ def test_the_command_prints_json_on_stdout_alone(
 def test_without_a_name_one_line_says_why_this_checkpoint(
     tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
-        monkeypatch.setenv(name, value)
+    use_real(monkeypatch, tmp_path)
     monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
     plain, pair = tune_module.tune, {name: fake_pair[name] for name in ("builder", "runner", "target")}
     monkeypatch.setattr(tune_module, "tune", lambda *args, **options: plain(*args, **(options | pair)))

@@ -14,18 +14,13 @@ from fake_tuning import SMALL_SEARCH
 from paper_card import PaperCard
 from tchub import hub
 from tchub.hub.device.errors import DeviceError
-from tchub.hub.networks import latency, tuned
+from tchub.hub.networks import tuned
 from tchub.hub.search.errors import TuningError
 from tchub.hub.tuning import remote_latency
 from tchub.zoo.features import DeviceKindError
 from tiny_network import Tiny
 
-
-@pytest.fixture(autouse=True)
-def run_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks run in this process: one of their own takes four seconds to start."""
-    monkeypatch.setattr(latency, "_ask", lambda request, *_: remote_latency.answer(request))
-    monkeypatch.setattr(remote_latency, "REPEATS", 2)
+pytestmark = pytest.mark.usefixtures("compared_here")
 
 
 def test_a_network_is_tuned_for_a_card_and_runs_there(
