@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_193, 55),
-    "tests": (30_208, 230),
+    "scripts": (9_269, 56),
+    "tests": (30_214, 230),
 }
 PRODUCT = (46_815, 270)
 MOST_ERRORS = 43

@@ -20,7 +20,7 @@ SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
 WHEEL = ROOT / "zoo" / "checkpoints"
 MANIFEST = FOLDER / "zoo.json"
 MOST_SHIPPED = 3 << 20  # bytes of a knowledge base that goes into the wheel
-_RIVALS = {
+RIVALS = {
     "xgboost": "XGBoost on primitives",
     "xgboost-nest": "XGBoost on TileNet's numbers",
     "lightgbm": "LightGBM on primitives",
@@ -141,7 +141,7 @@ def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
 def _rivals(job: Job) -> dict[str, Any]:
     """Mean scores of what else was trained for the same test split, by architecture."""
     scores = {}
-    for rival, label in _RIVALS.items():
+    for rival, label in RIVALS.items():
         other = Job(rival, job.family, job.plan)
         trained = list(other.seeds())
         if trained and rival != job.arch and other.corpora[:1] == job.corpora[:1]:
@@ -156,7 +156,7 @@ def _rivals_before(name: str, programs: int) -> dict[str, Any]:
     for path in (WHEEL / name).glob("*/metrics.json"):
         metrics = read_json(path)
         others = {} if metrics["programs"] == programs else {"programs": metrics["programs"]}
-        scores |= {rival: others | row for rival, row in metrics["results"].items() if rival in _RIVALS}
+        scores |= {rival: others | row for rival, row in metrics["results"].items() if rival in RIVALS}
     return scores
 
 

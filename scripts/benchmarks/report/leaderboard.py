@@ -18,6 +18,7 @@ SCORES = {
     "mean_top5": "mean top-5",
 }
 _BASELINES = ("random", "xgboost", "lightgbm")  # of what a card compares with; the others ship themselves
+_CHANCE = "random choice"
 _SUMMARY = ("pairwise", "mean_top1", "top5")
 _INTRO = """# Leaderboard
 
@@ -31,10 +32,13 @@ alike. 1 is best. A table is sorted by pairwise accuracy, the best of a column i
 Scores are of the weights alone, with nothing of the tasks measured; \\*: no program of the device was learnt.
 A checkpoint that has learnt what some of the test tasks compute, or for which only some programs were lowered to
 statements, is judged on the rest: in a second table, beside a random order of that rest.
+XGBoost learns what `scripts/zoo.toml` names for the family whose own corpus it is; on other corpora, by
+`python -m scripts.benchmarks baselines`, the corpus's own training tasks.
 
 What measured programs add: [from other devices to a new one](benchmarks.md#from-other-devices-to-a-new-one). How many
 programs a second a model scores: [scoring candidates](benchmarks.md#scoring-candidates).
 """
+_BEST = "Of those judged on all test tasks of a corpus, the best checkpoint and the best XGBoost by pairwise accuracy."
 _CHECKPOINTS = """## The checkpoints
 
 Size is that of the weights' file; training is of the one that ships, which the validation tasks chose where several
@@ -74,7 +78,7 @@ def judged(config: Row, metrics: Row) -> Iterator[Judged]:
             yield Judged(row["corpus"], row["device"], name, row["now"], row["tasks"], row["programs"], row["random"])
     for key, row in metrics["results"].items() if devices is None else ():
         if key == "model" or key.startswith(_BASELINES):
-            title = name if key == "model" else row.get("label", "random choice")
+            title = name if key == "model" else row.get("label", _CHANCE)
             title += f", {row['programs']:,} programs" if "programs" in row else ""
             facts = metrics["tasks"], metrics["programs"], metrics["results"]["random"], key != "model"
             yield Judged(metrics["corpus"], metrics["device"], title, row, *facts)
@@ -91,34 +95,42 @@ def shipped() -> Iterator[tuple[Row, Row, int]]:
         yield read_json(path), read_json(path.with_name("metrics.json")), size
 
 
-def leaderboard_markdown(checkpoints: Sequence[tuple[Row, Row, int]]) -> str:
-    """Return the leaderboard: a summary of where XGBoost learnt, the checkpoints, then the tables of each corpus."""
+def leaderboard_markdown(checkpoints: Sequence[tuple[Row, Row, int]], baselines: Sequence[Row] = ()) -> str:
+    """Return the leaderboard: a summary of where XGBoost learnt, the checkpoints, then the tables of each corpus.
+
+    Args:
+        baselines: rows of docs/benchmarks/baselines.json.
+    """
     corpora: dict[str, dict[str, Judged]] = defaultdict(dict)
     for config, metrics, _ in checkpoints:
         for row in judged(config, metrics):
             corpora[row.corpus].setdefault(row.name, row)  # a family's checkpoints have the same baselines
+    for row in baselines:
+        facts = (row[key] for key in ("corpus", "device", "name", "metrics", "tasks", "programs", "random"))
+        corpora[row["corpus"]][row["name"]] = Judged(*facts, baseline=True)
     summary, sections = [], []
     for corpus, rows in sorted(corpora.items()):
         ranked = sorted(rows.values(), key=lambda row: (-row.scores["pairwise"], row.name))
         most = max(ranked, key=lambda row: row.programs)
         whole = [row for row in ranked if row.programs == most.programs]
-        if not any(row.baseline for row in whole):
-            whole.append(replace(most, name="random choice", scores=most.random, baseline=True))
+        if _CHANCE not in rows:
+            whole.append(replace(most, name=_CHANCE, scores=most.random, baseline=True))
+            whole.sort(key=lambda row: -row.scores["pairwise"])
         sections += [f"## {corpus}", ""]
         sections += [f"Tasks: {most.tasks}. Programs: {most.programs:,}, measured on {most.device}.", ""]
         best = [f"{max(row.scores[key] for row in whole):.3f}" for key in SCORES]
         sections += table(("model", *SCORES.values()), [tuple(row.cells(best)) for row in whole], 1)
         part = [(*row.cells(), *row.part()) for row in ranked if row.programs < most.programs]
         sections += table(("on some of them", *SCORES.values(), "random: mean top-1", "tasks", "programs"), part, 1)
+        ours = [row for row in whole if not row.baseline]
         trees = [row for row in whole if row.name.startswith("XGBoost")]
-        if trees:
-            best_two = next(row for row in whole if not row.baseline), trees[0]
-            cells = (f"{row.scores[key]:.3f}" for row in best_two for key in _SUMMARY)
-            summary.append((f"[{corpus}](#{corpus})", best_two[0].name, *cells))
+        if ours and trees:
+            cells = (f"{row.scores[key]:.3f}" for row in (ours[0], trees[0]) for key in _SUMMARY)
+            summary.append((f"[{corpus}](#{corpus})", ours[0].name, *cells))
     head = ("corpus", "best checkpoint", "pairwise", "mean top-1", "top-5", "XGBoost: pairwise", "mean top-1", "top-5")
     facts = ("checkpoint", "learnt from", "programs", "parameters", "size", "training", "seeds", "pairwise")
     about = table(facts, [tuple(_facts(*one)) for one in checkpoints], 2)
-    return "\n".join([_INTRO, "## Summary", "", *table(head, summary, 2), _CHECKPOINTS, *about, *sections])
+    return "\n".join([_INTRO, "## Summary", "", _BEST, "", *table(head, summary, 2), _CHECKPOINTS, *about, *sections])
 
 
 def _facts(config: Row, metrics: Row, size: int) -> Iterator[Any]:
