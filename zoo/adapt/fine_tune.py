@@ -209,8 +209,8 @@ def _passes(update: Update, data: RankingDataset, config: FineTuneConfig) -> Ite
     rng = np.random.default_rng([config.seed, 1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
+        update.model.train()  # to score it between the passes leaves it so
         while True:
-            update.model.train()
             for batch in epoch_batches(data, config.tasks_per_batch, config.programs_per_task, rng):
                 loss = batch_loss(update.model, data, batch, config.loss, rng) + config.anchor * update.distance()
                 optimizer.zero_grad(set_to_none=True)
