@@ -10,7 +10,9 @@ import errno
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,9 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    if exporting := sys.modules.get("torch._export.utils"):
+        # PyTorch looks up each of its operators twice an export, a sixth of the time that a small network takes.
+        exporting._materialize_cpp_cia_ops = cache(exporting._materialize_cpp_cia_ops)
 
 
 @pytest.fixture
@@ -87,18 +92,19 @@ def pt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run compiled networks in this process and time them briefly: one of their own takes four seconds to start."""
+    """Run compiled networks in this process, timed briefly: one of their own takes four seconds, charts take two."""
     from tchub.hub.networks import latency
     from tchub.hub.tuning import remote_latency
 
     monkeypatch.setattr(latency, "_ask", lambda request, module, *_: import_module(module).answer(request))
     monkeypatch.setattr(latency, "_REPEAT_SECONDS", 1e-4)
     monkeypatch.setattr(remote_latency, "REPEATS", 2)
+    monkeypatch.setattr("tchub.hub.tuning.charts.svg_text", lambda figure: "<svg></svg>")
 
 
 @pytest.fixture
 def untuned_compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run networks in this process until they are tuned; a process of its own compares the tuned one."""
+    """Run networks in this process until they are tuned; a process of its own compares the tuned one. No charts."""
     from tchub.hub.networks import latency
 
     in_a_process = latency._ask
@@ -108,3 +114,4 @@ def untuned_compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
         return in_a_process(request, module, *rest) if tuned else import_module(module).answer(request)
 
     monkeypatch.setattr(latency, "_ask", ask)
+    monkeypatch.setattr("tchub.hub.tuning.charts.svg_text", lambda figure: "<svg></svg>")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_tuning import SMALL_SEARCH
 from tchub.hub.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +55,7 @@ def test_the_readmes_own_network_tunes_loads_and_runs(
     for folder in ("HOME", "CACHE"):
         monkeypatch.setenv(f"TCHUB_{folder}", str(tmp_path / folder.lower()))
     monkeypatch.setattr(tune, "compare", partial(tune.compare, max_seconds=0.5))
-    names = run_of_the_readme("Your own network", "trials=64", "trials=2")
+    names = run_of_the_readme("Your own network", "trials=64", "trials=2, search=SMALL_SEARCH")
     torch.testing.assert_close(names["y"], names["module"](names["x"]), rtol=1e-3, atol=1e-4)
 
 
@@ -68,11 +69,11 @@ def test_the_readmes_own_metaschedule_call_runs(tmp_path: Path, monkeypatch: pyt
 
 
 def run_of_the_readme(section: str, old: str, new: str) -> dict[str, Any]:
-    """Run the Python of a section, with few trials; return its names."""
+    """Run the Python of a section, with few trials and a small search; return its names."""
     script = re.search(rf"## {section}.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert script is not None
     assert old in script[1]
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"SMALL_SEARCH": SMALL_SEARCH}
     exec(script[1].replace(old, new), names)
     return names
 

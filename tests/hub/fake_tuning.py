@@ -14,6 +14,7 @@ from tchub.hub.device.candidate import trace_json, trace_key
 from tchub.hub.device.measure import Measurement
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, MeasuredProgram, RunStore, open_store
+from tchub.hub.search.decision_search import DecisionSettings
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.tuning.config import TuneConfig
@@ -21,7 +22,7 @@ from tchub.hub.tuning.session import TuningSession
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-SMALL_SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
+SMALL_SEARCH = SearchSettings(16, init_min_unmeasured=8, genetic_num_iters=1, decisions=DecisionSettings(128, 1, 1, 64))
 SCOPE = MeasurementScope("epyc-turin", "EPYC", "llvm", 1, "0.27.0")
 
 

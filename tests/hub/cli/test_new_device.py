@@ -40,7 +40,7 @@ def test_every_command_of_the_page_does_what_it_says(
     monkeypatch.setattr(method, "LEAST_STEPS", 20)
     (tmp_path / "logs").mkdir()
     for m in (16, 32, 64, 128):
-        programs = product([16, 48, 96], [1, 2, 3, 4, 6, 8, 16], [1, 2, 3, 4, 6, 8, 16])
+        programs = product([16, 48, 96], [1, 2, 3, 4, 8, 16], [1, 2, 3, 4, 8, 16])
         with lzma.open(tmp_path / "logs" / f"{m}.json.xz", "wt") as log:
             log.write("\n".join(record(m, *program) for program in programs))
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)

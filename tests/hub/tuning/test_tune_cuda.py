@@ -106,7 +106,7 @@ def test_a_network_is_tuned_in_float16_on_tensor_cores(card: PaperCard, tmp_path
     network = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 64)).eval()
     x = torch.randn(32, 64)
     options: dict[str, Any] = {"device": "cuda", "checkpoint": "tilenet-t4", "precision": "float16"}
-    result = hub.tune(network, (x,), trials=6, out=tmp_path / "out", **options)
+    result = hub.tune(network, (x,), trials=6, search=SMALL_SEARCH, out=tmp_path / "out", **options)
     run = result.report["runs"]["tuned"]
     assert (run["trials"], run["failed"], result.report["settings"]["precision"]) == (6, 0, "float16")
     check = result.report["output_check"]["tuned"]
