@@ -85,20 +85,25 @@ def speed(results: Results) -> Iterator[str]:
 def rivals(results: Results) -> Iterator[str]:
     """Tuned networks beside the runtimes that a user would install instead."""
     job, rows = results["rivals"], results["rivals"]["details"]["rivals"]
-    facts, single = job["machine"], [rival_row(row) for row in rows if row["threads"] == 1]
+    facts, single = job["machine"], [rival_row(row) for row in rows if row["threads"] == 1 and not row["target"]]
     if single:
         cells = [[cell(value) for value in row.values()] for row in single]
         head = ["ms, 1 thread", *list(single[0])[1:]]
         yield from table(head, [[*row[:5], f"**{row[5]}**", *row[6:]] for row in cells], 1)
-    several = {row["network"]: rival_row(row)["best other / tchub"] for row in rows if row["threads"] > 1}
-    ratios = ", ".join(f"{network} {cell(ratio)}" for network, ratio in several.items())
-    all_cores = f" With all {facts['cores']} cores the last column is: {ratios}." if several else ""
+    several = _ratios([row for row in rows if row["threads"] > 1])
+    all_cores = f" With all {facts['cores']} cores the last column is: {several}." if several else ""
+    avx2 = _ratios([row for row in rows if row["target"]])
+    all_cores += f" With tchub's programs limited to AVX2, and the others free: {avx2}." if avx2 else ""
     model = ", ".join(dict.fromkeys(row["model"] for row in job["details"]["rivals"]))
     yield (
         f"Tuned from nothing with `{model}`; batch 1, float32, outputs checked, one process, systems in turn; the last "
         f"column is the best other runtime's latency over tchub's. {facts['cpu_model']}, {facts['cores']} cores, seed "
         f"{seeds_of(job)}, by `{job['command']}`.{all_cores} Where tchub loses: [the benchmarks](docs/benchmarks.md)."
     )
+
+
+def _ratios(rows: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{row['network']} {cell(rival_row(row)['best other / tchub'])}" for row in rows)
 
 
 def _entries() -> list[Any]:

@@ -84,11 +84,12 @@ def startup(job: Row) -> dict[str, Any]:
 
 
 def rivals(job: Row) -> dict[str, Any]:
-    """Each network with its latencies, a table for each number of threads."""
-    shown = {}
-    for threads in sorted({row["threads"] for row in job["details"]["rivals"]}):
-        rows = [row for row in job["details"]["rivals"] if row["threads"] == threads]
-        shown[f"Milliseconds, threads: {threads}"] = [rival_row(row) | {"at peak": row["at_peak"]} for row in rows]
+    """Each network with its latencies, a table for each number of threads and target of tchub's programs."""
+    shown: dict[str, Any] = {}
+    for row in job["details"]["rivals"]:
+        title = f"Milliseconds, threads: {row['threads']}"
+        title += f", tchub's programs for {row['target']}" if row["target"] else ""
+        shown.setdefault(title, []).append(rival_row(row) | {"at peak": row["at_peak"]})
     return shown
 
 
@@ -107,6 +108,7 @@ def lost_rivals(job: Row) -> Iterator[str]:
         name, best = best_rival(row)
         if best < row["ms"]["tuned"]:
             count = f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
+            count += f", programs for {row['target']}" if row["target"] else ""
             yield f"{row['network']}, {count}: slower than {name}, {row['ms']['tuned']:.3g} ms against {best:.3g} ms."
 
 
