@@ -20,7 +20,7 @@ from tvm_ffi import structural_hash
 from ...zoo.primitives.scope import Decision
 from ..device.candidate import trace_json
 from ..records.database import programs_of
-from .design_space import Decisions, DesignSpace
+from .design_space import Decisions, DesignSpace, vector_registers
 from .errors import InterruptedRunError
 from .interrupt import StopFlag
 
@@ -134,6 +134,7 @@ class DecisionSearch:
         postprocs: MetaSchedule's postprocessors for its target.
         settings: of the search.
         seed: of the search; equal seeds and measurements give equal candidates.
+        target: of the programs; None: their tiles may be of any size.
 
     Attributes:
         fixed: True for a task of one program.
@@ -145,12 +146,19 @@ class DecisionSearch:
     cheap = True
 
     def __init__(
-        self, mod: IRModule, schedules: Sequence[Any], postprocs: Sequence[Any], settings: DecisionSettings, seed: int
+        self,
+        mod: IRModule,
+        schedules: Sequence[Any],
+        postprocs: Sequence[Any],
+        settings: DecisionSettings,
+        seed: int,
+        target: Any = None,
     ) -> None:
         self.mod = mod
         self.settings = settings
         self._rng = Random(seed)
-        self.spaces = [DesignSpace(mod, postprocs, schedule, seed) for schedule in schedules]
+        registers = None if target is None else vector_registers(target)
+        self.spaces = [DesignSpace(mod, postprocs, schedule, seed, registers) for schedule in schedules]
         self.fixed = len(self.spaces) == 1 and not self.spaces[0].template.samplers
         self.latencies: dict[Key, float] = {}
         self._tried: set[Key] = set()

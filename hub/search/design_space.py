@@ -18,6 +18,7 @@ from tvm import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
+from tvm.target import codegen
 
 from ...zoo.primitives.instructions import SAMPLERS
 from ...zoo.primitives.metaschedule import Template
@@ -36,7 +37,19 @@ QUIET_REPLAYS, MAX_REPLAYS = 2, 8
 _SEEDS = 2**31 - 1
 # Of random tiles of a small product one in a hundred makes a block of enough threads.
 _MOST_DRAWS = 64
+# Factors of each spatial loop of a product on a CPU; the last ones make the tile that its accumulators hold.
+_LEVELS = 4
+# What LLVM's extensions give a core: vector registers, and floats of one.
+_REGISTERS = (("avx512f", (32, 16)), ("avx", (16, 8)), ("sse", (16, 4)), ("neon", (32, 4)))
 _LEAST_THREADS, _MOST_THREADS = (f"meta_schedule.thread_extent_{end}_inclusive" for end in ("low", "high"))
+
+
+def vector_registers(target: Any) -> tuple[int, int] | None:
+    """Return how many vector registers a CPU has, and the floats of one; None where its target says neither."""
+    if target.kind.name != "llvm":
+        return None
+    features = codegen.llvm_get_cpu_features(target)
+    return next((registers for extension, registers in _REGISTERS if extension in features), None)
 
 
 class DesignSpace:
@@ -50,13 +63,21 @@ class DesignSpace:
         postprocs: MetaSchedule's postprocessors for its target.
         schedule: one of its design spaces.
         seed: of the random replays by which unknown domains are learnt.
+        registers: of the CPU that the programs are for, see `vector_registers`.
 
     Attributes:
         kernel: see `kernel_class`.
         template: the primitives, for features without TVM.
     """
 
-    def __init__(self, mod: IRModule, postprocs: Sequence[Any], schedule: Any, seed: int = 0) -> None:
+    def __init__(
+        self,
+        mod: IRModule,
+        postprocs: Sequence[Any],
+        schedule: Any,
+        seed: int = 0,
+        registers: tuple[int, int] | None = None,
+    ) -> None:
         self._mod = mod
         self._postprocs = list(postprocs)
         trace = schedule.trace.simplified(remove_postproc=True)  # as TVM's search does: getters of no use go
@@ -68,6 +89,9 @@ class DesignSpace:
         answers = dict(_answers(decided))
         self._original = tuple(answers[i] for i in self.template.samplers)
         self._threads = _block_threads(instructions, self.template.samplers)
+        levels = [len(tile) if isinstance(tile, tuple) else 0 for tile in self._original]
+        self._spatial = [number for number, count in enumerate(levels) if count == _LEVELS] if registers else []
+        self._registers = registers or (0, 1)
         self._seed = seed
 
     @cached_property
@@ -87,7 +111,7 @@ class DesignSpace:
         if not self.slots:
             return [()] * count
         drawn: list[Decisions] = []
-        for _ in range(_MOST_DRAWS if self._threads[0] else 1):
+        for _ in range(_MOST_DRAWS if self._threads[0] or self._spatial else 1):
             rows = zip(*(slot.draw(rng, count) for slot in self.slots), strict=True)
             drawn += [decisions for decisions in rows if self.fits(decisions)]
             if len(drawn) >= count:
@@ -95,7 +119,18 @@ class DesignSpace:
         return drawn[:count]
 
     def fits(self, decisions: Decisions) -> bool:
-        """Return whether a block of the program has as many threads as its schedule allows; on CPUs all do."""
+        """Return whether a program suits the device.
+
+        On a card, a block has as many threads as its schedule allows. On a CPU the tile of a product stays in the
+        vector registers, and so do a row of the other factor and one element of the first, which is spread over a
+        register: what does not fit is written to memory and read again for each multiplication.
+        """
+        if len(self._spatial) > 1:
+            count, lanes = self._registers
+            *rows, columns = (int(decisions[number][-1]) for number in self._spatial)  # pyright: ignore[reportIndexIssue]
+            vectors = columns // lanes
+            if columns % lanes == 0 and (prod(rows) + 1) * vectors + 1 > count:
+                return False
         parts, low, high = self._threads
         tiles = [(decisions[number], part) for number, part in parts]
         return not parts or low <= prod(tile[part] for tile, part in tiles if isinstance(tile, tuple)) <= high

@@ -116,7 +116,8 @@ def open_engine(
             )
         if decisions:
             postprocs = context.space_generator.postprocs
-            return TaskEngine(context, DecisionSearch(task.mod, schedules, postprocs, settings.decisions, seed))
+            search = DecisionSearch(task.mod, schedules, postprocs, settings.decisions, seed, target)
+            return TaskEngine(context, search)
         fixed = len(schedules) == 1 and not _samples(schedules[0])
         if replaying or not fixed:
             return TaskEngine(context, TaskSearch(context, schedules, fixed))

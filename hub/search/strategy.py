@@ -47,7 +47,9 @@ class DecisionStrategy(PySearchStrategy):
         self, max_trials: int, num_trials_per_iter: int, design_spaces: list[Any], database: Any, cost_model: Any
     ) -> None:
         """Begin: the programs of the database are parents, and not measured again."""
-        self._search = DecisionSearch(self._mod, list(design_spaces), self._postprocs, self._settings, self._seed)
+        self._search = DecisionSearch(
+            self._mod, list(design_spaces), self._postprocs, self._settings, self._seed, self._target
+        )
         self._batch, self._left = int(num_trials_per_iter), int(max_trials)
         self._search.start(self._left, self._batch, database, self._model)
         if self._schedules:

@@ -9,18 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.device.candidate import trace_json
 from tchub.hub.device.measure import Measurement
+from tchub.hub.networks.tasks import make_task
+from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import MeasuredProgram
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.decision_search import DecisionSearch, DecisionSettings
 from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
-from tchub.hub.search.design_space import DesignSpace
+from tchub.hub.search.design_space import DesignSpace, vector_registers
 from tchub.hub.search.engines import SearchSettings, TaskSearch, open_engine
 from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.search.interrupt import StopFlag
+from tchub.zoo.corpus.workloads import OperatorSpec
 from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_equal, structural_hash
 
@@ -104,7 +108,6 @@ def test_a_choice_is_never_one_that_cannot_be_drawn() -> None:
 
 @pytest.mark.parametrize("which", ["cpu", "gpu"])
 def test_the_same_decisions_give_tvms_own_program(small_task: Any, target: Any, which: str) -> None:
-    import tvm
 
     place = target if which == "cpu" else tvm.target.Target("nvidia/nvidia-t4")
     strategy = SearchSettings(8, init_min_unmeasured=2, genetic_num_iters=1, max_fail_count=100).strategy()
@@ -131,6 +134,34 @@ def test_random_programs_mutants_and_crossings_are_programs(small_task: Any, tar
     for decisions in (a, space.mutate(a, rng), space.cross(a, b, rng)):
         assert space.replay(decisions) is not None
     assert space.mutate(a, rng) != a or space.size == 1
+
+
+@pytest.mark.parametrize(
+    ("target_words", "count", "lanes"),
+    [({"mcpu": "x86-64-v2"}, 16, 4), ({"mcpu": "x86-64-v3"}, 16, 8), ({"mcpu": "znver4"}, 32, 16)],
+    ids=["SSE", "AVX2", "AVX-512"],
+)
+def test_the_tile_of_a_product_stays_in_the_registers(target_words: dict[str, str], count: int, lanes: int) -> None:
+    target = tvm.target.Target({"kind": "llvm", "num-cores": 1, **target_words})
+    registers = vector_registers(target)
+    assert registers == (count, lanes)
+    task = make_task(operator_module(OperatorSpec("d", "dense", {"m": 96, "n": 192, "k": 64})), "d")
+    context = tune_context(task, target, "replay-trace", 0)
+    schedule = context.generate_design_space()[0]
+    free, bound = (
+        DesignSpace(task.mod, context.space_generator.postprocs, schedule, 0, limit) for limit in (None, registers)
+    )
+
+    def needed(decisions: Any) -> int:
+        """Accumulators, a row of the second factor, and one element of the first."""
+        (*_, rows), (*_, columns) = (tile for tile in decisions if isinstance(tile, tuple) and len(tile) == 4)
+        return (rows + 1) * (columns // lanes) + 1 if columns % lanes == 0 else 0
+
+    assert any(needed(one) > count for one in free.random(Random(0), 300))
+    kept = bound.random(Random(0), 300)
+    assert len(kept) == 300
+    assert max(map(needed, kept)) <= count
+    assert len({needed(one) for one in kept}) > 5, "small tiles and large ones"
 
 
 def test_the_first_batch_is_what_the_model_likes_best(search: Any) -> None:
@@ -167,7 +198,7 @@ def test_no_program_is_offered_twice_not_even_under_other_decisions(search: Any)
 
 
 def test_a_small_space_is_searched_to_its_end(target: Any) -> None:
-    import tvm
+
     from tchub.hub.networks.tasks import make_task
     from tvm import te
 
@@ -243,7 +274,7 @@ def test_what_cannot_be_built_is_replaced_and_remembered(search: Any, monkeypatc
 
 def test_random_programs_of_a_gpu_have_as_many_threads_as_their_schedule_allows(small_task) -> None:
     """Of all tiles of so small a product one in a hundred makes a block of 32 threads or more."""
-    import tvm
+
     from tchub.zoo.devices import get_device
 
     context = tune_context(small_task, tvm.target.Target(get_device("t4").target), "replay-trace", 0)
