@@ -21,7 +21,7 @@ BUDGETS = {
     "hub/registry": (3_315, 17),
     "hub/device": (5_803, 31),
     "hub/networks": (5_709, 31),
-    "hub/search": (3_184, 19),
+    "hub/search": (3_187, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_337, 11),
     "hub/adaptation": (1_988, 10),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_286, 56),
-    "tests": (30_254, 230),
+    "tests": (30_256, 230),
 }
-PRODUCT = (46_861, 270)
+PRODUCT = (46_864, 270)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -116,6 +116,9 @@ class DesignSpace:
             drawn += [decisions for decisions in rows if self.fits(decisions)]
             if len(drawn) >= count:
                 break
+        if not drawn and self._spatial:  # where TVM alone knows the tiles, it may have shown none that is small enough
+            self._spatial = []
+            return self.random(rng, count)
         return drawn[:count]
 
     def fits(self, decisions: Decisions) -> bool:

@@ -162,6 +162,8 @@ def test_the_tile_of_a_product_stays_in_the_registers(target_words: dict[str, st
     assert len(kept) == 300
     assert max(map(needed, kept)) <= count
     assert len({needed(one) for one in kept}) > 5, "small tiles and large ones"
+    none = DesignSpace(task.mod, context.space_generator.postprocs, schedule, 0, (0, 1))
+    assert len(none.random(Random(0), 10)) == 10, "where no tile is small enough, all are searched"
 
 
 def test_the_first_batch_is_what_the_model_likes_best(search: Any) -> None:
