@@ -151,7 +151,7 @@ def coverage(results: Results) -> Iterator[str]:
     yield from table(("family, tuned/tried", "", "", ""), rows, 4)
     refused = "; ".join(f"{name}: {error}" for name, error in summary["not_passed"].items())
     yield (
-        f"{summary['passed']} of {summary['networks']} small networks, as a user brings them, in one shared "
+        f"{summary['passed']} of {summary['networks']} small networks, as a user brings them, many in one "
         f"home, 8 trials each, output compared with the original's; by `{job['command']}`."
         + (f" Not: {refused}." if refused else "")
         + (f" {len(summary['not_run'])} more of the list were not run." if summary["not_run"] else "")
