@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_933, 16),
     "hub/registry": (3_315, 17),
     "hub/device": (5_803, 31),
-    "hub/networks": (5_709, 31),
+    "hub/networks": (5_717, 31),
     "hub/search": (3_187, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_337, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_286, 56),
-    "tests": (30_256, 230),
+    "tests": (30_275, 230),
 }
-PRODUCT = (46_864, 270)
+PRODUCT = (46_872, 270)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

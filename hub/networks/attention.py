@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import IRModule, relax
+from tvm import IRModule, relax, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .simplify import constant_values, function_pass, operator_name, static_shape
@@ -23,6 +23,8 @@ from .simplify import constant_values, function_pass, operator_name, static_shap
 op: Any = relax.op
 
 _LANES = 16
+# TVM's pattern of operators that it fuses with no other.
+_OPAQUE = 8
 # Rows of a product's tile in registers; at least one of these should divide its rows.
 _TILES = (4, 5, 6, 7, 8)
 # Share of the scores that may be added.
@@ -173,10 +175,16 @@ class _Padder(PyExprMutator):
             return op.reshape(x, (*static_shape(step)[:-2], rows, columns))
         args = [self.visit_expr(arg) for arg in step.args]
         other = args[1 - position]
-        for axis, extent in ((-2, rows), (-1, columns)):
-            shape = static_shape(other)
-            if len(shape) >= -axis and shape[axis] > 1:
+        shape = static_shape(other)
+        extents = {axis: n for axis, n in ((-2, rows), (-1, columns)) if len(shape) >= -axis and shape[axis] > 1}
+        if constant_values(other) is not None:  # which is padded when the network is compiled
+            for axis, extent in extents.items():
                 other = self._pad(other, axis, extent)
+        elif any(shape[axis] != extent for axis, extent in extents.items()):
+            # In a kernel of its own: within that of the product MetaSchedule finds no schedule.
+            after = [extents.get(axis, shape[axis]) - shape[axis] for axis in range(-len(shape), 0)]
+            facts = {"primfunc_name_hint": "pad", "primfunc_attrs": {"op_pattern": _OPAQUE}}
+            other = self.builder_.emit(self.builder_.call_te(topi.nn.pad, other, [0] * len(shape), after, **facts))
         args[position], args[1 - position] = x, other
         return relax.Call(step.op, args, step.attrs)
 

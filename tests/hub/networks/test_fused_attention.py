@@ -126,6 +126,25 @@ def test_every_program_of_its_space_reads_scores_and_is_right(mix: Mix, rows: in
         assert rows_of.tobytes() == schema.extract([space.template.fill(one) for one in programs], None).tobytes()
 
 
+class MaskedByAnInput(torch.nn.Module):
+    """Attention whose mask is brought by the caller."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return (x @ x.transpose(-1, -2) * 0.25 + mask).softmax(-1) @ x
+
+
+def test_a_mask_that_is_an_input_is_padded_where_every_task_has_a_schedule() -> None:
+    inputs = torch.randn(1, 99, 24), torch.zeros(99, 99).masked_fill(torch.ones(99, 99).triu(1) > 0, -1e9)
+    graph, theirs = imported(MaskedByAnInput(), *inputs), MaskedByAnInput()(*inputs).numpy()
+    (shape,) = attentions(graph)
+    assert (shape.rows, shape.columns, shape.masks) == (100, 112, (100,))
+    for shapes in (set(), {shape}):
+        mod = lower(graph, shapes)
+        np.testing.assert_allclose(outputs(mod, *inputs)[0], theirs, atol=1e-5)
+        for task in tasks_of(mod):
+            assert tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0).generate_design_space()
+
+
 def test_it_competes_with_the_three_functions_that_it_replaces() -> None:
     _, _, graph = network(SCALED, 61, 61)
     direct = tasks_of(lower(graph))
