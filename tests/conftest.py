@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import os
 import signal
 import sys
@@ -96,7 +97,7 @@ def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
     from tchub.hub.networks import latency
     from tchub.hub.tuning import remote_latency
 
-    monkeypatch.setattr(latency, "_ask", lambda request, module, *_: import_module(module).answer(request))
+    monkeypatch.setattr(latency, "_ask", lambda text, module, *_: import_module(module).answer(json.loads(text())))
     monkeypatch.setattr(latency, "_REPEAT_SECONDS", 1e-4)
     monkeypatch.setattr(remote_latency, "REPEATS", 2)
     monkeypatch.setattr("tchub.hub.tuning.charts.svg_text", lambda figure: "<svg></svg>")
@@ -109,9 +110,11 @@ def untuned_compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     in_a_process = latency._ask
 
-    def ask(request: dict[str, Any], module: str, *rest: Any) -> Any:
-        tuned = "tuned" in request["libraries"]
-        return in_a_process(request, module, *rest) if tuned else import_module(module).answer(request)
+    def ask(text: Callable[[], str], module: str, *rest: Any) -> Any:
+        request = json.loads(text())
+        if "tuned" not in request["libraries"]:
+            return import_module(module).answer(request)
+        return in_a_process(lambda: json.dumps(request), module, *rest)
 
     monkeypatch.setattr(latency, "_ask", ask)
     monkeypatch.setattr("tchub.hub.tuning.charts.svg_text", lambda figure: "<svg></svg>")

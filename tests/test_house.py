@@ -19,11 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_933, 16),
     "hub/registry": (3_315, 17),
-    "hub/device": (5_803, 31),
-    "hub/networks": (5_717, 31),
+    "hub/device": (5_808, 31),
+    "hub/networks": (5_727, 31),
     "hub/search": (3_187, 19),
     "hub/records": (572, 4),
-    "hub/tuning": (2_337, 11),
+    "hub/tuning": (2_351, 11),
     "hub/adaptation": (1_988, 10),
     "hub/publishing": (1_828, 9),
     "hub/bundle": (932, 5),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_286, 56),
-    "tests": (30_275, 230),
+    "tests": (30_290, 230),
 }
-PRODUCT = (46_872, 270)
+PRODUCT = (46_901, 270)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

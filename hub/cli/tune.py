@@ -15,7 +15,7 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..networks.tuned import TunedNetwork
-    from ..tuning.tune import TuneResult
+    from ..tuning.report import TuneResult
 
 
 @opt.command("tune")

@@ -99,12 +99,16 @@ def wait_for(
 
 
 def run_process(
-    command: Sequence[str], text: str, env: Mapping[str, str], limit: TimeLimit
+    command: Sequence[str], text: Callable[[], str], env: Mapping[str, str], limit: TimeLimit
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, `text` on its stdin, output captured; killed at the limit, which is a TimeoutError."""
+    """Run a command to its end, output captured; killed at the limit, which is a TimeoutError.
+
+    Args:
+        text: makes what the process reads on stdin, while it starts; the limit counts from then on.
+    """
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, text=True) as process:
-        pending: list[str | None] = [text]
+        pending: list[str] = []
         answer: list[tuple[str, str]] = []
 
         def ended(seconds: float) -> bool:
@@ -115,6 +119,7 @@ def run_process(
             return True
 
         try:
+            pending.append(text())
             if (why := wait_for(ended, process.pid, limit)) is not None:
                 raise TimeoutError(why)
         except BaseException:

@@ -25,6 +25,7 @@ from .output_check import OutputCheck
 if TYPE_CHECKING:
     from .network import Network
 
+Libraries = Callable[[], Mapping[str, Path]]
 MIN_REPEATS = 5
 _MAX_REPEATS = 60
 _REPEAT_SECONDS = 0.02  # a repeat runs a quick network several times
@@ -72,7 +73,7 @@ class Comparison:
 
 def compare(
     network: Network,
-    libraries: Mapping[str, Path],
+    libraries: Libraries,
     *,
     threads: int = 1,
     max_seconds: float = 30.0,
@@ -86,7 +87,7 @@ def compare(
     hits all of them.
 
     Args:
-        libraries: system name to library; `pytorch` is added, except for an ONNX file.
+        libraries: builds the libraries, by the names of the systems; `pytorch` is added, except for an ONNX file.
         max_seconds: of timing, shared by the systems.
         min_repeats: of each system, however long they take; 1 where a first impression is enough.
         timeout: seconds that the whole process may compute.
@@ -96,7 +97,6 @@ def compare(
         LatencyError: the process failed, e.g. a library crashed.
     """
     request = {
-        "libraries": {name: (str(Path(path).resolve()), file_sha256(path)) for name, path in libraries.items()},
         "threads": threads,
         "max_seconds": max_seconds,
         "min_repeats": min_repeats,
@@ -105,12 +105,14 @@ def compare(
     counts = dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     remedy = "run `tchub doctor`, then tune again in a new output folder, with more trials where it was too slow"
     worker = "tchub.hub.networks.rivals"
-    return compare_in_process(worker, network, request, TimeLimit(timeout), remedy, counts | POOL_ENVIRONMENT)
+    limit, environment = TimeLimit(timeout), counts | POOL_ENVIRONMENT
+    return compare_in_process(worker, network, libraries, request, limit, remedy, environment)
 
 
 def compare_in_process(
     module: str,
     network: Network,
+    libraries: Libraries,
     request: dict[str, Any],
     limit: TimeLimit,
     remedy: str,
@@ -118,9 +120,12 @@ def compare_in_process(
 ) -> Comparison:
     """Return what a fresh process of a module finds: it compares and times libraries beside a network.
 
+    The libraries are built while it loads PyTorch and TVM, which takes seconds.
+
     Args:
-        request: for the module, on its stdin as JSON; `reference` and `inputs` are added. Its answer, the last line of
-            its stdout, has `checks`, `seconds` and `errors`, each by system.
+        request: for the module, on its stdin as JSON; `libraries` (the path and sha256 of each), `reference` and
+            `inputs` are added. Its answer, the last line of its stdout, has `checks`, `seconds` and `errors`, each by
+            system.
         environment: beside that of this process.
 
     Raises:
@@ -130,9 +135,14 @@ def compare_in_process(
 
     with tempfile.TemporaryDirectory(prefix="tchub-latency-") as folder:
         inputs = Path(folder, "inputs.pt")
-        torch.save(network.inputs(), inputs)
-        files = {"reference": str(reference_file(network, Path(folder))), "inputs": str(inputs)}
-        answer = _ask(request | files, module, limit, remedy, os.environ | dict(environment or {}))
+
+        def text() -> str:
+            built = {name: (str(path.resolve()), file_sha256(path)) for name, path in libraries().items()}
+            torch.save(network.inputs(), inputs)
+            files = {"reference": str(reference_file(network, Path(folder))), "inputs": str(inputs)}
+            return json.dumps(request | {"libraries": built} | files)
+
+        answer = _ask(text, module, limit, remedy, os.environ | dict(environment or {}))
     latencies = {name: Latency(tuple(seconds)) for name, seconds in answer["seconds"].items()}
     return Comparison(msgspec.convert(answer["checks"], dict[str, OutputCheck]), latencies, answer["errors"])
 
@@ -199,10 +209,10 @@ def _time(run: Callable[[], Any], times: int) -> float:
 
 
 def _ask(
-    request: dict[str, Any], module: str, limit: TimeLimit, remedy: str, environment: Mapping[str, str]
+    request: Callable[[], str], module: str, limit: TimeLimit, remedy: str, environment: Mapping[str, str]
 ) -> dict[str, Any]:
     try:
-        done = run_process([sys.executable, "-m", module], json.dumps(request), environment, limit)
+        done = run_process([sys.executable, "-m", module], request, environment, limit)
     except TimeoutError as error:
         raise LatencyError(f"the comparison with the original was ended: {error}", remedy=remedy) from None
     lines = done.stdout.strip().splitlines()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from ..networks import LAYOUTS
 from ..networks.alternatives import Alternative, OperatorShape, find_alternatives, find_shapes
 from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
 from ..networks.fused_attention import AttentionShape
-from ..networks.latency import Comparison, compare
+from ..networks.latency import Comparison, Libraries, compare
 from ..networks.library import build_library
 from ..networks.network import Network, refused
 from ..networks.output_check import require
@@ -24,8 +24,8 @@ from ..networks.tasks import TuningTask
 from ..networks.winograd import ConvShape
 from .remote_latency import compare_card, compare_remote
 
-Compare = Callable[["Network", Mapping[str, Path]], Comparison] | None
-"""Runs libraries beside the original, e.g. on an RPC server; None to compile and compare at the end alone."""
+Compare = Callable[["Network", Libraries], Comparison] | None
+"""Builds libraries and runs them beside the original, e.g. on an RPC server; None to compare at the end alone."""
 _WITHOUT: dict[type[OperatorShape], str] = {
     ConvShape: "convolutions are computed directly, not by Winograd's algorithm",
     AttentionShape: "attention is computed by three functions, not by one",
@@ -76,7 +76,7 @@ def first_compare(device: ChosenDevice, threads: int, precision: str = "float32"
     if address is None:
         return partial(compare, threads=threads, min_repeats=1, max_seconds=1.0)
 
-    def remote(network: Network, libraries: Mapping[str, Path]) -> Comparison:
+    def remote(network: Network, libraries: Libraries) -> Comparison:
         try:
             return compare_remote(network, libraries, address, threads=threads)
         except LatencyError as error:
@@ -156,14 +156,19 @@ def _compared(
     linker: str | None,
 ) -> tuple[Any, Comparison]:
     """Return a network's tensor functions, and their comparison with the original, which is right."""
+    with refused(network.name, "compile", network.where):
+        mod = lower(graph, shapes, cpu=str(target.kind.name) == "llvm")
+    if compare is None:
+        return mod, Comparison({}, {})
     with tempfile.TemporaryDirectory(prefix="tchub-untuned-") as folder:
-        path = Path(folder, "untuned.so")
-        with refused(network.name, "compile", network.where):
-            mod = lower(graph, shapes, cpu=str(target.kind.name) == "llvm")
-            if compare is None:
-                return mod, Comparison({}, {})
-            build_library(mod, target, None, path, linker)
-        comparison = compare(network, {"untuned": path})
+
+        def untuned() -> dict[str, Path]:
+            path = Path(folder, "untuned.so")
+            with refused(network.name, "compile", network.where):
+                build_library(mod, target, None, path, linker)
+            return {"untuned": path}
+
+        comparison = compare(network, untuned)
     for check in comparison.checks.values():
         require(check, f"{network.name}, as TVM imports it,")
     return mod, comparison

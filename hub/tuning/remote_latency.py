@@ -22,7 +22,7 @@ from ..device.cuda_network import CudaDriver, CudaNetwork
 from ..device.patience import TimeLimit
 from ..device.rpc_session import RpcAddress, set_threads
 from ..networks.errors import LatencyError
-from ..networks.latency import Comparison, compare_in_process
+from ..networks.latency import Comparison, Libraries, compare_in_process
 from ..networks.network import Network
 from ..networks.output_check import check_output
 from ..networks.rivals import ReferenceNetwork, arrays, rival_runs
@@ -32,12 +32,12 @@ REPEAT_SECONDS = 0.02
 
 
 def compare_remote(
-    network: Network, libraries: Mapping[str, Path], address: RpcAddress, *, threads: int = 1, timeout: float = 600.0
+    network: Network, libraries: Libraries, address: RpcAddress, *, threads: int = 1, timeout: float = 600.0
 ) -> Comparison:
     """Check libraries against PyTorch and time them, on one server of an RPC device.
 
     Args:
-        libraries: system name to library.
+        libraries: builds the libraries, by the names of the systems.
         threads: that they use there.
         timeout: seconds that the process here may compute, or wait for the server; and of its session.
 
@@ -50,7 +50,7 @@ def compare_remote(
 
 def compare_card(
     network: Network,
-    libraries: Mapping[str, Path],
+    libraries: Libraries,
     number: int,
     timeout: float = 600.0,
     rivals: Sequence[str] = (),
@@ -59,7 +59,7 @@ def compare_card(
     """Check networks of a card (`device.cuda_network`) against PyTorch on the CPU and time them there.
 
     Args:
-        libraries: system name to archive.
+        libraries: builds the archives, by the names of the systems.
         number: of the card.
         rivals: `pytorch` (eager) and `torch.compile`, which run on the same card; why one has no latency stands in
             `Comparison.errors`.
@@ -73,11 +73,8 @@ def compare_card(
     return _compare(network, libraries, request, timeout, remedy)
 
 
-def _compare(
-    network: Network, libraries: Mapping[str, Path], device: dict[str, Any], timeout: float, remedy: str
-) -> Comparison:
-    request = {"libraries": {name: str(path.resolve()) for name, path in libraries.items()}, **device}
-    return compare_in_process(__name__, network, request, TimeLimit(timeout, timeout), remedy)
+def _compare(network: Network, libraries: Libraries, device: dict[str, Any], timeout: float, remedy: str) -> Comparison:
+    return compare_in_process(__name__, network, libraries, device, TimeLimit(timeout, timeout), remedy)
 
 
 class _RemoteNetwork:
@@ -184,7 +181,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         session = rpc.connect_tracker(host, port).request(key, session_timeout=ceil(request["timeout"]))
         set_threads(session, request["threads"])
         open_network = lambda path: _RemoteNetwork(session, path, inputs)  # noqa: E731
-    networks = {name: open_network(path) for name, path in request["libraries"].items()}
+    networks = {name: open_network(path) for name, (path, _) in request["libraries"].items()}
     with torch.inference_mode():
         checks = {
             name: check_output(arrays(network.run()), expected, reference.exact, precision).as_dict()

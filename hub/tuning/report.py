@@ -18,6 +18,7 @@ import numpy as np
 from ...zoo.files import write_files
 from ...zoo.plain_json import plain
 from ..networks.fused_attention import AttentionShape
+from ..networks.tuned import TunedNetwork, load_tuned
 from ..networks.winograd import ConvShape
 from ..search.scheduler import TaskProgress
 from .progress import SessionView, curve
@@ -33,6 +34,38 @@ if TYPE_CHECKING:
 FORMAT = 1
 # Programs of a task before the order of its scores says something.
 MIN_CORRELATED = 4
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """The result of `tune`.
+
+    Attributes:
+        report: as `report.json` has it.
+        folder: with the library, `network.json`, `records.sqlite` with every measured program, the same as a
+            MetaSchedule database, `report.json` and `report.html`.
+        library: the compiled network.
+    """
+
+    report: dict[str, Any]
+    folder: Path
+    library: Path
+
+    @property
+    def latency(self) -> dict[str, float]:
+        """Return the median end-to-end latency in seconds by system: untuned, tuned, pytorch, and stock where compared.
+
+        Without pytorch for a remote device, and empty where `report["latency_note"]` says why.
+        """
+        return {name: facts["median"] for name, facts in self.report["latency"].items()}
+
+    def load(self) -> TunedNetwork:
+        """Return the tuned network, to be called as the original; see `load_tuned`."""
+        return load_tuned(self.folder)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return self.report
 
 
 @dataclass

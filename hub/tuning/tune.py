@@ -23,7 +23,7 @@ from ..device.timing import weights_between
 from ..networks.alternatives import Alternative, lower_known
 from ..networks.errors import LatencyError
 from ..networks.fused_attention import AttentionShape
-from ..networks.latency import Comparison, compare
+from ..networks.latency import Comparison, Libraries, compare
 from ..networks.library import BuiltLibrary, build_library
 from ..networks.manifest import write_manifest
 from ..networks.network import Network
@@ -31,7 +31,6 @@ from ..networks.output_check import require
 from ..networks.shapes import Shapes
 from ..networks.sources import open_network
 from ..networks.tasks import TuningTask, merged_variants, network_tasks, weight_bytes
-from ..networks.tuned import TunedNetwork, load_tuned
 from ..networks.winograd import ConvShape
 from ..records.database import best_programs, export_json
 from ..records.scope import MeasurementScope
@@ -49,43 +48,11 @@ from .builds import NetworkVariant, first_build, first_compare, try_alternatives
 from .config import TuneConfig
 from .progress import TuneProgress
 from .remote_latency import compare_card, compare_remote
-from .report import SessionOutcome, make_report, write_report
+from .report import SessionOutcome, TuneResult, make_report, write_report
 from .session import TuningSession
 
 # Of timing the compiled network beside others, shared by all.
-SECONDS, FAST_SECONDS = 30.0, 4.0
-
-
-@dataclass(frozen=True)
-class TuneResult:
-    """The result of `tune`.
-
-    Attributes:
-        report: as `report.json` has it.
-        folder: with the library, `network.json`, `records.sqlite` with every measured program, the same as a
-            MetaSchedule database, `report.json` and `report.html`.
-        library: the compiled network.
-    """
-
-    report: dict[str, Any]
-    folder: Path
-    library: Path
-
-    @property
-    def latency(self) -> dict[str, float]:
-        """Return the median end-to-end latency in seconds by system: untuned, tuned, pytorch, and stock where compared.
-
-        Without pytorch for a remote device, and empty where `report["latency_note"]` says why.
-        """
-        return {name: facts["median"] for name, facts in self.report["latency"].items()}
-
-    def load(self) -> TunedNetwork:
-        """Return the tuned network, to be called as the original; see `load_tuned`."""
-        return load_tuned(self.folder)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return self.report
+SECONDS, FAST_SECONDS = 30.0, 2.0
 
 
 def tune(
@@ -334,39 +301,51 @@ class _Run:
         return choice
 
     def _finish(self, variant: NetworkVariant) -> _VariantResult:
-        self.progress.stage("compile")
-        libraries = {}
-        for outcome in self.outcomes:
-            self.stop.check()
-            best = outcome.chosen
-            if best is None:
-                best = best_programs(outcome.database, self.tasks, outcome.view.better_untuned())
-            path = (outcome.folder / variant.library_name).with_suffix(".so" if self.device.card is None else ".cuda")
-            chosen, known = outcome.choice.chosen(), {task.task_id for task in self.tasks}
-            mod = variant.first.mod
-            if self.device.card is None:  # where convolutions may be computed otherwise
-                mod = lower_known(variant.first.graph, chosen, known, self.target)
-            libraries[outcome.label] = build_library(mod, self.target, best, path, self.device.linker)
-        self.stop.check()
-        self.progress.stage("check the output and measure the latency")
-        return _VariantResult(variant, libraries, *self._compare(variant.network, libraries))
+        libraries: dict[str, BuiltLibrary] = {}
 
-    def _compare(
-        self, network: Network, libraries: Mapping[str, BuiltLibrary]
-    ) -> tuple[Comparison, LatencyError | None]:
+        def built() -> dict[str, Path]:
+            if not libraries:
+                self.progress.stage("compile")
+                libraries.update({outcome.label: self._build(variant, outcome) for outcome in self.outcomes})
+                self.stop.check()
+            return {name: Path(library.path) for name, library in libraries.items()}
+
+        comparison, error = self._compare(variant.network, built)
+        built()  # where nothing was compared
+        return _VariantResult(variant, libraries, comparison, error)
+
+    def _build(self, variant: NetworkVariant, outcome: SessionOutcome) -> BuiltLibrary:
+        self.stop.check()
+        best = outcome.chosen
+        if best is None:
+            best = best_programs(outcome.database, self.tasks, outcome.view.better_untuned())
+        path = (outcome.folder / variant.library_name).with_suffix(".so" if self.device.card is None else ".cuda")
+        chosen, known = outcome.choice.chosen(), {task.task_id for task in self.tasks}
+        mod = variant.first.mod
+        if self.device.card is None:  # where convolutions may be computed otherwise
+            mod = lower_known(variant.first.graph, chosen, known, self.target)
+        return build_library(mod, self.target, best, path, self.device.linker)
+
+    def _compare(self, network: Network, built: Libraries) -> tuple[Comparison, LatencyError | None]:
         """Return output checks and latencies, or why there are none: the tuning is worth a report all the same."""
-        paths, threads = {name: Path(library.path) for name, library in libraries.items()}, self.device.facts.cores
+        threads = self.device.facts.cores
+
+        def libraries() -> Mapping[str, Path]:
+            paths = built()
+            self.progress.stage("check the output and measure the latency")
+            return paths
+
         try:
             rivals = [name for name in self.config.compare if name != "stock"]
             if self.device.away:
                 raise LatencyError("the network was not run: load it there with tchub.hub.load_tuned")
             if self.device.card is not None:
                 card, rivals, precision = self.device.card, ["pytorch", *rivals], self.config.precision
-                return compare_card(network, paths, card, rivals=rivals, precision=precision), None
+                return compare_card(network, libraries, card, rivals=rivals, precision=precision), None
             if self.device.address is None:
                 seconds = FAST_SECONDS if self.config.mode == "fast" else SECONDS
-                return compare(network, paths, threads=threads, max_seconds=seconds, rivals=rivals), None
-            return compare_remote(network, paths, self.device.address, threads=threads), None
+                return compare(network, libraries, threads=threads, max_seconds=seconds, rivals=rivals), None
+            return compare_remote(network, libraries, self.device.address, threads=threads), None
         except LatencyError as error:
             return Comparison({}, {}), error
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError, OutputMismatchError
 from tchub.hub.networks.fused_attention import AttentionShape
-from tchub.hub.networks.latency import Comparison
+from tchub.hub.networks.latency import Comparison, Libraries
 from tchub.hub.networks.network import Network
 from tchub.hub.networks.output_check import check_output
 from tchub.hub.networks.tasks import network_tasks
@@ -33,9 +31,10 @@ def compared(ours: Any = 1.0) -> Any:
     """A comparison whose library gives `ours` times the original's output."""
     output = np.arange(6.0)
 
-    def compare(_network: Any, libraries: Mapping[str, Path]) -> Comparison:
-        assert all(path.is_file() for path in libraries.values())
-        return Comparison({name: check_output([output * ours], [output]) for name in libraries}, {})
+    def compare(_network: Any, libraries: Libraries) -> Comparison:
+        built = libraries()
+        assert all(path.is_file() for path in built.values())
+        return Comparison({name: check_output([output * ours], [output]) for name in built}, {})
 
     return compare
 
@@ -81,9 +80,9 @@ def test_a_library_that_is_wrong_before_it_is_tuned_is_refused(network: Network,
 
 
 def test_an_output_that_says_nothing_is_told(network: Network, target: Any) -> None:
-    def compare(_network: Any, libraries: Mapping[str, Path]) -> Comparison:
+    def compare(_network: Any, libraries: Libraries) -> Comparison:
         zeros = np.zeros(4)
-        return Comparison({name: check_output([zeros], [zeros]) for name in libraries}, {})
+        return Comparison({name: check_output([zeros], [zeros]) for name in libraries()}, {})
 
     (note,) = first_build(network, target, "as-imported", compare, None).notes
     assert "output 0 is zero everywhere" in note
@@ -110,10 +109,10 @@ def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_other_kind_stays(ta
     tasks = network_tasks(first.mod, target, "both")
     kinds = [ConvShape, AttentionShape]
 
-    def only_attention(_network: Any, libraries: Mapping[str, Path]) -> Comparison:
-        (library,) = libraries.values()
-        wrong = b"winograd" in library.read_bytes()
-        return compared(1.5 if wrong else 1.0)(_network, libraries)
+    def only_attention(_network: Any, libraries: Libraries) -> Comparison:
+        built = libraries()
+        wrong = b"winograd" in built["untuned"].read_bytes()
+        return compared(1.5 if wrong else 1.0)(_network, lambda: built)
 
     for compare, ways, words in ((compared(), kinds, []), (only_attention, kinds[1:], ["convolutions are computed"])):
         added, alternatives, notes = try_alternatives(network, first, tasks, target, compare, None, kinds)

@@ -80,7 +80,7 @@ def test_a_fast_run_measures_no_program_and_checks_the_network_once(
     compared: list[Any] = []
 
     def compare(network: Any, libraries: Any, **options: Any) -> Comparison:
-        compared.append(list(libraries))
+        compared.append(list(libraries()))
         return _fake_comparison()
 
     monkeypatch.setattr(tune_module, "compare", compare)
