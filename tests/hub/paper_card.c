@@ -88,7 +88,6 @@ int cuMemGetInfo_v2(size_t *free, size_t *total) {
 int cuDriverGetVersion(int *version) { *version = beside("old") ? 12040 : 13000; return 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &sticky; return beside("exclusive") ? 46 : device != 7; }
 int cuCtxSetCurrent(void *context) { return context != &sticky; }
-int cuCtxSynchronize(void) { usleep(1000); return sticky; }
 
 static void *opened(const char *image) {
   const Elf64_Ehdr *head = (const Elf64_Ehdr *)image;

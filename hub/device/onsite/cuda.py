@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -35,7 +34,6 @@ _SIGNATURES: dict[str, list[Any]] = {
     "cuDriverGetVersion": [ctypes.POINTER(ctypes.c_int)],
     "cuDevicePrimaryCtxRetain": [ctypes.POINTER(_POINTER), ctypes.c_int],
     "cuCtxSetCurrent": [_POINTER],
-    "cuCtxSynchronize": [],
     "cuModuleLoadData": [ctypes.POINTER(_POINTER), ctypes.c_char_p],
     "cuModuleUnload": [_POINTER],
     "cuModuleGetFunction": [ctypes.POINTER(_POINTER), _POINTER, ctypes.c_char_p],
@@ -104,12 +102,15 @@ class CudaDriver:
         self.launch_kernel = self._cuda.cuLaunchKernel
 
     def spin_up(self) -> None:
-        """Keep the GPU busy for half a second: an idle one runs at a fraction of its clock; raises as `__init__`."""
-        start = time.perf_counter()
+        """Keep the GPU busy for half a second of its own clock: an idle one runs slowly; raises as `__init__`."""
         try:
-            while time.perf_counter() - start < _SPIN_UP_SECONDS:
+            ((start, end),) = self.event_pairs(1)
+            self.call("cuEventRecord", start, self.stream)
+            busy = 0.0
+            while busy < _SPIN_UP_SECONDS:
                 self.flush()
-                self.call("cuCtxSynchronize")
+                self.call("cuEventRecord", end, self.stream)
+                busy = self.elapsed(start, end)
         except ProgramError as error:
             raise OnsiteError(f"no GPU can be used: {error}", 3) from error
 
