@@ -17,10 +17,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_933, 16),
+    "hub/cli": (2_935, 16),
     "hub/registry": (3_315, 17),
     "hub/device": (5_808, 31),
-    "hub/networks": (5_727, 31),
+    "hub/networks": (5_730, 31),
     "hub/search": (3_187, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_351, 11),
@@ -31,15 +31,15 @@ BUDGETS = {
     "zoo/primitives": (2_299, 11),
     "zoo/devices": (426, 3),
     "zoo/features": (1_207, 8),
-    "zoo/corpus": (4_165, 24),
+    "zoo/corpus": (4_166, 24),
     "zoo/models": (2_318, 17),
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_286, 56),
-    "tests": (30_290, 230),
+    "tests": (30_310, 230),
 }
-PRODUCT = (46_901, 270)
+PRODUCT = (46_945, 270)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from ...zoo.errors import TchubError, TchubWarning
+from ...zoo.tvm_import import import_quickly
 from .output import say
 
 # Title in the help -> command -> its module in this folder, which holds it as NAME_command, and its summary. The help
@@ -133,6 +134,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 def main(args: list[str] | None = None) -> int:
     """Run the command line; returns the exit code (the console script passes it to `sys.exit`)."""
     argv = sys.argv[1:] if args is None else args
+    import_quickly()
     if isinstance(sys.stdout, TextIOWrapper):  # a terminal or a pipe may know fewer letters than a card has
         sys.stdout.reconfigure(errors="backslashreplace")
     quiet = "--quiet" in argv

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...zoo.machine import cpu_info
+from ...zoo.machine import cpu_info, first_processor
 from .card_state import card_names
 
 SYS_CPU = Path("/sys/devices/system/cpu")
-PROC_CPUINFO = Path("/proc/cpuinfo")
 SYS_CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 SYS_VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
@@ -59,19 +58,17 @@ def read_host_facts() -> HostFacts:
     """Read this machine's facts. Never fails on a machine that hides them: fields stay None or empty."""
     import psutil
 
-    info = cpu_info()
+    info, processor = cpu_info(), first_processor()
     threads = os.cpu_count()
     physical = psutil.cpu_count(logical=False) or threads
-    # The first processor's; a machine may have several kinds.
-    arm = dict(reversed(re.findall(r"^cpu (implementer|part)\s*:\s*(\w+)", _text(PROC_CPUINFO).lower(), re.MULTILINE)))
     smt = max(1, round((threads or 1) / (physical or 1)))
     return HostFacts(
         arch=_ARCHITECTURES.get(platform.machine().lower(), platform.machine().lower() or "unknown"),
-        vendor_id=str(info.get("vendor_id_raw") or ("ARM" if arm.get("implementer") == "0x41" else "")),
+        vendor_id=str(info.get("vendor_id_raw") or ("ARM" if processor.get("CPU implementer") == "0x41" else "")),
         brand=str(info.get("brand_raw") or ""),
         cpu_family=info.get("family"),
         model=info.get("model"),
-        arm_part=arm.get("part"),
+        arm_part=processor.get("CPU part"),
         sys_vendor=_text(SYS_VENDOR),
         flags=frozenset(info.get("flags") or ()),
         cores=physical,

@@ -111,11 +111,13 @@ def _warm_up() -> None:
     would take three quarters of the time, and only who schedules a program uses them.
     """
     sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
+    gc.disable()
     import tvm  # noqa: F401
 
     warm_compiler()
     gc.collect()
     gc.freeze()  # what was imported is never garbage: collections in the workers need not look at it
+    gc.enable()
 
 
 def main() -> None:

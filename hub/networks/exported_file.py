@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.export.pt2_archive._package import load_pt2  # torch.export.load falls back to a pickled format
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
@@ -28,6 +27,8 @@ def load_exported(path: Path) -> Any:
     Raises:
         NetworkImportError: it holds something else, see `check_archive`.
     """
+    from torch.export.pt2_archive._package import load_pt2  # torch.export.load falls back to a pickled format
+
     check_archive(path)
     exported = load_pt2(str(path)).exported_programs["model"]
     exported._guards_code = []  # Python source that `module()` would run

@@ -12,6 +12,7 @@ from tchub.hub.device.detect import detect_local, match_gpu
 from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.host_facts import HostFacts, read_caches, usable_cores
 from tchub.zoo.devices import Device, distance, get_device
+from tchub.zoo.machine import first_processor, x86_facts
 
 AVX512 = frozenset({"sse2", "sse4_2", "avx", "avx2", "fma", "bmi1", "bmi2", "movbe", "f16c", "avx512f"}) | {
     *("avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni", "ssse3", "popcnt", "cx16")
@@ -157,3 +158,13 @@ def test_this_machine_is_detected() -> None:
     assert len(local.reasons) >= 3
     assert local.device.hardware_row().any()
     json.dumps(local.to_dict(), allow_nan=False)
+
+
+def test_linux_tells_all_of_an_x86(tmp_path: Path) -> None:
+    processor = "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : {}\nmodel name : AMD EPYC\nflags : fpu avx2\n\n"
+    (tmp_path / "x86").write_text(processor.format(2) + processor.format(3))
+    names = {"vendor_id_raw": "AuthenticAMD", "brand_raw": "AMD EPYC", "flags": ["fpu", "avx2"]}
+    assert x86_facts(first_processor(tmp_path / "x86")) == names | {"family": 26, "model": 2}
+    (tmp_path / "arm").write_text("processor : 0\nCPU implementer : 0x41\nCPU part : 0xd0c\n")
+    arm = first_processor(tmp_path / "arm")
+    assert (arm["CPU part"], x86_facts(arm), first_processor(tmp_path / "none")) == ("0xd0c", None, {})

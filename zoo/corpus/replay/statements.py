@@ -24,7 +24,7 @@ import numpy as np
 
 from ...errors import last_line
 from ...features.columns import PERSTORE_WIDTH
-from ...tvm_import import import_tensor_intrinsics
+from ...tvm_import import import_quickly, import_tensor_intrinsics
 from .ansor import replay
 from .autotvm import replay_knobs
 from .operators import ReplayError, workload
@@ -38,6 +38,7 @@ REVISION = 1
 _BATCH = 32
 _GPU_KINDS = ("cuda", "nvidia", "rocm", "opencl", "metal", "vulkan")
 _NOTHING = np.zeros((0, PERSTORE_WIDTH), np.float32)
+_FRESH: Any = (get_context("forkserver"), import_quickly, (False,))  # how processes start: without PyTorch
 
 
 class LoweringJob(NamedTuple):
@@ -206,7 +207,7 @@ def _make(programs: list[LoweringJob], workers: int) -> Iterator[tuple[list[Lowe
         yield from ((batch, features_of(batch)) for batch in batches)
         return
     left: list[LoweringJob] = []
-    with ProcessPoolExecutor(workers, get_context("forkserver")) as pool:
+    with ProcessPoolExecutor(workers, *_FRESH) as pool:
         futures = {pool.submit(features_of, batch): batch for batch in batches}
         for future in as_completed(futures):
             try:
@@ -214,7 +215,7 @@ def _make(programs: list[LoweringJob], workers: int) -> Iterator[tuple[list[Lowe
             except BrokenProcessPool:
                 left += futures[future]
     for program in left:
-        with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+        with ProcessPoolExecutor(1, *_FRESH) as pool:
             try:
                 yield [program], pool.submit(features_of, [program]).result()
             except BrokenProcessPool:
