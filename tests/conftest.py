@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+# What is imported and collected stays: to look for garbage among it takes a tenth of the time.
+gc.set_threshold(50_000, 20, 20)
 # Before PyTorch is loaded: the models of tests are small, and two threads on busy cores take several times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No deadline: on a busy machine any example may be slow.
@@ -36,7 +38,6 @@ def pytest_collection_finish() -> None:
     """Keep what was imported and collected out of garbage collections, which take a tenth of the time otherwise."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
     if exporting := sys.modules.get("torch._export.utils"):
         # PyTorch looks up each of its operators twice an export, a sixth of the time that a small network takes.
         exporting._materialize_cpp_cia_ops = cache(exporting._materialize_cpp_cia_ops)

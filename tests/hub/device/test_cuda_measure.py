@@ -22,7 +22,7 @@ from tvm import te
 from tvm.s_tir import meta_schedule as ms
 
 TARGET = get_device("t4").target
-LIMITS = {"run_timeout": 5.0, "build_timeout": 60.0}
+LIMITS = {"run_timeout": 2.0, "build_timeout": 60.0}
 
 
 @pytest.fixture(scope="module")

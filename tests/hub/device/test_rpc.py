@@ -134,8 +134,8 @@ def test_a_broken_program_fails_alone_and_costs_no_server(
 def test_without_a_server_the_run_ends_with_a_remedy(
     farm: Farm, zygote: Zygote, target_dict: dict[str, Any], small_candidates: list[Any]
 ) -> None:
-    nobody = replace(farm.address, key="nobody")
-    with RpcMeasurer(nobody, target_dict, QUICK, IMPATIENT, zygote) as measurer, pytest.raises(NoServerError) as caught:
+    nobody, rpc = replace(farm.address, key="nobody"), replace(IMPATIENT, patience=0.5)
+    with RpcMeasurer(nobody, target_dict, QUICK, rpc, zygote) as measurer, pytest.raises(NoServerError) as caught:
         list(measurer.measure(small_candidates[:2]))
     assert "--key nobody" in str(caught.value.remedy)
     assert "0 registered" in caught.value.message

@@ -168,6 +168,7 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
 HANGING = f"""
 import sys, time
 from pathlib import Path
+from tchub.zoo import tvm_import; tvm_import.import_quickly()
 from {MODULE} import CardFacts, ContributionConfig, contribute
 import {MODULE} as module
 

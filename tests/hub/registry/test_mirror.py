@@ -87,7 +87,7 @@ def test_a_download_that_breaks_every_time_is_given_up(server, entry, source, de
 
 
 def test_a_server_that_hangs_ends_in_bounded_time(server, entry, source, dest):
-    server.answers = [silent(20)] * 9
+    server.answers, source.patience = [silent(20)] * 9, 0.1
     began = time.monotonic()
     with refused("network"):
         source.fetch(entry, dest)
@@ -97,7 +97,7 @@ def test_a_server_that_hangs_ends_in_bounded_time(server, entry, source, dest):
 @pytest.mark.parametrize("rest", ["X-Slow: ", "Transfer-Encoding: chunked\r\n\r\n", "Content-Length: {size}\r\n\r\n"])
 def test_a_server_that_drips_ends_in_bounded_time(server, entry, source, dest, rest):
     head = "HTTP/1.1 200 OK\r\n" + rest.format(size=entry.files["config.json"].size)
-    server.answers = [dripping(head.encode(), 20)] * 9
+    server.answers, source.patience = [dripping(head.encode(), 20)] * 9, 0.1
     began = time.monotonic()
     with refused("network", "hangs, or is too slow"):
         source.fetch(entry, dest)

@@ -1,12 +1,12 @@
 """Checkpoints: what is refused, by which error, and that a refusal comes before any tensor is used."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from real_checkpoint import rewrite_config
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.files import StorageError
@@ -43,11 +43,6 @@ def make(**changes) -> Checkpoint:
 def saved(tmp_path):
     make().save(tmp_path)
     return tmp_path
-
-
-def edit_config(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def edit_tensors(folder, change):
@@ -131,7 +126,7 @@ def test_a_config_that_is_none(saved, text):
      {"model": {"d_state": 2, "colour": "red"}}, {"model": {"d_state": 10**9}}, {"model": {"d_state": 3}}],
 )  # fmt: skip
 def test_a_config_with_a_wrong_field(saved, change):
-    edit_config(saved, **change)
+    rewrite_config(saved, **change)
     with pytest.raises(CorruptCheckpointError):
         Checkpoint.load(saved)
 
@@ -142,7 +137,7 @@ def test_a_config_with_a_wrong_field(saved, change):
      ({"feature_version": 99}, CheckpointError), ({"feature_schema": "tcl-gpu"}, CheckpointError)],
 )  # fmt: skip
 def test_what_this_release_does_not_know(saved, change, error):
-    edit_config(saved, **change)
+    rewrite_config(saved, **change)
     with pytest.raises(error):
         Checkpoint.load(saved)
 
