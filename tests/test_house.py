@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_935, 16),
     "hub/registry": (3_315, 17),
     "hub/device": (5_808, 31),
-    "hub/networks": (5_730, 31),
+    "hub/networks": (5_944, 32),
     "hub/search": (3_187, 19),
     "hub/records": (572, 4),
     "hub/tuning": (2_351, 11),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_286, 56),
-    "tests": (30_310, 230),
+    "scripts": (9_288, 56),
+    "tests": (30_434, 231),
 }
-PRODUCT = (46_945, 270)
+PRODUCT = (47_159, 271)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

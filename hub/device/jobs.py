@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 
 PREPACK = "prepack"
 """Function of a library that permutes weights: takes them as the task has them, then arrays for the permuted ones."""
-_PREPACKED = "meta_schedule.layout_rewrite_preproc"
+PREPACKED = "meta_schedule.layout_rewrite_preproc"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def build(
         if target["kind"] == "cuda":
             plan = compile_cuda(mod, target, unfinished, code, str(linker), cubins)
         else:
-            if _PREPACKED in module_json:
+            if PREPACKED in module_json:
                 mod[PREPACK], prepacked = _prepack(scheduled["main"])
             _export(tvm.tirx.build(mod, target=_target(json.dumps(target))), unfinished, linker or shutil.which("ld"))
         sha256 = file_sha256(unfinished)

@@ -11,8 +11,11 @@ import tvm
 from tvm import IRModule, relax
 from tvm.relax import transform
 from tvm.relax.backend.cpu_generic import pipeline
+from tvm.s_tir.stmt import SBlock
+from tvm_ffi import structural_walk
 
 from ...zoo.files import storing
+from ..device.jobs import PREPACKED, linked_by, with_aligned_stack
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,6 @@ def build_library(
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
     """
     from ..device.cuda_network import build_network
-    from ..device.jobs import linked_by, with_aligned_stack
 
     if target.kind.name == "cuda":
         return BuiltLibrary(str(path), *build_network(mod, target, database, path))
@@ -54,7 +56,7 @@ def build_library(
     def lower(mod: Any, _context: Any) -> Any:
         if database is not None:
             # The schedules, and the weights permuted as these read them, here and now.
-            mod = transform.SplitLayoutRewritePreproc()(transform.MetaScheduleApplyDatabase()(mod))
+            mod = _split_prepacking(transform.MetaScheduleApplyDatabase()(mod))
             fold = transform.FoldConstant(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()
             mod = tvm.transform.Sequential(fold)(mod)
         kernels = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
@@ -75,3 +77,24 @@ def build_library(
         library.export_library(str(temporary), fcompile=linked_by(linker) if linker else None)
         temporary.replace(path)
     return BuiltLibrary(str(path), *counts)
+
+
+def _split_prepacking(mod: Any) -> Any:
+    """Make the permutation of weights functions of their own.
+
+    TVM's pass sees the functions that permute some alone: it refuses others without a loop, e.g. a call of a sort.
+    """
+    aside, rest = {}, {}
+    for var, function in mod.functions_items():
+        alone = isinstance(function, tvm.tirx.PrimFunc) and not _permutes(function)
+        (aside if alone else rest)[var] = function
+    split = transform.SplitLayoutRewritePreproc()(IRModule(rest, mod.attrs, mod.global_infos))
+    split.update(IRModule(aside))
+    return split
+
+
+def _permutes(function: Any) -> bool:
+    """Return whether a scheduled function permutes weights before it reads them."""
+    blocks: list[Any] = []
+    structural_walk(function.body, (SBlock, blocks.append))
+    return any(PREPACKED in block.annotations for block in blocks)

@@ -17,6 +17,7 @@ from ...zoo.errors import last_line
 from .errors import NetworkImportError, file_error
 from .exported_file import precision_notes
 from .network import Network, at_sizes, check_memory, refused
+from .onnx_recurrent import with_steps
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
 
@@ -66,7 +67,7 @@ class OnnxNetwork(Network):
 
         shapes = {spec.name: list(spec.shape) for spec in self.taken}
         with refused(self.name, "import", self.where):
-            return from_onnx(self.model, shape_dict=shapes, keep_params_in_input=False)
+            return from_onnx(with_steps(self.model, shapes), shape_dict=shapes, keep_params_in_input=False)
 
     def where(self, operator: str) -> str:
         """Return the first node of an operator."""

@@ -129,7 +129,9 @@ def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
     """The chosen seed's metrics, the spread over all, and the baselines of the same test split."""
     runs = [job.metrics(seed) for seed in seeds]
     metrics = job.metrics(best)
-    chosen = {"chosen_by": "pairwise accuracy on the validation tasks"} if len(seeds) > 1 else {}
+    chosen = {"chosen_by": "pairwise accuracy on the validation tasks"}
+    if len(seeds) == 1 or not metrics["validation_best"]:  # without validation tasks the first one is published
+        chosen = {}
     metrics["seeds"] = {"count": len(seeds), **chosen, **spread([run["results"]["model"] for run in runs])}
     metrics["validation"] = metrics.pop("validation_best")
     metrics["command"] = made_by(f"train --family {job.family}", "publish")

@@ -44,3 +44,29 @@ def test_weights_are_permuted_at_compile_time_and_the_output_is_right(tmp_path: 
     result = machine["main"](tvm.runtime.tensor(x.numpy()))
     output = (result if hasattr(result, "numpy") else result[0]).numpy()
     np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_function_that_is_one_call_of_tvms_runtime_stands_beside_tuned_ones(tmp_path: Path, target: Any) -> None:
+    """TVM's pass that splits the permutation off refuses it, which a user learnt when all was measured."""
+    import tvm
+    from tvm import relax
+    from tvm.s_tir import meta_schedule as ms
+
+    class Ranked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 16)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.topk(self.linear(x), 3)
+
+    ranked, x = Ranked().eval(), torch.randn(2, 8)
+    mod = prepare(open_network(ranked, [x]).imported())
+    with pytest.raises(tvm.error.InternalError, match="There should be a compute block"):
+        relax.transform.SplitLayoutRewritePreproc()(mod)
+    build_library(mod, target, ms.database.MemoryDatabase(), tmp_path / "ranked.so")
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "ranked.so")), tvm.cpu())
+    values, indices = (one.numpy() for one in machine["main"](tvm.runtime.tensor(x.numpy())))
+    right = ranked(x)
+    np.testing.assert_allclose(values, right.values.detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(indices, right.indices.numpy())

@@ -1,0 +1,98 @@
+"""Recurrent layers of ONNX files as steps: the same outputs as ONNX Runtime's, and what is left to the importer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
+from tchub.hub.networks.onnx_file import read_onnx
+from tchub.hub.networks.onnx_recurrent import with_steps
+
+STEPS, BATCH, FEATURES, HIDDEN = 4, 2, 3, 5
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def layer(kind: str, direction: str = "forward", inputs: int = 8, batch_first: bool = False, **facts: Any) -> Any:
+    """A model of one layer; `inputs`: how many the node has, of X, W, R, B, lengths, and initial states."""
+    rng = np.random.default_rng(0)
+    count, wide = 1 + (direction == "bidirectional"), GATES[kind] * HIDDEN
+    states = (BATCH, count, HIDDEN) if batch_first else (count, BATCH, HIDDEN)
+    shapes = {"W": (count, wide, FEATURES), "R": (count, wide, HIDDEN), "B": (count, 2 * wide), "": (), "h": states}
+    shapes |= {"c": states} if kind == "LSTM" else {}
+    names = ["X", *list(shapes)[: inputs - 1]]
+    weights = [numpy_helper.from_array(rng.standard_normal(shapes[n]).astype("float32"), n) for n in names[1:] if n]
+    outputs = ["Y", "Y_h", "Y_c"][: 3 if kind == "LSTM" else 2]
+    facts |= {"layout": 1} if batch_first else {}
+    node = helper.make_node(kind, names, outputs, direction=direction, hidden_size=HIDDEN, **facts)
+    x = helper.make_tensor_value_info("X", TensorProto.FLOAT, ["batch" if batch_first else "steps", None, FEATURES])
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * (4 - ("_" in name))) for name in outputs]
+    graph = helper.make_graph([node], "net", [x], results, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def run(model: Any, x: np.ndarray) -> list[Any]:
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, {"X": x}))
+
+
+def sequence() -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((STEPS, BATCH, FEATURES)).astype("float32")
+
+
+@pytest.mark.parametrize("inputs", [3, 4, 8], ids=["weights", "and biases", "and states"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(
+    ("kind", "facts"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})]
+)
+def test_the_steps_compute_what_the_layer_does(kind: str, facts: dict[str, Any], direction: str, inputs: int) -> None:
+    model, x = layer(kind, direction, inputs, **facts), sequence()
+    steps = with_steps(model, {"X": x.shape})
+    assert not {node.op_type for node in steps.graph.node} & set(GATES)
+    for ours, right in zip(run(steps, x), run(model, x), strict=True):
+        np.testing.assert_allclose(ours, right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_batch_first_is_the_same_with_its_axes_exchanged(kind: str) -> None:
+    x = sequence()
+    plain, turned = layer(kind, "bidirectional", 4), layer(kind, "bidirectional", 4, batch_first=True)
+    y, *states = run(with_steps(turned, {"X": (BATCH, STEPS, FEATURES)}), x.transpose(1, 0, 2))
+    right, *last = run(plain, x)
+    np.testing.assert_allclose(y.transpose(1, 2, 0, 3), right, rtol=1e-5, atol=1e-6)
+    for ours, one in zip(states, last, strict=True):
+        np.testing.assert_allclose(ours.transpose(1, 0, 2), one, rtol=1e-5, atol=1e-6)
+
+
+def test_what_the_steps_do_not_know_is_left_and_the_file_stays_as_it_is() -> None:
+    model, x = layer("LSTM"), sequence()
+    before = model.SerializeToString()
+    assert with_steps(model, {"X": x.shape}) is not model
+    assert model.SerializeToString() == before
+    for odd in (layer("RNN", activations=["Relu"]), layer("LSTM", clip=1.0), layer("LSTM", input_forget=1)):
+        assert with_steps(odd, {"X": x.shape}) is odd
+    lengths = layer("LSTM")
+    lengths.graph.initializer.append(numpy_helper.from_array(np.array([STEPS, 2], np.int32), "lengths"))
+    lengths.graph.node[0].input[4] = "lengths"
+    assert with_steps(lengths, {"X": x.shape}) is lengths
+
+
+def test_a_file_is_a_network_at_each_length_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "tagger.onnx"
+    onnx.save(layer("LSTM", "bidirectional"), str(path))
+    network = read_onnx(path, {"steps": [STEPS, STEPS + 3], "X.1": [BATCH]})
+    for variant, steps in zip(network.variants, (STEPS, STEPS + 3), strict=True):
+        assert variant.signature().outputs[0].shape == (steps, 2, BATCH, HIDDEN)
+
+
+def test_a_layer_after_another_is_written_too(tmp_path: Path) -> None:
+    tagger, path = torch.nn.LSTM(FEATURES, HIDDEN, num_layers=2, bidirectional=True).eval(), tmp_path / "tagger.onnx"
+    program: Any = torch.onnx.export(tagger, (torch.from_numpy(sequence()),), dynamo=True)
+    program.save(str(path))
+    assert [node.op_type for node in onnx.load(str(path)).graph.node].count("LSTM") == 2
+    assert read_onnx(path).signature().outputs[0].shape == (STEPS, BATCH, 2 * HIDDEN)
