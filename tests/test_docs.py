@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ def test_the_readmes_own_network_tunes_loads_and_runs(
     monkeypatch.chdir(tmp_path)
     for folder in ("HOME", "CACHE"):
         monkeypatch.setenv(f"TCHUB_{folder}", str(tmp_path / folder.lower()))
-    monkeypatch.setattr(tune, "compare", partial(tune.compare, max_seconds=0.5))
+    monkeypatch.setattr(tune, "SECONDS", 0.5)
     names = run_of_the_readme("Your own network", "trials=64", "trials=2, search=SMALL_SEARCH")
     torch.testing.assert_close(names["y"], names["module"](names["x"]), rtol=1e-3, atol=1e-4)
 
