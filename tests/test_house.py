@@ -23,7 +23,7 @@ BUDGETS = {
     "hub/networks": (5_944, 32),
     "hub/search": (3_187, 19),
     "hub/records": (572, 4),
-    "hub/tuning": (2_351, 11),
+    "hub/tuning": (2_350, 11),
     "hub/adaptation": (1_988, 10),
     "hub/publishing": (1_828, 9),
     "hub/bundle": (932, 5),
@@ -39,7 +39,7 @@ BUDGETS = {
     "scripts": (9_288, 56),
     "tests": (30_434, 231),
 }
-PRODUCT = (47_159, 271)
+PRODUCT = (47_158, 271)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
-from ..search.scheduler import TaskProgress
-
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
     from ..records.store import MeasuredProgram
+    from ..search.scheduler import TaskProgress
 
 # Wall time of search, model and measure; build and run are what the workers spent inside measure, and overlap.
 PHASES = ("search", "model", "measure", "build", "run")

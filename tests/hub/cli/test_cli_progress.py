@@ -57,7 +57,6 @@ def test_lines_say_the_time_that_is_left(capsys: Any, monkeypatch: Any) -> None:
 PROGRAM = """
 import os, sys, time
 sys.path.insert(0, {tests!r})
-from tchub.zoo import tvm_import; tvm_import.import_quickly()
 from test_cli_progress import view
 from tchub.hub.cli.output import Output
 from tchub.hub.cli.progress import shown_progress
