@@ -21,7 +21,7 @@ BUDGETS = {
     "hub/registry": (3_315, 17),
     "hub/device": (5_808, 31),
     "hub/networks": (5_944, 32),
-    "hub/search": (3_187, 19),
+    "hub/search": (3_556, 20),
     "hub/records": (572, 4),
     "hub/tuning": (2_350, 11),
     "hub/adaptation": (1_988, 10),
@@ -30,16 +30,16 @@ BUDGETS = {
     "hub/site": (308, 3),
     "zoo/primitives": (2_299, 11),
     "zoo/devices": (426, 3),
-    "zoo/features": (1_207, 8),
+    "zoo/features": (1_220, 8),
     "zoo/corpus": (4_166, 24),
     "zoo/models": (2_318, 17),
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_288, 56),
-    "tests": (30_434, 231),
+    "scripts": (9_501, 57),
+    "tests": (30_810, 232),
 }
-PRODUCT = (47_158, 271)
+PRODUCT = (47_540, 272)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     checkpoint="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
 )  # fmt: skip
 @click.option(
-    "--engine", default="auto", type=click.Choice(["auto", "decisions", "metaschedule"]), metavar="E",
-    help="The search: auto, metaschedule, or tchub's over decisions.",
+    "--engine", default="auto", type=click.Choice(["auto", "decisions", "dqn", "metaschedule"]), metavar="E",
+    help="The search: auto, metaschedule, tchub's over decisions, or the same by a deep Q-network (dqn).",
 )  # fmt: skip
 @click.option(
     "--compare", default="", metavar="NAMES",

@@ -38,6 +38,49 @@ Key = tuple[int, Decisions]
 
 
 @dataclass(frozen=True)
+class DQNSettings:
+    """Fasor's search by a deep Q-network (Huang et al. 2024, section 6.2), see `DQNSearch`.
+
+    Attributes:
+        drawn: programs drawn at random a round, beside which the first walks begin.
+        programs: scored in an episode (the paper's 64).
+        walkers: programs that are varied side by side in an episode, whose moves the model scores together.
+        episodes: of a round at most; patience: the last ones in a row that brought nothing better, which end it.
+        quality: weights of gain, roofline and haste in the reward, equation 3, of the high-quality mode.
+        efficiency: the same of the high-efficiency mode, which is one episode, and measures nothing.
+        roofline: False leaves the second term out.
+        ridge: operations a byte at which the machine's compute and its second-level cache take the same time; `tune`
+            takes that of the roofline that it measured.
+        first_random, last_random: share of random moves, which falls from one to the other; decay: of that, a move.
+        discount: of later rewards. The paper's 0.95 is for a network that was trained beforehand; one that begins with
+            nothing learns slower by it than it searches.
+        memory: moves that are kept; batch: of them in an update; updates: of the network for each move of all walkers.
+        sync: updates until the target network takes the weights over.
+        hidden: width of the network's two hidden layers; rate: of learning.
+    """
+
+    drawn: int = 32
+    programs: int = 64
+    walkers: int = 8
+    episodes: int = 16
+    patience: int = 4
+    quality: tuple[float, float, float] = (0.45, 0.35, 0.2)
+    efficiency: tuple[float, float, float] = (0.35, 0.25, 0.4)
+    roofline: bool = True
+    ridge: float = 4.0
+    first_random: float = 0.9
+    last_random: float = 0.1
+    decay: float = 0.98
+    discount: float = 0.5
+    memory: int = 2048
+    batch: int = 32
+    updates: int = 4
+    sync: int = 8
+    hidden: int = 64
+    rate: float = 1e-2
+
+
+@dataclass(frozen=True)
 class DecisionSettings:
     """Search in decision space.
 
@@ -53,6 +96,7 @@ class DecisionSettings:
         epsilon: share of a batch that is drawn at random.
         apart: least distance of two programs of a batch, as a share of the median distance between random programs.
         attempts: programs replayed at most for each one asked for.
+        dqn: let a deep Q-network propose the programs, instead of random draws and breeding; None: breed them.
     """
 
     random: int = 1024
@@ -64,6 +108,7 @@ class DecisionSettings:
     epsilon: float = 0.05
     apart: float = 0.4
     attempts: int = 24
+    dqn: DQNSettings | None = None
 
 
 @dataclass
@@ -216,9 +261,15 @@ class DecisionSearch:
         ]
         self.carried = list(dict.fromkeys(self._shared(key) for _, key in sorted(pairs, key=lambda pair: pair[0])))
 
-    def similar(self) -> list[Any]:
-        """Return the program of a similar task that the model likes best, as a list of one candidate, or of none."""
-        pool = self._scored(self.carried[:SIMILAR], set())
+    def unmeasured(self) -> list[Any]:
+        """Return the program to take where none is measured, as a list of one candidate, or of none.
+
+        It is the one of a similar task that the model likes best.
+        """
+        return self._liked(self._scored(self.carried[:SIMILAR], set()))
+
+    def _liked(self, pool: ProgramPool) -> list[Any]:
+        """Return the valid program of the highest score, as a list of one candidate, or of none."""
         for index in np.argsort(-pool.scores, kind="stable"):
             if (replay := self._replay(pool.keys[index], float(pool.scores[index]), True)) is not None:
                 return [self._offered(replay)]
@@ -298,16 +349,20 @@ class DecisionSearch:
                 seen.add(key)
                 if self.spaces[key[0]].fits(key[1]):
                     fresh.append(key)
-        fresh.sort(key=lambda key: key[0])  # features are made space by space
+        return self._pool(fresh)
+
+    def _pool(self, programs: Iterable[Key]) -> ProgramPool:
+        """Return programs with features and scores, one design space after the other."""
+        keys = sorted(programs, key=lambda key: key[0])  # features are made space by space
         parts = []
         for number, space in enumerate(self.spaces):
-            decisions = [d for n, d in fresh if n == number]
+            decisions = [d for n, d in keys if n == number]
             if decisions:
                 parts.append(self._model.features_of(space.template, decisions))
-        if not fresh:
+        if not keys:
             return ProgramPool([], np.zeros((0, 1, 1), np.float32), np.zeros(0))
         features = np.concatenate(parts)
-        return ProgramPool(fresh, features, self._model.score(self.mod, features))
+        return ProgramPool(keys, features, self._model.score(self.mod, features))
 
     # Choosing --------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, pairwise
@@ -25,6 +26,10 @@ class Slot(Protocol):
 
     def mutate(self, value: Decision, rng: Random) -> Decision:
         """Return a neighbour of an answer; the answer itself where it has none."""
+        ...
+
+    def adjacent(self, value: Decision) -> Iterator[Decision]:
+        """Yield the answers that are one step from another, always in the same order."""
         ...
 
     @property
@@ -78,6 +83,19 @@ class TileSlot:
         moved[target] *= factor
         return tuple(moved) if self._fits(moved) else value
 
+    def adjacent(self, value: Decision) -> Iterator[Decision]:
+        """Yield the tiles that have one prime factor at another level."""
+        if not isinstance(value, tuple):
+            return
+        for source, size in enumerate(value):
+            for prime, _ in factorise(size):
+                for target in range(self.parts):
+                    moved = list(value)
+                    moved[source] //= prime
+                    moved[target] *= prime
+                    if target != source and self._fits(moved):
+                        yield tuple(moved)
+
     @property
     def choices(self) -> int:
         """Count ordered factorisations, the limit left aside."""
@@ -107,6 +125,10 @@ class ChoiceSlot:
         others = [i for i, weight in enumerate(self.weights) if weight > 0 and i != value]
         return rng.choice(others) if others else value
 
+    def adjacent(self, value: Decision) -> Iterator[Decision]:
+        """Yield the choices before and after, of those that may be drawn."""
+        return _beside([i for i, weight in enumerate(self.weights) if weight > 0], value)
+
     @property
     def choices(self) -> int:
         """Count the choices that may be drawn."""
@@ -132,10 +154,20 @@ class SeenSlot:
         others = [other for other in self.values if other != value]
         return rng.choice(others) if others else value
 
+    def adjacent(self, value: Decision) -> Iterator[Decision]:
+        """Yield the values before and after, in the order of numbers."""
+        return _beside(sorted(self.values), value)  # pyright: ignore[reportArgumentType]
+
     @property
     def choices(self) -> int:
         """Count the values."""
         return len(self.values)
+
+
+def _beside(ordered: Sequence[Decision], value: Decision) -> Iterator[Decision]:
+    """Yield the last one below a value and the first one above it."""
+    below, above = bisect_left(ordered, value), bisect_right(ordered, value)  # pyright: ignore[reportArgumentType]
+    yield from (ordered[index] for index in (below - 1, above) if 0 <= index < len(ordered))
 
 
 def rescale(tile: Sequence[int], extent: int, innermost: int = 0) -> tuple[int, ...]:

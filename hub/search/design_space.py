@@ -149,6 +149,14 @@ class DesignSpace:
         varied[index] = self.slots[index].mutate(decisions[index], rng)
         return tuple(varied)
 
+    def adjacent(self, decisions: Decisions) -> Iterator[Decisions]:
+        """Yield the programs that differ in one decision by one step, in the same order for the same program."""
+        for index, slot in enumerate(self.slots):
+            for value in slot.adjacent(decisions[index]):
+                moved = (*decisions[:index], value, *decisions[index + 1 :])
+                if self.fits(moved):
+                    yield moved
+
     def cross(self, a: Decisions, b: Decisions, rng: Random) -> Decisions:
         """Take each decision from either parent."""
         return tuple(x if rng.random() < 0.5 else y for x, y in zip(a, b, strict=True))
@@ -161,6 +169,11 @@ class DesignSpace:
         if any(i not in answers for i in self.template.samplers):
             return None
         return tuple(answers[i] for i in self.template.samplers)
+
+    @property
+    def numbers(self) -> int:
+        """Return how many numbers the decisions of a program hold: the factors of a tile, and one of any other."""
+        return sum(len(value) if isinstance(value, tuple) else 1 for value in self._original)
 
     @property
     def extents(self) -> tuple[int, ...]:

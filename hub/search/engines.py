@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
@@ -11,7 +11,8 @@ from tvm.s_tir import meta_schedule as ms
 from ..device.candidate import trace_json, trace_key
 from ..records.database import programs_of
 from .candidates import tune_context
-from .decision_search import DecisionSearch, DecisionSettings
+from .decision_search import DecisionSearch, DecisionSettings, DQNSettings
+from .dqn import search_class
 from .errors import InterruptedRunError, NoCandidateError, TuningError
 from .interrupt import StopFlag
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
     from ..records.store import MeasuredProgram
     from .cost_model import SessionCostModel
+    from .roofline import Roofline
     from .schedules import ScheduleDatabase
 
-ENGINES = ("auto", "decisions", "metaschedule")
+ENGINES = ("auto", "decisions", "dqn", "metaschedule")
 # Batches of known programs alone before the space counts as used up.
 MOST_ASKED = 8
 
@@ -43,8 +45,9 @@ class SearchSettings:
         genetic_mutate_prob: chance that a parent is mutated.
         genetic_max_fail_count: attempts at a valid mutation.
         eps_greedy: share of the picks that is random.
-        engine: `decisions` searches without TVM, for models that read primitives; `metaschedule` is TVM's
-            evolutionary search, which all fields above are for; `auto` takes the first where the model can.
+        engine: `decisions` searches without TVM, for models that read primitives; so does `dqn`, by Fasor's deep
+            Q-network; `metaschedule` is TVM's evolutionary search, which all fields above are for; `auto` takes the
+            first where the model can.
         decisions: of the search in decision space.
 
     Raises:
@@ -85,20 +88,27 @@ class TaskEngine:
 
 
 def open_engine(
-    task: TuningTask, target: Any, settings: SearchSettings, seed: int, threads: int, model: SessionCostModel
+    task: TuningTask,
+    target: Any,
+    settings: SearchSettings,
+    seed: int,
+    threads: int,
+    model: SessionCostModel,
+    roofline: Roofline | None = None,
 ) -> TaskEngine:
     """Open the search that suits the model.
 
     Args:
         target: a `tvm.target.Target`.
         threads: that TVM searches with.
+        roofline: of the device, which is part of what a deep Q-network learns from; None: not known.
 
     Raises:
         TuningError: decisions were asked for, and the model does not read them.
         NoCandidateError: the task has no valid program on this target.
     """
     decisions = model.reads_decisions and settings.engine != "metaschedule"
-    if settings.engine == "decisions" and not decisions:
+    if settings.engine in ("decisions", "dqn") and not decisions:
         raise TuningError(
             "this cost model cannot rank programs by their decisions alone",
             remedy="choose a checkpoint that reads primitives or loop nests, or the engine metaschedule",
@@ -116,12 +126,21 @@ def open_engine(
             )
         if decisions:
             postprocs = context.space_generator.postprocs
-            search = DecisionSearch(task.mod, schedules, postprocs, settings.decisions, seed, target)
+            own = _proposer(settings, roofline)
+            search = search_class(own)(task.mod, schedules, postprocs, own, seed, target)
             return TaskEngine(context, search)
         fixed = len(schedules) == 1 and not _samples(schedules[0])
         if replaying or not fixed:
             return TaskEngine(context, TaskSearch(context, schedules, fixed))
         replaying = True  # an evolutionary search would replay its one program thousands of times
+
+
+def _proposer(settings: SearchSettings, roofline: Roofline | None) -> DecisionSettings:
+    """Return the settings of the search over decisions, with a deep Q-network where the engine asks for one."""
+    dqn = settings.decisions.dqn or (DQNSettings() if settings.engine == "dqn" else None)
+    if dqn is not None and roofline is not None:
+        dqn = replace(dqn, ridge=roofline.flops / roofline.bandwidth)
+    return replace(settings.decisions, dqn=dqn)
 
 
 def _samples(schedule: Any) -> bool:
@@ -159,7 +178,7 @@ class TaskSearch:
     def suggest(self, schedules: ScheduleDatabase) -> None:
         """Leave the schedules of similar tasks aside: MetaSchedule's search begins with programs of its own task."""
 
-    def similar(self) -> list[Any]:
+    def unmeasured(self) -> list[Any]:
         """Return no program of a similar task."""
         return []
 

@@ -10,6 +10,7 @@ from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
 
 from .cost_model import tvm_cost_model
 from .decision_search import DecisionSearch, DecisionSettings
+from .dqn import search_class
 from .errors import TuningError
 from .interrupt import StopFlag
 
@@ -24,7 +25,7 @@ class DecisionStrategy(PySearchStrategy):
 
     Args:
         model: a cost model of `tvm_cost_model`, whose checkpoint reads primitives or loop nests.
-        settings: of the search.
+        settings: of the search, and with `dqn` of what proposes its programs.
         learns: hand the results to the model; False where MetaSchedule does, which has the model as its cost model.
         schedules: of similar tasks, to begin with.
     """
@@ -47,7 +48,7 @@ class DecisionStrategy(PySearchStrategy):
         self, max_trials: int, num_trials_per_iter: int, design_spaces: list[Any], database: Any, cost_model: Any
     ) -> None:
         """Begin: the programs of the database are parents, and not measured again."""
-        self._search = DecisionSearch(
+        self._search = search_class(self._settings)(
             self._mod, list(design_spaces), self._postprocs, self._settings, self._seed, self._target
         )
         self._batch, self._left = int(num_trials_per_iter), int(max_trials)
@@ -87,7 +88,7 @@ def search_strategy(
     Args:
         model: a loaded checkpoint, or a name such as `tilenet-epyc`, which then learns from what is measured; or a
             cost model of `tvm_cost_model` that MetaSchedule has as its `cost_model`, too.
-        settings: of the search.
+        settings: of the search; `DecisionSettings(dqn=DQNSettings())` lets a deep Q-network propose the programs.
         schedules: of similar tasks, with which the search of a task begins; see `ScheduleDatabase`.
 
     Raises:

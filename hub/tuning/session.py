@@ -95,7 +95,7 @@ class TuningSession:
         # A resumed run must not draw the same programs again.
         seed, search, threads = config.seed * 1009 + len(programs), config.search or SearchSettings(), usable_cpus()
         self._engines = [
-            open_engine(task, target, search, seed + i, threads, self.model) for i, task in enumerate(tasks)
+            open_engine(task, target, search, seed + i, threads, self.model, roofline) for i, task in enumerate(tasks)
         ]
         pairs = zip(tasks, (engine.search for engine in self._engines), strict=True)
         prompt = getattr(measure, "prompt", True)
@@ -151,7 +151,7 @@ class TuningSession:
                 continue
             with self._phase("search", index):
                 search = self._engines[index].search
-                for candidate in search.similar() or search.candidates(1, self.stop):
+                for candidate in search.unmeasured() or search.candidates(1, self.stop):
                     workload, trace = chosen.commit_workload(task.mod), candidate.sch.trace
                     # MetaSchedule compiles the fastest of a task's records, of which this is the only one.
                     record = TuningRecord(trace, workload, [1.0], self.target, candidate.args_info)

@@ -36,6 +36,9 @@ from .columns import PROGRAM_COLUMNS
 from .nest import REDUCTION_LEVELS, SPATIAL_LEVELS, Axis, Outline, Shape, reduction_levels, shape_of, spatial_levels
 
 FOOTPRINT_COLUMNS = 16
+# The column of `footprint` that holds the operations a read of the tile that a device's caches serve: on a GPU what a
+# block takes from memory, on a CPU what a step of the outer reduction takes from the second-level cache.
+_OPERATIONS_A_READ = {"gpu": 7, "cpu": 8}
 
 
 def footprint(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: int) -> np.ndarray:
@@ -122,6 +125,16 @@ _KINDS = (
 _WARP = 32
 _COLUMNS = _SPATIAL + _REDUCTION + 7 + 8 + 12 + 8 + 8 + 6 + 3 * OTHERS + COPIES + 16 + 6 + LOCATIONS + 18 + 3
 assert _COLUMNS == PROGRAM_COLUMNS, "change it in `columns`, and raise the version of the schemas"
+_FOOTPRINT = _SPATIAL + _REDUCTION + 7 + 8 + 12 + 8 + 8 + 6 + 3 * OTHERS
+
+
+def intensity(rows: np.ndarray, kind: str) -> np.ndarray:
+    """Return the operations a byte of float32 programs, (N,), by their rows (N, columns); 1/2 where it is not known.
+
+    Args:
+        kind: `cpu` or `gpu`, as of the schema.
+    """
+    return np.exp2(rows[:, _FOOTPRINT + _OPERATIONS_A_READ[kind]].astype(np.float64)) * 2 / 4
 
 
 class Plan:

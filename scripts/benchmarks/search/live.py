@@ -15,7 +15,16 @@ from typing import Any
 CHECKPOINT, FAMILY, THREADS = "tilenet-epyc", "epyc", 1
 
 
-def tune_tasks(network: str, with_schedules: bool, seed: int, per_task: int, work: Path) -> dict[str, Any]:
+# Of each live system: whether it begins with the wheel's schedules, and the settings of its search.
+LIVE: dict[str, tuple[bool, dict[str, Any]]] = {
+    "today": (False, {}),
+    "today + database": (True, {}),
+    "dqn + database": (True, {"engine": "dqn"}),
+    "dqn + database, no roofline": (True, {"engine": "dqn", "roofline": False}),
+}
+
+
+def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) -> dict[str, Any]:
     """Return the sum of the tasks' latencies in seconds before and after each trial; infinite before all have one."""
     import tvm
     from tchub.hub.device.detect import detect_local
@@ -41,8 +50,10 @@ def tune_tasks(network: str, with_schedules: bool, seed: int, per_task: int, wor
     tasks = network_tasks(lower(graph, cpu=True), target, network)
     added, alternatives = find_alternatives(graph, tasks, target, network)
     tasks, curve = [*tasks, *added], [float("inf")]
-    config = TuneConfig(trials=per_task * len(tasks), seed=seed, untuned=False, threads=THREADS)
+    with_schedules, options = LIVE[system]
     schedules = ScheduleDatabase.pretuned(FAMILY) if with_schedules else None
+    trials, search = per_task * len(tasks), search_settings(**options)
+    config = TuneConfig(trials=trials, seed=seed, untuned=False, threads=THREADS, search=search)
 
     def watch(view: Any) -> None:
         curve.extend([view.latency()] * (view.done + 1 - len(curve)))
@@ -64,14 +75,30 @@ def tune_tasks(network: str, with_schedules: bool, seed: int, per_task: int, wor
     return {"tasks": len(tasks), "curve": [*curve[:-1], view.latency()], "seconds": seconds, "phases": view.phases}
 
 
-def tune_fast(network: str, per_task: int, work: Path) -> dict[str, Any]:
-    """Return latencies of the whole network in ms, compiled without measuring and after a search, and the seconds."""
+def search_settings(engine: str = "auto", roofline: bool = True) -> Any:
+    """Return the settings of a live search."""
+    from tchub.hub.search.decision_search import DecisionSettings, DQNSettings
+    from tchub.hub.search.engines import SearchSettings
+
+    dqn = DQNSettings(roofline=roofline) if engine == "dqn" else None
+    return SearchSettings(engine=engine, decisions=DecisionSettings(dqn=dqn))
+
+
+def tune_fast(network: str, per_task: int, work: Path, engine: str | None = None) -> dict[str, Any]:
+    """Return latencies of the whole network in ms, compiled without measuring and after a search, and the seconds.
+
+    Args:
+        engine: compile without measuring alone, with this engine.
+    """
     home = os.environ["TCHUB_HOME"] = str(work / "home")
     shutil.rmtree(home, ignore_errors=True)
     from tchub import hub
 
     row: dict[str, Any] = {}
-    for name, options in {"fast": {"mode": "fast"}, "search": {"reuse": False}}.items():
+    runs: dict[str, dict[str, Any]] = {"fast": {"mode": "fast"}, "search": {"reuse": False}}
+    if engine is not None:
+        runs = {engine: {"mode": "fast", "search": search_settings(engine)}}
+    for name, options in runs.items():
         shutil.rmtree(out := work / "network", ignore_errors=True)
         if name == "search":
             options["trials"] = row["trials"] = per_task * row["tasks"]

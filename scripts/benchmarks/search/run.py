@@ -3,10 +3,11 @@
     python -m scripts.benchmarks search --live --json
 
 Recorded: the networks' tasks are those that neither the checkpoint nor the schedules have learnt from, and the programs
-that were recorded of them are the spaces (`replay.py`). Live (`live.py`): sessions of `tchub tune` on networks that
-both have not learnt from either, with the schedules in the wheel and without. A system is worth what it saves: the
-measurements after which it has the latency that today's search ends with. Fast: whole networks, compiled without a
-measurement and after a search. Without `--live` the figures are of the live runs that were kept.
+that were recorded of them are the spaces (`replay.py`). Proposed: what finds the best programs for the checkpoint among
+equally many (`walks.py`), Fasor's DQN too. Live (`live.py`): sessions of `tchub tune` on networks that both have not
+learnt from either, with the schedules in the wheel and without. A system is worth what it saves: the measurements after
+which it has the latency that today's search ends with. Fast: whole networks, compiled without a measurement and after a
+search. Without `--live` the figures are of the live runs that were kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from statistics import geometric_mean, mean, stdev
+from statistics import geometric_mean
 from typing import Any
 
 import click
@@ -35,8 +36,9 @@ from scripts.benchmarks.common import (
     note,
     work_option,
 )  # fmt: skip
-from scripts.benchmarks.search.live import CHECKPOINT, tune_fast, tune_tasks
+from scripts.benchmarks.search.live import CHECKPOINT, LIVE, tune_fast, tune_tasks
 from scripts.benchmarks.search.replay import Replay, System, read_spaces, sensitivity
+from scripts.benchmarks.search.walks import BRED, PROPOSERS, Walks, interval, proposed
 
 CORPUS = ROOT / "corpora" / "epyc-turin"
 TODAY = "today"
@@ -49,7 +51,6 @@ SYSTEMS = {
     "today + subspace": System(subspace=True),
     "all": System(database=True, few_shot=True, subspace=True),
 }
-LIVE = (TODAY, "today + database")
 LIVE_NETWORKS, LIVE_SEEDS = ("resnet-50", "mobilenet-v2", "bert-tiny"), 3
 PER_TASK, LIVE_PER_TASK = 8, 3
 # Places of a curve that the document keeps, in programs a task.
@@ -60,10 +61,11 @@ PLACES = (1, 2, 3, 4, 6, 8)
     "search",
     click.option("--seeds", default=10, show_default=True, type=click.IntRange(1), help="Of the replays."),
     click.option("--live", is_flag=True, help="Measure what is missing on this machine, which must be idle."),
+    click.option("--system", "live_systems", type=click.Choice([*LIVE]), multiple=True, help="Live ones to measure."),
     work_option("search"),
     CLOCK,
 )
-def main(seeds: int, live: bool, work: Path, clock: Clock) -> Document:
+def main(seeds: int, live: bool, live_systems: Sequence[str], work: Path, clock: Clock) -> Document:
     """Searches side by side on recorded programs and on this machine."""
     recorded, material = Recorded(), Journal(work / "replays.jsonl")
     replays = [
@@ -72,44 +74,67 @@ def main(seeds: int, live: bool, work: Path, clock: Clock) -> Document:
         for s in SYSTEMS
         for k in range(seeds)
     ]
-    tunings, fast = Journal(work / "live.jsonl"), Journal(work / "fast.jsonl")
+    walks, material = Walks(), Journal(work / "walks.jsonl")
+    walked = [
+        material.get(lambda n=n, s=s, k=k: walks.compare(n, s, k), clock, network=n, system=s, seed=k)
+        for n in LIVE_NETWORKS
+        for s in PROPOSERS
+        for k in range(seeds)
+    ]
+    tunings, fast, fast_dqn = (Journal(work / f"{name}.jsonl") for name in ("live", "fast", "fast_dqn"))
     never = clock if live else Clock(0)
+    measured = live_systems or tuple(LIVE)
     for seed in range(LIVE_SEEDS):
         for network in LIVE_NETWORKS:
-            for name in LIVE:
+            for name in measured:
                 if live:
                     note(f"{network}, {name}, seed {seed}")
                 tunings.get(
-                    lambda n=network, s=name, k=seed: in_process(tune_tasks, n, s != TODAY, k, LIVE_PER_TASK, work),
+                    lambda n=network, s=name, k=seed: in_process(tune_tasks, n, s, k, LIVE_PER_TASK, work),
                     never, network=network, system=name, seed=seed,
                 )  # fmt: skip
             if not seed:
                 fast.get(lambda n=network: in_process(tune_fast, n, LIVE_PER_TASK, work), never, network=network)
+                fast_dqn.get(
+                    lambda n=network: in_process(tune_fast, n, LIVE_PER_TASK, work, "dqn"), never, network=network
+                )
     rows = figures([row for row in replays if row], SYSTEMS)
     ours = figures(tunings.rows(), LIVE)
-    details = {"recorded": rows, "live": ours, "live_networks": by_network(tunings.rows()), "fast": fast.rows()}
-    count = len(LIVE_NETWORKS) * (LIVE_SEEDS * len(LIVE) + 1)
+    without = [row | (fast_dqn.find(network=row["network"]) or {}) for row in fast.rows()]
+    proposals = proposed([row for row in walked if row])
+    details = {"recorded": rows, "proposed": proposals, "live": ours}
+    details |= {"live_networks": by_network(tunings.rows()), "fast": without}
+    count = len(LIVE_NETWORKS) * (LIVE_SEEDS * len(LIVE) + 2)
+    done = sum(len(journal.rows()) for journal in (tunings, fast, fast_dqn))
     left = [
-        *lacking(replays.count(None), len(replays), "replays"),
-        *lacking(count - len(tunings.rows()) - len(fast.rows()), count, "live runs"),
+        *lacking(replays.count(None) + walked.count(None), len(replays) + len(walked), "replays and walks"),
+        *lacking(count - done, count, "live runs"),
     ]
-    return summed_up(rows, ours, fast.rows()), details | {"not_done": left}, range(seeds)
+    return summed_up(rows, ours, without, proposals), details | {"not_done": left}, range(seeds)
 
 
-def summed_up(recorded: Sequence[Any], live: Sequence[Any], fast: Sequence[Any]) -> dict[str, Any]:
+def summed_up(
+    recorded: Sequence[Any], live: Sequence[Any], fast: Sequence[Any], proposals: Sequence[Any] = ()
+) -> dict[str, Any]:
     """Return the figures that documents quote."""
     summary = {
         f"recorded_ratio_{row['system'].removeprefix('today + ').replace('-', '_')}": row["measurements_ratio"]["mean"]
         for row in recorded
         if row["system"] != TODAY and "measurements_ratio" in row
     }
+    best = {row["system"]: row["many"]["mean"] for row in proposals if "many" in row}
+    ratios = {name: best[name] / best[BRED] for name in ("random", "annealing", "dqn") if name in best}
+    summary |= {f"proposed_ratio_{name}": ratio for name, ratio in ratios.items()}
+    suffixes = {"today + database": "", "dqn + database": "_dqn"}
     for row in live:
-        if row["system"] != TODAY and "measurements_ratio" in row:
-            summary["measurements_ratio"] = row["measurements_ratio"]["mean"]
-            summary["latency_ratio"] = row["latency_ratio"]["mean"]
+        if row["system"] in suffixes and "measurements_ratio" in row:
+            for name in ("measurements_ratio", "latency_ratio"):
+                summary[name + suffixes[row["system"]]] = row[name]["mean"]
     if fast:
         summary["fast_mode_ratio"] = geometric_mean(row["fast_ms"] / row["search_ms"] for row in fast)
         summary["fast_mode_seconds"] = max(row["fast_seconds"] for row in fast)
+    if fast and all("dqn_ms" in row for row in fast):
+        summary["fast_mode_ratio_dqn"] = geometric_mean(row["dqn_ms"] / row["search_ms"] for row in fast)
     return summary
 
 
@@ -183,8 +208,3 @@ def by_network(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def first_at(curve: Sequence[float], latency: float) -> int:
     """Return after how many measurements a curve first has a latency; its end where it never has."""
     return next((count for count, value in enumerate(curve) if value <= latency), len(curve) - 1)
-
-
-def interval(values: Sequence[float]) -> dict[str, float | None]:
-    """Return the mean and half the width of its 95% interval, which one value does not have."""
-    return {"mean": mean(values), "half": 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else None}

@@ -19,6 +19,7 @@ from tchub.hub.device.meta_schedule import BuilderRunner
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import FILE, home_file
 from tchub.hub.search import cost_model
+from tchub.hub.search.decision_search import DecisionSettings, DQNSettings
 from tchub.hub.search.design_slots import rescale
 from tchub.hub.search.errors import TuningError
 from tchub.zoo.corpus.tir import task_id
@@ -65,10 +66,11 @@ def test_the_builder_and_the_runner(tune: Any, small_task: Any, tmp_path: Path) 
     assert len([json.loads(line) for line in lines]) == TRIALS
 
 
+@pytest.mark.parametrize("dqn", [None, DQNSettings(drawn=16, episodes=2)], ids=["bred", "by a DQN"])
 @pytest.mark.parametrize("shared", [True, False], ids=["with its cost model", "alone"])
-def test_the_search_strategy(tune: Any, small_task: Any, shared: bool) -> None:
+def test_the_search_strategy(tune: Any, small_task: Any, shared: bool, dqn: DQNSettings | None) -> None:
     model = hub.tvm_cost_model(make_checkpoint(), update="few-shot")
-    parts = {"strategy": hub.search_strategy(model if shared else make_checkpoint())}
+    parts = {"strategy": hub.search_strategy(model if shared else make_checkpoint(), DecisionSettings(dqn=dqn))}
     database = tune(small_task.mod, **parts, **({"cost_model": model} if shared else {}))
     assert len(set(keys(database))) == TRIALS, "no program twice"
     if shared:

@@ -74,8 +74,9 @@ def test_a_module_is_tuned_as_it_stands_in_python(
     assert "checkpoint=" in str(refused.value.remedy)
 
 
+@pytest.mark.parametrize("engine", ["decisions", "dqn"])
 def test_a_fast_run_measures_no_program_and_checks_the_network_once(
-    tmp_path: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    engine: str, tmp_path: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[Any] = []
 
@@ -86,7 +87,7 @@ def test_a_fast_run_measures_no_program_and_checks_the_network_once(
     monkeypatch.setattr(tune_module, "compare", compare)
     use_real(monkeypatch, tmp_path)
     module, x = Tiny().eval(), torch.randn(2, 24)
-    options = fake_pair | {"search": SearchSettings(engine="decisions")}
+    options = fake_pair | {"search": SearchSettings(engine=engine)}
     result = hub.tune(module, (x,), mode="fast", checkpoint="tcl-epyc", out=tmp_path / "out", **options)
     assert compared == [["tuned"]]
     assert result.report["runs"]["tuned"]["trials"] == 0

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.devices import Device, list_devices
 from tchub.zoo.features import get_schema, nest_columns
-from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS, NestEncoder
+from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS, NestEncoder, intensity
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps, from_autotvm, from_trace_json
 from test_ansor import gpu_matmul
 from test_one_language import CONV, DENSE, ansor, knob, metaschedule
@@ -138,3 +138,13 @@ def test_a_device_changes_its_own_columns_alone(name: str) -> None:
         assert np.array_equal(row[:program_only], without[:program_only])
         assert np.array_equal(row[PROGRAM_COLUMNS:], device(schema.kind, place).hardware_row())
     assert (rows[0][program_only:PROGRAM_COLUMNS] != rows[1][program_only:PROGRAM_COLUMNS]).any()
+
+
+def test_the_intensity_of_a_product_is_that_of_its_tile() -> None:
+    def of(*tiles: tuple[int, ...]) -> float:
+        rows = NestEncoder().rows([from_trace_json(matmul_trace(*tiles))])
+        return float(intensity(rows, "cpu")[0])
+
+    # 8 x 16 elements of the output take (8 + 16) elements for each element of the reduction: 128 pairs.
+    assert of((4, 2, 2, 4), (2, 1, 1, 16), (16, 4)) == pytest.approx(128 / 24 / 2)
+    assert of((64, 1, 1, 1), (32, 1, 1, 1), (64, 1)) == pytest.approx(1 / 2 / 2)

@@ -1,0 +1,338 @@
+"""Fasor's DQN: moves that stay in the space, an agent that learns what pays, a search that beats chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, prod
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.search.candidates import tune_context
+from tchub.hub.search.decision_search import DecisionSearch, DecisionSettings, DQNSettings, Key
+from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
+from tchub.hub.search.design_space import DesignSpace
+from tchub.hub.search.dqn import DQNSearch, QAgent, Transition
+from tchub.hub.search.engines import SearchSettings, open_engine
+from tchub.hub.search.errors import InterruptedRunError, TuningError
+from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.search.roofline import Roofline
+from tchub.hub.search.schedules import ScheduleDatabase
+from test_decision_search import ByDecisions, keys, results
+from test_schedules import dense, program
+from tvm.s_tir import meta_schedule as ms
+from tvm_ffi import structural_hash
+
+SMALL = DQNSettings(drawn=16, programs=16, walkers=4, episodes=3, updates=1)
+QUICK = DQNSettings(first_random=0.0, last_random=0.0, updates=20, sync=4, batch=16)
+EXTENTS = st.integers(1, 4096)
+
+
+class Counting(ByDecisions):
+    """Stands in for a checkpoint whose scores are known; keeps those that were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores: list[float] = []
+
+    def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
+        scores = super().score(mod, features)
+        self.scores += scores.tolist()
+        return scores
+
+
+class Peak(Counting):
+    """The best programs are those with these 10 factors; each doubling away from them costs."""
+
+    best = np.array([1, 2, 2, 8, 2, 3, 1, 4, 8, 2])
+
+    def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
+        scores = -np.abs(np.log2(features[:, 0, :10] / self.best)).sum(axis=1)
+        self.scores += scores.tolist()
+        return scores
+
+
+def opened(
+    task: Any, target: Any, seed: int = 0, dqn: DQNSettings = SMALL, model: Any = None, batch: int = 4
+) -> DQNSearch:
+    model = model or Counting()
+    settings = SearchSettings(engine="dqn", decisions=DecisionSettings(dqn=dqn, epsilon=0.0))
+    engine = open_engine(task, target, settings, seed, 1, model)
+    assert isinstance(engine.search, DQNSearch)
+    engine.search.start(64, batch, ms.database.MemoryDatabase(), model)
+    return engine.search
+
+
+@pytest.fixture
+def search(small_task: Any, target: Any) -> Any:
+    """Makes a search of the small task that has begun."""
+
+    def make(seed: int = 0, **options: Any) -> DQNSearch:
+        return opened(small_task, target, seed, **options)
+
+    return make
+
+
+# Moves ---------------------------------------------------------------------------------------------------
+
+
+@given(EXTENTS, st.integers(2, 5), st.sampled_from([0, 16, 64]), st.integers(0, 99))
+def test_a_move_of_a_tile_takes_one_prime_to_another_level(extent: int, parts: int, innermost: int, seed: int) -> None:
+    slot = TileSlot(extent, parts, innermost)
+    (tile,) = slot.draw(Random(seed), 1)
+    moved = list(slot.adjacent(tile))
+    assert len(moved) == len(set(moved))
+    for other in moved:
+        assert isinstance(tile, tuple)
+        assert isinstance(other, tuple)
+        assert prod(other) == extent
+        assert not innermost or other[-1] <= innermost
+        assert sum(a != b for a, b in zip(tile, other, strict=True)) == 2
+        assert tile in slot.adjacent(other), "every move has a way back"
+
+
+def test_a_move_of_another_decision_goes_to_the_value_before_or_after() -> None:
+    assert list(ChoiceSlot((0.3, 0.0, 0.3, 0.4)).adjacent(2)) == [0, 3], "not one that is never drawn"
+    assert list(ChoiceSlot((0.5, 0.5)).adjacent(1)) == [0]
+    numbers = SeenSlot((-1, 10, 2))
+    assert list(numbers.adjacent(2)) == [-1, 10]
+    assert list(numbers.adjacent(5)) == [2, 10], "of a similar task, where it was another value"
+    assert list(SeenSlot(((4, 2), (2, 4))).adjacent((2, 4))) == [(4, 2)]
+    assert list(TileSlot(4, 2).adjacent(3)) == []
+
+
+@pytest.mark.parametrize("which", ["cpu", "gpu"])
+def test_every_program_a_move_away_is_one_of_tvms(small_task: Any, target: Any, which: str) -> None:
+    import tvm
+
+    place = target if which == "cpu" else tvm.target.Target("nvidia/nvidia-t4")
+    context = tune_context(small_task, place, "replay-trace", 0)
+    space = DesignSpace(small_task.mod, context.space_generator.postprocs, context.generate_design_space()[0])
+    (start,) = space.random(Random(0), 1)
+    moved = list(space.adjacent(start))
+    assert len(moved) == len(set(moved)) > 4
+    assert all(sum(a != b for a, b in zip(start, other, strict=True)) == 1 for other in moved)
+    assert all(space.replay(other) is not None for other in moved[::5])
+    assert space.numbers == sum(len(d) if isinstance(d, tuple) else 1 for d in start)
+
+
+# The agent -----------------------------------------------------------------------------------------------
+
+
+def action(*numbers: float) -> np.ndarray:
+    return np.array(numbers, np.float32)
+
+
+NONE = np.zeros((0, 2), np.float32)
+
+
+def test_an_agent_learns_which_action_pays() -> None:
+    agent, rows = QAgent(2, replace(QUICK, memory=40), 0), np.eye(2, dtype=np.float32)
+    for worth in (1.0, -1.0):  # also once it has learnt the contrary
+        for _ in range(40):
+            agent.remember(Transition(rows[0], worth, NONE))
+            agent.remember(Transition(rows[1], -worth, NONE))
+            agent.learn()
+        assert agent.choose(rows) == int(worth < 0)
+
+
+@pytest.mark.parametrize(("discount", "best"), [(0.95, 0), (0.0, 1)], ids=["patient", "greedy"])
+def test_a_reward_that_comes_later_counts_as_far_as_it_is_discounted(discount: float, best: int) -> None:
+    agent = QAgent(2, replace(QUICK, discount=discount), 0)
+    leads_on, pays, at_once = action(1, 0), action(1, 1), action(0, 1)
+    for _ in range(60):
+        agent.remember(Transition(leads_on, 0.0, np.stack([pays, action(-1, -1)])))
+        agent.remember(Transition(pays, 1.0, NONE))
+        agent.remember(Transition(action(-1, -1), -1.0, NONE))
+        agent.remember(Transition(at_once, 0.5, NONE))
+        agent.learn()
+    assert agent.choose(np.stack([leads_on, at_once])) == best
+
+
+def test_random_moves_become_rare() -> None:
+    agent = QAgent(2, replace(QUICK, first_random=1.0, last_random=0.1, decay=0.9), 0)
+    rows = np.eye(2, dtype=np.float32)
+    for _ in range(40):
+        agent.remember(Transition(rows[0], 1.0, NONE))
+        agent.remember(Transition(rows[1], -1.0, NONE))
+    agent.learn()
+    early, late = ([agent.choose(rows) for _ in range(60)] for _ in range(2))
+    assert sum(early[:10]) >= 2
+    assert 0 < sum(late) < 10
+
+
+def test_the_memory_is_bounded() -> None:
+    agent = QAgent(2, replace(QUICK, memory=3), 0)
+    for reward in range(5):
+        agent.remember(Transition(action(0, 0), float(reward), NONE))
+    assert [one.reward for one in agent._memory] == [2.0, 3.0, 4.0]
+
+
+def test_an_agent_leaves_the_random_numbers_of_torch_alone() -> None:
+    import torch
+
+    before = torch.random.get_rng_state()
+    agents = [QAgent(2, QUICK, seed) for seed in (0, 0, 1)]
+    assert torch.equal(before, torch.random.get_rng_state())
+    first, same, other = (next(agent._network.parameters()) for agent in agents)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+# The search ----------------------------------------------------------------------------------------------
+
+
+def test_no_program_is_scored_or_offered_twice(search: Any) -> None:
+    tuning, modules, offered = search(), [], []
+    for _ in range(3):
+        seen: set[Key] = set()
+        pool = tuning._walked(2, SMALL.quality, StopFlag())
+        assert len(pool.keys) == len(set(pool.keys)) == len(pool.scores) == len(pool.features)
+        assert not set(pool.keys) & set(tuning.latencies)
+        seen |= set(pool.keys)
+        batch = tuning.candidates(4, StopFlag())
+        modules += [structural_hash(candidate.sch.mod) for candidate in batch]
+        offered += keys(tuning, batch)
+        tuning.notify(batch, results([1.0, inf, 2.0, 3.0]))
+    assert len(modules) == len(set(modules)) == len(set(offered)) == 12
+
+
+def test_equal_seeds_and_measurements_give_equal_programs(search: Any) -> None:
+    rounds = []
+    for seed in (5, 5, 6):
+        tuning = search(seed)
+        first = tuning.candidates(4, StopFlag())
+        tuning.notify(first, results([4.0, 3.0, 2.0, 1.0]))
+        rounds.append(keys(tuning, first) + keys(tuning, tuning.candidates(4, StopFlag())))
+    assert rounds[0] == rounds[1]
+    assert rounds[0] != rounds[2]
+
+
+def test_a_known_optimum_is_met_sooner_than_by_chance(search: Any) -> None:
+    walks = DQNSettings(drawn=16, episodes=30, patience=30)
+    met = []
+    for seed in range(3):
+        model = Peak()
+        search(seed, dqn=walks, model=model).candidates(1, StopFlag())
+        met.append(model.scores.index(0.0))
+    tiles = prod(slot.choices for slot in search().spaces[0].slots[:3])
+    assert max(met) < 1000 < tiles / 20, "a random search needs half of the tiles on average"
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_was_learnt_is_worth_more_than_random_moves(search: Any, seed: int) -> None:
+    """Of equally many programs, near the optimum or not: the mean score of where the walkers went."""
+
+    def mean_score(**options: Any) -> float:
+        walks = DQNSettings(drawn=16, programs=128, patience=9, **options)
+        pool = search(seed, dqn=walks, model=Peak())._walked(6, (1.0, 0.0, 0.0), StopFlag())
+        return float(pool.scores[18:].mean())
+
+    assert mean_score() > mean_score(first_random=1.0, last_random=1.0) + 1.0, "doublings from the optimum"
+
+
+def test_the_next_round_walks_from_the_fastest_programs(search: Any) -> None:
+    tuning = search(dqn=replace(SMALL, walkers=1, programs=1, episodes=1))
+    batch = tuning.candidates(4, StopFlag())
+    tuning.notify(batch, results([4.0, inf, 1.0, 2.0]))
+    by_score = tuning._measured()
+    chosen = keys(tuning, batch)
+    assert sorted(by_score, key=by_score.__getitem__) == [chosen[0], chosen[3], chosen[2]], "failed ones have no time"
+    scores = tuning._pool(by_score).scores
+    assert sorted(by_score.values()) == sorted(map(float, scores)), "on the scale of the model's scores"
+
+
+def test_a_round_ends_when_episodes_bring_nothing_better(search: Any) -> None:
+    class Flat(Counting):
+        def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
+            self.scores += [0.0] * len(features)
+            return np.zeros(len(features))
+
+    model = Flat()
+    search(dqn=replace(SMALL, episodes=50, patience=2), model=model).candidates(1, StopFlag())
+    spaces = 3  # which have as many random programs each
+    assert len(model.scores) == 6 * spaces + 2 * 16
+
+
+def test_without_measurements_an_episode_from_the_schedule_of_a_similar_task(small_task: Any, target: Any) -> None:
+    other = dense(64, 48, 32)
+    before = opened(other, target)
+    (best,) = before.candidates(1, StopFlag())
+    model = Counting()
+    tuning = opened(small_task, target, dqn=replace(SMALL, walkers=2, programs=64), model=model)
+    tuning.suggest(ScheduleDatabase([program(other, best, 1e-3)]))
+    spaces = len(tuning.carried)
+    (chosen,) = tuning.unmeasured()
+    asked = list(model.scores)
+    assert len(asked) == spaces + 6 * spaces + 64, "the schedule, random programs, and the paper's 64"
+    assert asked[0] in tuning._pool(tuning.carried).scores
+    (key,) = keys(tuning, [chosen])
+    assert tuning._pool([key]).scores[0] >= 0.9 * max(asked), "the best that TVM takes"
+
+
+def test_a_stop_ends_the_walk_and_where_nothing_is_valid_nothing_is_offered(
+    search: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = StopFlag()
+    stop.request()
+    with pytest.raises(InterruptedRunError):
+        search().candidates(4, stop)
+    monkeypatch.setattr(DesignSpace, "replay", lambda self, decisions: None)
+    assert search().candidates(4, StopFlag()) == []
+    assert search().unmeasured() == []
+
+
+def test_a_task_of_one_program_has_that(target: Any) -> None:
+    from tchub.hub.networks.tasks import make_task
+    from tvm import IRModule, te
+
+    x = te.placeholder((2, 2), name="x")
+    axis = te.reduce_axis((0, 2), name="k")
+    y = te.compute((2,), lambda i: te.sum(x[i, axis], axis), name="y")
+    tuning = opened(make_task(IRModule({"main": te.create_prim_func([x, y])}), "sum"), target, batch=8)
+    modules = []
+    while batch := tuning.candidates(8, StopFlag()):
+        modules += [structural_hash(candidate.sch.mod) for candidate in batch]
+        tuning.notify(batch, results([1.0] * len(batch)))
+    assert len(modules) == len(set(modules)) > 1, "a small space is searched to its end"
+
+
+# The roofline --------------------------------------------------------------------------------------------
+
+
+def test_the_share_of_the_roofline_is_the_machines(small_task: Any, target: Any) -> None:
+    def shares(roofline: Roofline | None, on: bool = True) -> tuple[DQNSearch, list[float]]:
+        settings = SearchSettings(engine="dqn", decisions=DecisionSettings(dqn=replace(SMALL, roofline=on)))
+        engine = open_engine(small_task, target, settings, 0, 1, Counting(), roofline)  # type: ignore[arg-type]
+        assert isinstance(engine.search, DQNSearch)
+        programs = [(0, decisions) for decisions in engine.search.spaces[0].random(Random(0), 20)]
+        found = engine.search._shares(programs)
+        return engine.search, [found[key] for key in programs]
+
+    slow, values = shares(Roofline(flops=8e9, bandwidth=1e9))
+    assert slow._dqn.ridge == 8.0
+    assert 0 < min(values) < max(values) <= 1
+    _, half = shares(Roofline(flops=16e9, bandwidth=1e9))
+    assert all(b == pytest.approx(a / 2) for a, b in zip(values, half, strict=True) if a < 1)
+    assert shares(None)[0]._dqn.ridge == DQNSettings().ridge
+    assert set(shares(None, on=False)[1]) == {0.0}
+
+
+# The engine ----------------------------------------------------------------------------------------------
+
+
+def test_the_engine_follows_its_name_and_the_model(small_task: Any, target: Any) -> None:
+    class Blind(ByDecisions):
+        reads_decisions = False
+
+    def made(model: Any, **settings: Any) -> Any:
+        return open_engine(small_task, target, SearchSettings(**settings), 0, 1, model).search
+
+    assert isinstance(made(Counting(), engine="dqn"), DQNSearch)
+    assert isinstance(made(Counting(), decisions=DecisionSettings(dqn=SMALL)), DQNSearch)
+    assert type(made(Counting(), engine="auto")) is DecisionSearch, "an option, not the default"
+    with pytest.raises(TuningError):
+        made(Blind(), engine="dqn")
