@@ -158,8 +158,9 @@ def lost_startup(job: Row) -> Iterator[str]:
 def search(job: Row) -> dict[str, Any]:
     """Schedules of similar tasks beside today's search, and networks tuned without measuring."""
     details = job["details"]
-    titles = {"recorded": "Recorded programs", "live": "On this machine", "live_networks": "Sessions on this machine"}
-    shown = {titles[key]: _intervals(details[key]) for key in ("recorded", "live")}
+    titles = {"recorded": "Recorded programs", "proposed": "Programs proposed"}
+    titles |= {"live": "On this machine", "live_networks": "Sessions on this machine"}
+    shown = {titles[key]: _intervals(details[key]) for key in ("recorded", "proposed", "live")}
     return shown | {titles["live_networks"]: details["live_networks"], "Without measuring": details["fast"]}
 
 
@@ -169,6 +170,16 @@ def lost_search(job: Row) -> Iterator[str]:
         if row["system"] not in ("today", "random", "xgb") and row["measurements_ratio"]["mean"] <= 1:
             ratio = cell(row["measurements_ratio"]["mean"])
             yield f"Search on recorded programs: {row['system']} saves no measurements (ratio {ratio})."
+    proposed = {row["system"]: row for row in job["details"]["proposed"]}
+    dqn, bred, walk = (proposed[name] for name in ("dqn", "bred (today)", "random walk"))
+    slower = cell(dqn["seconds"]["mean"] / bred["seconds"]["mean"])
+    yield f"Search by a deep Q-network takes {slower} times as long as today's for as many programs."
+    if dqn["few"]["mean"] <= bred["few"]["mean"]:
+        scores = f"{cell(dqn['few']['mean'])}, bred {cell(bred['few']['mean'])}"
+        yield f"One episode of a deep Q-network finds no better programs than today's search ({scores})."
+    if dqn["many"]["mean"] - dqn["many"]["half"] <= walk["many"]["mean"]:
+        scores = f"{cell(dqn['many']['mean'])}, at random {cell(walk['many']['mean'])}"
+        yield f"Eight episodes of a deep Q-network find no better programs than as many moves at random ({scores})."
 
 
 def _intervals(rows: Sequence[Row]) -> list[dict[str, Any]]:

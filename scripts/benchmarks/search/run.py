@@ -99,7 +99,7 @@ def main(seeds: int, live: bool, live_systems: Sequence[str], work: Path, clock:
                     lambda n=network: in_process(tune_fast, n, LIVE_PER_TASK, work, "dqn"), never, network=network
                 )
     rows = figures([row for row in replays if row], SYSTEMS)
-    ours = figures(tunings.rows(), LIVE)
+    ours = figures(tunings.rows(), [name for name in LIVE if tunings.find(system=name)])
     without = [row | (fast_dqn.find(network=row["network"]) or {}) for row in fast.rows()]
     proposals = proposed([row for row in walked if row])
     details = {"recorded": rows, "proposed": proposals, "live": ours}
