@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_935, 16),
     "hub/registry": (3_315, 17),
     "hub/device": (5_808, 31),
-    "hub/networks": (5_944, 32),
+    "hub/networks": (5_978, 32),
     "hub/search": (3_556, 20),
     "hub/records": (572, 4),
     "hub/tuning": (2_350, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_512, 57),
-    "tests": (30_810, 232),
+    "tests": (30_813, 232),
 }
-PRODUCT = (47_540, 272)
+PRODUCT = (47_574, 272)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

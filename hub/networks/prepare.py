@@ -17,7 +17,10 @@ import tvm
 from tvm import IRModule
 from tvm.ir.transform import Sequential
 from tvm.relax import backend, transform
+from tvm.s_tir.stmt import SBlock
+from tvm.sym import detect_linear_equation
 from tvm.target import Target
+from tvm_ffi import structural_walk
 
 from . import LAYOUTS
 from .attention import join_projections, pad_attention
@@ -91,7 +94,38 @@ def _tensor_functions(cpu: bool) -> list[Any]:
         transform.FuseTIR(),
         *([own_spaces()] if cpu else []),
         transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
+        _keep_reversed,
     ]
+
+
+@tvm.transform.module_pass(opt_level=0, name="KeepReversed")
+def _keep_reversed(mod: Any, _context: Any) -> Any:
+    """Let weights that are read backwards, as a transposed convolution reads them, be stored as they are.
+
+    Where a schedule splits a reversed axis, TVM rounds the index of the permuted weights the wrong way, and the program
+    reads beside them.
+    """
+    for var, function in mod.functions_items():
+        free = function.attrs.get("layout_free_buffers", ()) if function.attrs else ()
+        kept = [n for n in free if not _reads_backwards(function, function.params[int(n)])]
+        if len(kept) < len(free):
+            mod[var] = function.with_attr("layout_free_buffers", kept)
+    return mod
+
+
+def _reads_backwards(function: Any, parameter: Any) -> bool:
+    """Return whether an index by which a tensor function reads a parameter falls as one of its loops goes on."""
+    blocks: list[Any] = []
+    structural_walk(function.body, (SBlock, blocks.append))
+    indices = [
+        (index.min, [axis.var for axis in block.iter_vars])
+        for block in blocks
+        for region in block.reads
+        if region.source.same_as(parameter)
+        for index in region.region
+    ]
+    factors = [factor for index in indices for factor in detect_linear_equation(*index)[:-1]]
+    return any(int(factor) < 0 for factor in factors)
 
 
 def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:

@@ -18,11 +18,14 @@ from tchub.hub.search.candidates import random_candidates
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_weights_are_permuted_at_compile_time_and_the_output_is_right(tmp_path: Path, target: Any, seed: int) -> None:
+    """Those of the transposed convolution are read backwards and stay as they are: permuted, they were read beside."""
     import tvm
     from tvm import relax
     from tvm.s_tir import meta_schedule as ms
 
-    module = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 8, 1))
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(8, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.ConvTranspose2d(16, 8, 4, 2, 1)
+    )
     x = torch.randn(1, 8, 12, 12)
     network = open_network(module.eval(), [x])
     database: Any = ms.database.MemoryDatabase()
