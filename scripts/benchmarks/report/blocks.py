@@ -93,7 +93,7 @@ def rivals(results: Results) -> Iterator[str]:
     several = _ratios([row for row in rows if row["threads"] > 1])
     all_cores = f" With all {facts['cores']} cores the last column is: {several}." if several else ""
     avx2 = _ratios([row for row in rows if row["target"]])
-    all_cores += f" With tchub's programs limited to AVX2, and the others free: {avx2}." if avx2 else ""
+    all_cores += f" With tchub's programs limited to AVX2, PyTorch and OpenVINO too: {avx2}." if avx2 else ""
     model = ", ".join(dict.fromkeys(row["model"] for row in job["details"]["rivals"]))
     yield (
         f"Tuned from nothing with `{model}`; batch 1, float32, outputs checked, one process, systems in turn; the last "
