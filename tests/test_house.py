@@ -37,7 +37,7 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_518, 57),
-    "tests": (30_813, 232),
+    "tests": (30_815, 232),
 }
 PRODUCT = (47_574, 272)
 MOST_ERRORS = 43
