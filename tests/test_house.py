@@ -21,9 +21,9 @@ BUDGETS = {
     "hub/registry": (3_315, 17),
     "hub/device": (5_808, 31),
     "hub/networks": (5_978, 32),
-    "hub/search": (3_556, 20),
+    "hub/search": (3_558, 21),
     "hub/records": (572, 4),
-    "hub/tuning": (2_350, 11),
+    "hub/tuning": (2_351, 11),
     "hub/adaptation": (1_988, 10),
     "hub/publishing": (1_828, 9),
     "hub/bundle": (932, 5),
@@ -39,7 +39,7 @@ BUDGETS = {
     "scripts": (9_518, 57),
     "tests": (30_815, 232),
 }
-PRODUCT = (47_574, 272)
+PRODUCT = (47_577, 273)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

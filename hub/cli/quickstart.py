@@ -39,7 +39,7 @@ def quickstart_command(out: Path, trials: int, threads: int | None, output: Outp
     Examples:
       tchub quickstart
     """
-    from ..search.engines import SearchSettings
+    from ..search.settings import SearchSettings
     from ..tuning.tune import tune
     from .progress import shown_progress
 

@@ -54,7 +54,7 @@ def tune_command(network: str, out: Path, engine: str, compare: str, output: Out
       tchub tune bert-tiny --device cuda --checkpoint tilenet-a100 --precision float16
       tchub tune resnet-50 --device h200 --bundle rounds --trials 512
     """
-    from ..search.engines import SearchSettings
+    from ..search.settings import SearchSettings
     from ..tuning.charts import TITLES
     from ..tuning.report_page import runs_here
     from ..tuning.tune import tune

@@ -23,6 +23,7 @@ from ..records.database import programs_of
 from .design_space import Decisions, DesignSpace, vector_registers
 from .errors import InterruptedRunError
 from .interrupt import StopFlag
+from .settings import DecisionSettings
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -35,80 +36,6 @@ SIMILAR = 6
 
 Key = tuple[int, Decisions]
 """A program of a task: the number of its design space, and its decisions."""
-
-
-@dataclass(frozen=True)
-class DQNSettings:
-    """Fasor's search by a deep Q-network (Huang et al. 2024, section 6.2), see `DQNSearch`.
-
-    Attributes:
-        drawn: programs drawn at random a round, beside which the first walks begin.
-        programs: scored in an episode (the paper's 64).
-        walkers: programs that are varied side by side in an episode, whose moves the model scores together.
-        episodes: of a round at most; patience: the last ones in a row that brought nothing better, which end it.
-        quality: weights of gain, roofline and haste in the reward, equation 3, of the high-quality mode.
-        efficiency: the same of the high-efficiency mode, which is one episode, and measures nothing.
-        roofline: False leaves the second term out.
-        ridge: operations a byte at which the machine's compute and its second-level cache take the same time; `tune`
-            takes that of the roofline that it measured.
-        first_random, last_random: share of random moves, which falls from one to the other; decay: of that, a move.
-        discount: of later rewards. The paper's 0.95 is for a network that was trained beforehand; one that begins with
-            nothing learns slower by it than it searches.
-        memory: moves that are kept; batch: of them in an update; updates: of the network for each move of all walkers.
-        sync: updates until the target network takes the weights over.
-        hidden: width of the network's two hidden layers; rate: of learning.
-    """
-
-    drawn: int = 32
-    programs: int = 64
-    walkers: int = 8
-    episodes: int = 16
-    patience: int = 4
-    quality: tuple[float, float, float] = (0.45, 0.35, 0.2)
-    efficiency: tuple[float, float, float] = (0.35, 0.25, 0.4)
-    roofline: bool = True
-    ridge: float = 4.0
-    first_random: float = 0.9
-    last_random: float = 0.1
-    decay: float = 0.98
-    discount: float = 0.5
-    memory: int = 2048
-    batch: int = 32
-    updates: int = 4
-    sync: int = 8
-    hidden: int = 64
-    rate: float = 1e-2
-
-
-@dataclass(frozen=True)
-class DecisionSettings:
-    """Search in decision space.
-
-    Attributes:
-        random: programs drawn at random a round.
-        generations: how often the best are varied; 0: the random programs and the measured ones' neighbours only.
-        blind: the same before anything of the task was measured: bred for longer against a model that nothing has
-            corrected yet, programs are what it is wrong about.
-        children: programs of each generation, and neighbours of measured programs.
-        parents: best programs that children descend from; of measured ones, a quarter as many.
-        mutations: share of children that are mutants of one parent; the others are mutants of a cross of two parents
-            of one design space.
-        epsilon: share of a batch that is drawn at random.
-        apart: least distance of two programs of a batch, as a share of the median distance between random programs.
-        attempts: programs replayed at most for each one asked for.
-        dqn: let a deep Q-network propose the programs, instead of random draws and breeding; None: breed them.
-    """
-
-    random: int = 1024
-    generations: int = 4
-    blind: int = 2
-    children: int = 512
-    parents: int = 64
-    mutations: float = 0.8
-    epsilon: float = 0.05
-    apart: float = 0.4
-    attempts: int = 24
-    dqn: DQNSettings | None = None
 
 
 @dataclass
@@ -199,8 +126,8 @@ class DecisionSearch:
         seed: int,
         target: Any = None,
     ) -> None:
-        self.mod = mod
-        self.settings = settings
+        self.mod, self.target = mod, target
+        self.settings, self.seed = settings, seed
         self._rng = Random(seed)
         registers = None if target is None else vector_registers(target)
         self.spaces = [DesignSpace(mod, postprocs, schedule, seed, registers) for schedule in schedules]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +21,9 @@ from ...zoo.features import get_schema
 from ...zoo.features.nest_columns import intensity
 from ...zoo.machine import one_thread
 from .candidate_features import skeleton
-from .decision_search import SIMILAR, DecisionSearch, DecisionSettings, DQNSettings, Key, ProgramPool
+from .decision_search import SIMILAR, DecisionSearch, Key, ProgramPool
 from .interrupt import StopFlag
-
-if TYPE_CHECKING:
-    from tvm import IRModule
+from .settings import DecisionSettings, DQNSettings
 
 # Logarithms of decisions are divided by this, so that they are about as large as scores.
 _SCALE = 4.0
@@ -98,22 +96,14 @@ class DQNSearch(DecisionSearch):
     `DecisionSearch`; `settings.dqn` is of the network.
     """
 
-    def __init__(
-        self,
-        mod: IRModule,
-        schedules: Sequence[Any],
-        postprocs: Sequence[Any],
-        settings: DecisionSettings,
-        seed: int,
-        target: Any = None,
-    ) -> None:
-        super().__init__(mod, schedules, postprocs, settings, seed, target)
-        self._dqn = settings.dqn or DQNSettings()
-        self._kind = "gpu" if target is not None and "gpu" in target.keys else "cpu"
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._dqn = self.settings.dqn or DQNSettings()
+        self._kind = "gpu" if self.target is not None and "gpu" in self.target.keys else "cpu"
         # Of a program: its decisions and which design space it is of.
         self._width = max(space.numbers for space in self.spaces) + len(self.spaces)
         self._gains = np.zeros(2)  # sum and number of the moves' differences in score
-        self._agent = QAgent(2 * self._width + 3, self._dqn, seed)
+        self._agent = QAgent(2 * self._width + 3, self._dqn, self.seed)
 
     def unmeasured(self) -> list[Any]:
         """Return the program that the model likes best of one episode, as a list of one candidate, or of none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
@@ -11,10 +11,11 @@ from tvm.s_tir import meta_schedule as ms
 from ..device.candidate import trace_json, trace_key
 from ..records.database import programs_of
 from .candidates import tune_context
-from .decision_search import DecisionSearch, DecisionSettings, DQNSettings
+from .decision_search import DecisionSearch
 from .dqn import search_class
 from .errors import InterruptedRunError, NoCandidateError, TuningError
 from .interrupt import StopFlag
+from .settings import DecisionSettings, DQNSettings, SearchSettings
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
@@ -23,56 +24,8 @@ if TYPE_CHECKING:
     from .roofline import Roofline
     from .schedules import ScheduleDatabase
 
-ENGINES = ("auto", "decisions", "dqn", "metaschedule")
 # Batches of known programs alone before the space counts as used up.
 MOST_ASKED = 8
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """The search engine, and how many programs it looks at.
-
-    MetaSchedule's own defaults are a population of 512 and 4 generations, which score 2,560 programs and take half
-    a minute a round on one core: at 128 trials ten times as long as the measurements. A population of 128 and 3
-    generations score 512 for each round of a few trials.
-
-    Attributes:
-        population_size: programs of one generation.
-        init_measured_ratio: share of the first generation taken from the database.
-        init_min_unmeasured: random programs that the first generation needs at least.
-        max_fail_count: attempts at those.
-        genetic_num_iters: generations.
-        genetic_mutate_prob: chance that a parent is mutated.
-        genetic_max_fail_count: attempts at a valid mutation.
-        eps_greedy: share of the picks that is random.
-        engine: `decisions` searches without TVM, for models that read primitives; so does `dqn`, by Fasor's deep
-            Q-network; `metaschedule` is TVM's evolutionary search, which all fields above are for; `auto` takes the
-            first where the model can.
-        decisions: of the search in decision space.
-
-    Raises:
-        ValueError: no such engine.
-    """
-
-    population_size: int = 128
-    init_measured_ratio: float = 0.2
-    init_min_unmeasured: int = 50
-    max_fail_count: int = 5
-    genetic_num_iters: int = 3
-    genetic_mutate_prob: float = 0.85
-    genetic_max_fail_count: int = 10
-    eps_greedy: float = 0.05
-    engine: str = "auto"
-    decisions: DecisionSettings = field(default_factory=DecisionSettings)
-
-    def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}, not {self.engine!r}")
-
-    def strategy(self) -> Any:
-        """Return MetaSchedule's search strategy."""
-        own = {name: value for name, value in vars(self).items() if name not in ("engine", "decisions")}
-        return ms.search_strategy.EvolutionarySearch(**own)
 
 
 @dataclass

@@ -9,10 +9,11 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
 
 from .cost_model import tvm_cost_model
-from .decision_search import DecisionSearch, DecisionSettings
+from .decision_search import DecisionSearch
 from .dqn import search_class
 from .errors import TuningError
 from .interrupt import StopFlag
+from .settings import DecisionSettings
 
 if TYPE_CHECKING:
     from ...zoo.models import Checkpoint

@@ -12,8 +12,8 @@ from ..search.errors import TuningError
 
 if TYPE_CHECKING:
     from ..device.device_choice import ChosenDevice
-    from ..search.engines import SearchSettings
     from ..search.online import OnlineSettings
+    from ..search.settings import SearchSettings
 
 # Fields that the report's settings leave out: they are said elsewhere in it, or are no settings of the search.
 _ELSEWHERE = ("checkpoint", "update", "online", "device", "linker", "target", "threads", "layout", "name")
@@ -119,7 +119,7 @@ class TuneConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings of the search in JSON form."""
-        from ..search.engines import SearchSettings
+        from ..search.settings import SearchSettings
 
         settings = {name: value for name, value in vars(self).items() if name not in _ELSEWHERE}
         settings["batch"] = settings.pop("trials_per_iter")

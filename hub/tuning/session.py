@@ -21,11 +21,12 @@ from ..records.store import MeasuredProgram, RunStateError, RunStore
 from ..search.candidates import untuned_candidate
 from ..search.choice import AlternativeChoice
 from ..search.cost_model import SessionCostModel
-from ..search.engines import SearchSettings, open_engine
+from ..search.engines import open_engine
 from ..search.interrupt import StopFlag
 from ..search.measuring import Job, Measure, runner_result
 from ..search.roofline import Roofline
 from ..search.scheduler import ScoredRound, TaskProgress, batch_size, next_round, settled
+from ..search.settings import SearchSettings
 from .config import TuneConfig
 from .progress import SessionView
 

@@ -70,7 +70,7 @@ class Point(NamedTuple):
 def tuned(network: str, system: str, threads: int, trials: int, seed: int, folder: Path) -> dict[str, Any]:
     """Tune a network from nothing with a system; for a process of its own."""
     from tchub import hub
-    from tchub.hub.search.engines import SearchSettings
+    from tchub.hub.search.settings import SearchSettings
 
     checkpoint, _, engine = system.partition("/")
     shutil.rmtree(folder, ignore_errors=True)  # cut short: a resumed run is another run

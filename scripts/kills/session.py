@@ -90,8 +90,8 @@ def open_run(folder: Path) -> Any:
 def tune(folder: Path, trials: int, measure: Any) -> Any:
     """Tune the tiny tasks in a folder; takes up what it holds. Returns the session's view."""
     import tvm
-    from tchub.hub.search.engines import SearchSettings
     from tchub.hub.search.interrupt import StopFlag
+    from tchub.hub.search.settings import SearchSettings
     from tchub.hub.tuning.config import TuneConfig
     from tchub.hub.tuning.session import TuningSession
     from tchub.zoo.files import locked_folder

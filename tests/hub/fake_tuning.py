@@ -14,9 +14,8 @@ from tchub.hub.device.candidate import trace_json, trace_key
 from tchub.hub.device.measure import Measurement
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, MeasuredProgram, RunStore, open_store
-from tchub.hub.search.decision_search import DecisionSettings
-from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.search.settings import DecisionSettings, SearchSettings
 from tchub.hub.tuning.config import TuneConfig
 from tchub.hub.tuning.session import TuningSession
 from tvm.ir.utils import derived_object

@@ -77,8 +77,7 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
 
 def search_settings(engine: str = "auto", roofline: bool = True) -> Any:
     """Return the settings of a live search."""
-    from tchub.hub.search.decision_search import DecisionSettings, DQNSettings
-    from tchub.hub.search.engines import SearchSettings
+    from tchub.hub.search.settings import DecisionSettings, DQNSettings, SearchSettings
 
     dqn = DQNSettings(roofline=roofline) if engine == "dqn" else None
     return SearchSettings(engine=engine, decisions=DecisionSettings(dqn=dqn))

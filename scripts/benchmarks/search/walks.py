@@ -24,10 +24,11 @@ from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.workloads import load_network
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.cost_model import PretrainedCostModel, PretrainedScorer
-from tchub.hub.search.decision_search import SIMILAR, DecisionSearch, DecisionSettings, DQNSettings, ProgramPool
+from tchub.hub.search.decision_search import SIMILAR, DecisionSearch, ProgramPool
 from tchub.hub.search.dqn import DQNSearch
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.schedules import ScheduleDatabase
+from tchub.hub.search.settings import DecisionSettings, DQNSettings
 
 from scripts.benchmarks.search.live import CHECKPOINT, FAMILY, THREADS
 

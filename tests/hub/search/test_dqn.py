@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.search.candidates import tune_context
-from tchub.hub.search.decision_search import DecisionSearch, DecisionSettings, DQNSettings, Key
+from tchub.hub.search.decision_search import DecisionSearch, Key
 from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
 from tchub.hub.search.design_space import DesignSpace
 from tchub.hub.search.dqn import DQNSearch, QAgent, Transition
-from tchub.hub.search.engines import SearchSettings, open_engine
+from tchub.hub.search.engines import open_engine
 from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.roofline import Roofline
 from tchub.hub.search.schedules import ScheduleDatabase
-from test_decision_search import ByDecisions, keys, results
+from tchub.hub.search.settings import DecisionSettings, DQNSettings, SearchSettings
+from test_decision_search import ByDecisions, assert_repeats, keys, results
 from test_schedules import dense, program
 from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_hash
@@ -201,14 +202,7 @@ def test_no_program_is_scored_or_offered_twice(search: Any) -> None:
 
 
 def test_equal_seeds_and_measurements_give_equal_programs(search: Any) -> None:
-    rounds = []
-    for seed in (5, 5, 6):
-        tuning = search(seed)
-        first = tuning.candidates(4, StopFlag())
-        tuning.notify(first, results([4.0, 3.0, 2.0, 1.0]))
-        rounds.append(keys(tuning, first) + keys(tuning, tuning.candidates(4, StopFlag())))
-    assert rounds[0] == rounds[1]
-    assert rounds[0] != rounds[2]
+    assert_repeats(search)
 
 
 def test_a_known_optimum_is_met_sooner_than_by_chance(search: Any) -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tchub.hub.device.candidate import trace_json
 from tchub.hub.search.decision_search import DecisionSearch
 from tchub.hub.search.design_slots import rescale
-from tchub.hub.search.engines import SearchSettings, open_engine
+from tchub.hub.search.engines import open_engine
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.schedules import LEAST_SIMILARITY, ScheduleDatabase, distance, similarity
+from tchub.hub.search.settings import SearchSettings
 from test_decision_search import SMALL, ByDecisions
 from tvm.s_tir import meta_schedule as ms
 

@@ -20,8 +20,8 @@ from tchub.hub.networks.tasks import TuningTask, make_task
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.design_slots import TileSlot
 from tchub.hub.search.design_space import DesignSpace
-from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import TuningError
+from tchub.hub.search.settings import SearchSettings
 from tchub.hub.search.tensor_cores import check_precision
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema

@@ -20,9 +20,9 @@ from tchub.hub.networks.errors import LatencyError, NetworkImportError, OutputMi
 from tchub.hub.networks.latency import Comparison, Latency
 from tchub.hub.networks.output_check import OutputCheck
 from tchub.hub.records.store import RunStateError
-from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.search.measuring import WorkerMeasure
+from tchub.hub.search.settings import SearchSettings
 from tchub.hub.tuning import tune as tune_module
 from tchub.hub.tuning.config import TuneConfig
 from tchub.zoo import files
