@@ -79,9 +79,9 @@ def check_zip(path: Path, *, entry: int) -> None:
     with open_plain(path) as (file, size):
         try:
             infos = ZipFile(file).infolist()
-        # `ZipFile` raises more than `BadZipFile` for a damaged directory: NotImplementedError where an entry asks for a
-        # newer version of the format, the last two where an offset or a field leads out of the file.
         except (BadZipFile, NotImplementedError, OverflowError, struct.error) as error:
+            # All are of a damaged directory: the second where an entry asks for a newer version of the format, the last
+            # two where an offset or a field leads out of the file.
             raise ValueError(f"it is no zip file: {error}") from error
     for info in infos:
         if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED) or info.flag_bits & 1:
