@@ -39,7 +39,7 @@ from ..networks.tasks import TuningTask
 from ..networks.workloads import tasks_of, workload_names
 from ..records.store import RunStore
 from ..search.candidate_features import replayed_features
-from ..search.candidates import random_candidates
+from ..search.candidates import map_ahead, random_candidates
 from ..search.errors import NoCandidateError
 from ..search.interrupt import StopFlag
 from .config import AdaptProgress, SessionContext, check_count
@@ -158,17 +158,22 @@ def make_pool(
     skipped: list[tuple[str, str]] = []
     progress.start("candidates", len(tasks))
     with context.timed("candidates"):
-        for task in tasks:
+
+        def make(task: TuningTask) -> list[list[str]] | NoCandidateError:
             file = context.folder / "pool" / f"{task.task_id}.json.gz"
             try:
-                rows = _rows(file, recipe, lambda task=task: random_candidates(task, target, count, config.seed))
-                if len(rows) > 1:
-                    entries += [PoolEntry(len(kept), *row) for row in rows]
-                    kept.append(task)
-                else:
-                    skipped.append((task.name, ONE_PROGRAM))
+                return _rows(file, recipe, lambda: random_candidates(task, target, count, config.seed))
             except NoCandidateError as error:
-                skipped.append((task.name, error.message))
+                return error
+
+        for task, rows in map_ahead(make, tasks, len(tasks)):
+            if isinstance(rows, NoCandidateError):
+                skipped.append((task.name, rows.message))
+            elif len(rows) > 1:
+                entries += [PoolEntry(len(kept), *row) for row in rows]
+                kept.append(task)
+            else:
+                skipped.append((task.name, ONE_PROGRAM))
             progress.advance()
             stop.check("interrupted while making candidates")
     if not entries:

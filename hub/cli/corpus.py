@@ -266,7 +266,7 @@ def _stat_text(value: object) -> str:
 
 
 @opt.command("bundle")
-@click.option("--workload", help="A network, suite or operator.")
+@click.option("--workload", help="Suites, networks, operators, with commas.")
 @click.option("--target", metavar="T", help="A device (`tchub devices`), `local`, or TVM's JSON.")
 @click.option("--programs", default=200, type=click.IntRange(1), help="Programs in all.")
 @click.option("--out", type=opt.FILE, metavar="ZIP", help="The archive.")

@@ -199,10 +199,15 @@ def _compile_in_process(source: str, arch: str, code: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def _include_folders() -> tuple[str, ...]:
-    """Return the folders of CUDA's headers: of half precision, of matrix instructions, and of its C++ library."""
+    """Return the folders of CUDA's headers: of half precision, of matrix instructions, and of its C++ library.
+
+    PyTorch brings the package of the first without that of the second, which a toolkit beside it has.
+    """
     from cuda.pathfinder import find_nvidia_header_directory  # pyright: ignore[reportMissingImports]
 
-    folders = (find_nvidia_header_directory(name) for name in ("cudart", "cccl"))
+    folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
+    if nvcc := shutil.which("nvcc"):
+        folders.append(str(Path(nvcc).resolve().parents[1] / "include"))
     return tuple(dict.fromkeys(folder for folder in folders if folder))
 
 

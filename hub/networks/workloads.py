@@ -42,7 +42,7 @@ def load_network(name: str) -> Network:
 
 
 def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0], precision: str = "float32") -> list[TuningTask]:
-    """Return the tasks of a network, an operator or a suite, by name, merged.
+    """Return the tasks of networks, operators or suites, by names with commas between, merged.
 
     Args:
         target: a `tvm.target.Target`.
@@ -52,8 +52,9 @@ def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0], precision: st
     Raises:
         NetworkLoadError: no such workload, or nothing to tune in it.
     """
-    if workload in SUITES:
-        return merge(task for name in SUITES[workload] for task in tasks_of(name, target, layout, precision))
+    names = [name for part in workload.split(",") for name in SUITES.get(part, (part,))]
+    if names != [workload]:
+        return merge(task for name in names for task in tasks_of(name, target, layout, precision))
     if workload in OPERATORS:
         return [replace(make_task(operator_module(OPERATORS[workload]), workload), networks={workload: 1})]
     return extract(load_network(workload), target, layout, precision)

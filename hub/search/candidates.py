@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any, TypeVar
 
 from tvm.s_tir import Schedule
@@ -15,12 +16,14 @@ from tvm.s_tir import meta_schedule as ms
 from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
 from ..device.cuda_network import default_schedules
+from ..device.host_facts import usable_cpus
 from ..networks.prepare import register_rules
 from ..networks.tasks import TuningTask
 from .errors import NoCandidateError
 from .tensor_cores import space_generator
 
 T = TypeVar("T")
+R = TypeVar("R")
 # A population as large as MetaSchedule's default (512, four generations) takes 6 to 28 s a task; candidates for a
 # corpus need variety around good programs, not the predicted optimum.
 _EVOLVE = {"population_size": 48, "genetic_num_iters": 1, "init_min_unmeasured": 8, "eps_greedy": 0.2}
@@ -147,18 +150,22 @@ def evolved_candidates(
     return _distinct(_generate(context, count, database), task.task_id, "evolutionary", seen)[:count]
 
 
-def prefetch(items: Iterable[T], size: int) -> Iterator[T]:
-    """Yield `items`, made up to `size` ahead by a thread; an exception of `items` is raised here, in its place.
+def map_ahead(function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[tuple[T, R]]:
+    """Yield each item with `function` of it, in order, made up to so many items ahead by all cores; with 0 when asked.
 
-    Worth it for candidates: TVM's search runs outside the interpreter's lock, so workers stay busy meanwhile.
-    The thread ends when the iterator is closed.
+    Worth it for what TVM does: it runs outside the interpreter's lock. The items are taken in this thread, and an
+    exception is raised here, in its item's place. The threads end when the iterator is closed.
     """
-    source, end = iter(items), object()
-    with ThreadPoolExecutor(1, thread_name_prefix="tchub-prefetch") as pool:
-        ready = deque(pool.submit(next, source, end) for _ in range(size))
+    if ahead < 1:
+        yield from ((item, function(item)) for item in items)
+        return
+    source: Iterator[T] = iter(items)
+    with ThreadPoolExecutor(usable_cpus(), thread_name_prefix="tchub-ahead") as pool:
+        waiting = deque((item, pool.submit(function, item)) for item in islice(source, ahead))
         try:
-            while (item := ready.popleft().result()) is not end:
-                ready.append(pool.submit(next, source, end))
-                yield item  # type: ignore[misc]
+            while waiting:
+                item, result = waiting.popleft()
+                yield item, result.result()
+                waiting += ((item, pool.submit(function, item)) for item in islice(source, 1))
         finally:
             pool.shutdown(cancel_futures=True)

@@ -20,6 +20,7 @@ from tvm_ffi import structural_hash
 from ...zoo.primitives.scope import Decision
 from ..device.candidate import trace_json
 from ..records.database import programs_of
+from .candidates import map_ahead
 from .design_space import Decisions, DesignSpace, vector_registers
 from .errors import InterruptedRunError
 from .interrupt import StopFlag
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # Programs of the most similar tasks among which the model chooses the first one of a task.
 SIMILAR = 6
+# Programs of a card that TVM makes ahead of the choice; the same on all machines, since it is part of the search.
+_AHEAD = 32
 
 Key = tuple[int, Decisions]
 """A program of a task: the number of its design space, and its decisions."""
@@ -138,6 +141,8 @@ class DecisionSearch:
         self._modules: set[int] = set()
         self.waiting: tuple[float, ...] = ()
         self._batch = 1
+        # A card's programs are checked for its limits, 60 ms each, and no program is timed on the CPU meanwhile.
+        self._ahead = _AHEAD if target is not None and target.kind.name == "cuda" else 0
         self.carried: list[Key] = []
 
     # What the session asks for ---------------------------------------------------------------------------
@@ -198,7 +203,8 @@ class DecisionSearch:
     def _liked(self, pool: ProgramPool) -> list[Any]:
         """Return the valid program of the highest score, as a list of one candidate, or of none."""
         for index in np.argsort(-pool.scores, kind="stable"):
-            if (replay := self._replay(pool.keys[index], float(pool.scores[index]), True)) is not None:
+            made = self._made(pool.keys[index])
+            if (replay := self._replay(pool.keys[index], made, float(pool.scores[index]), True)) is not None:
                 return [self._offered(replay)]
         return []
 
@@ -211,12 +217,13 @@ class DecisionSearch:
         wanted = min(limit, self._batch)
         pool = self._bred(stop)
         chosen: list[_Replay] = []
-        for index, given in self._ordered(pool, wanted):
+        order = self._ordered(pool, wanted)
+        for (index, given), made in map_ahead(lambda item: self._made(pool.keys[item[0]]), order, self._ahead):
             _check(stop)
             # A program whose decisions TVM moved may be worth less than it seemed: go on while others seem better.
             if sum(r.given or r.score >= pool.scores[index] for r in chosen) >= wanted:
                 break
-            replay = self._replay(pool.keys[index], float(pool.scores[index]), given)
+            replay = self._replay(pool.keys[index], made, float(pool.scores[index]), given)
             if replay is not None:
                 chosen.append(replay)
         chosen.sort(key=lambda r: (not r.given, -r.score))
@@ -306,11 +313,14 @@ class DecisionSearch:
         rest = (index for index in order if index not in dealt)
         yield from ((index, False) for index in islice(rest, self.settings.attempts * wanted))
 
-    def _replay(self, key: Key, score: float, given: bool) -> _Replay | None:
+    def _made(self, key: Key) -> Any | None:
+        """Return what TVM makes of a program, None where it is invalid."""
+        return self.spaces[key[0]].replay(key[1])
+
+    def _replay(self, key: Key, candidate: Any | None, score: float, given: bool) -> _Replay | None:
         """Return the candidate of a program, None when it is invalid or, once TVM moved its decisions, known."""
-        number, decisions = key
+        number, _ = key
         space = self.spaces[number]
-        candidate = space.replay(decisions)
         self._tried.add(self._shared(key))
         if candidate is None:
             return None

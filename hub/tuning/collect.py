@@ -28,15 +28,15 @@ from ..networks.tasks import TuningTask, merge
 from ..networks.workloads import tasks_of
 from ..records.scope import MeasurementScope
 from ..records.store import MeasuredProgram, RunStore, open_store
-from ..search.candidates import evolved_candidates, has_choice, prefetch, random_candidates
+from ..search.candidates import evolved_candidates, has_choice, map_ahead, random_candidates
 from ..search.errors import NoCandidateError, TuningError
 from ..search.tensor_cores import check_precision
 
 LICENCE = "Apache-2.0"
 # A space smaller than this has nothing to rank.
 MIN_SPACE = 8
-# Candidates made ahead of the workers.
-_AHEAD = 64
+# Tasks whose candidates are made ahead of the workers.
+_AHEAD = 32
 # Bytes of weights of a small network, see `TimingConfig.weights`: they come from outside of a second-level cache.
 _WEIGHTS = 16 << 20
 
@@ -215,31 +215,40 @@ class _Collector:
         programs = self.store.programs(task.task_id)
         return [p for p in programs if not p.passing or (p.task_id, p.key) in self.just_failed]
 
+    @property
+    def _ahead(self) -> int:
+        """Return for how many tasks candidates are made ahead: none where that would disturb what is timed."""
+        return _AHEAD if self.measurer.overlaps else 0
+
     def _random(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
-        for task in tasks:
-            known = {program.key for program in self._known(task)}
-            missing = self.per_task // 2 - len(known)
-            if missing <= 0:
-                continue
+        def make(item: tuple[TuningTask, set[str]]) -> list[Candidate] | NoCandidateError:
             try:
-                candidates = random_candidates(task, self.target, self.per_task // 2, self.seed)
+                return random_candidates(item[0], self.target, self.per_task // 2, self.seed)
             except NoCandidateError as error:
-                self.note(f"{error.message}: left out")
+                return error
+
+        pairs = ((task, {program.key for program in self._known(task)}) for task in tasks)
+        short = ((task, known) for task, known in pairs if len(known) < self.per_task // 2)
+        for (_, known), candidates in map_ahead(make, short, self._ahead):
+            if isinstance(candidates, NoCandidateError):
+                self.note(f"{candidates.message}: left out")
                 continue
-            yield from [candidate for candidate in candidates if candidate.key not in known][:missing]
+            new = [candidate for candidate in candidates if candidate.key not in known]
+            yield from new[: self.per_task // 2 - len(known)]
 
     def _evolved(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
-        for task in tasks:
-            known = self._known(task)
+        def make(item: tuple[TuningTask, list[MeasuredProgram]]) -> list[Candidate]:
+            task, known = item
             measured = [(p.trace, p.latency) for p in known if p.measurement.error is None]
-            missing = self.per_task - len(known)
-            if missing > 0 and measured:
-                seen = [program.key for program in known]
-                yield from evolved_candidates(task, self.target, missing, measured, self.seed, seen)
+            missing, seen = self.per_task - len(known), [program.key for program in known]
+            if missing <= 0 or not measured:
+                return []
+            return evolved_candidates(task, self.target, missing, measured, self.seed, seen)
+
+        for _, candidates in map_ahead(make, ((task, self._known(task)) for task in tasks), self._ahead):
+            yield from candidates
 
     def _measure(self, candidates: Iterable[Candidate], names: dict[str, str], phase: str) -> None:
-        if self.measurer.overlaps:  # else making candidates would disturb the program that is timed
-            candidates = prefetch(candidates, _AHEAD)
         for candidate, measurement in self.measurer.measure(candidates):
             self.store.put(candidate, measurement)
             if measurement.error is not None:

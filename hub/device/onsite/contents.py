@@ -20,7 +20,7 @@ def random_values(args_info: ArgsInfo) -> list[Any]:
             contents = random_integers(generator, shape, dtype, args_info)
         else:
             contents = generator.random(size=tuple(shape), dtype=np.float32) + 0.1
-        values.append(contents.astype(numpy_dtype(dtype)))
+        values.append(np.asarray(contents, numpy_dtype(dtype)))  # of one number NumPy makes no array
     return values
 
 

@@ -91,3 +91,17 @@ def test_an_error_is_the_first_that_nvrtc_tells(compiled: Any, tmp_path: Path) -
     with pytest.raises(RuntimeError, match=r"NVRTC failed: kernels\.cu\(2\): error: broken"):
         assemble(SOURCE + "broken", "sm_90", tmp_path / "a", "cubin", NVRTC)
     assert not (tmp_path / "a").exists()
+
+
+def test_headers_that_a_package_lacks_are_those_of_the_toolkit_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cuda.pathfinder")
+    nvcc = tmp_path / "cuda" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(nvcc.parent))
+    cuda_compile._include_folders.cache_clear()
+    folders = cuda_compile._include_folders()
+    cuda_compile._include_folders.cache_clear()
+    assert folders[-1] == str(tmp_path / "cuda" / "include")

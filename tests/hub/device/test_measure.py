@@ -64,6 +64,13 @@ def test_an_integer_argument_may_be_a_divisor_or_an_index(contents: Any) -> None
         assert set(np.unique(mask)) == {False, True}
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int64", "bool"])
+def test_an_argument_of_one_number_is_an_array_too(dtype: str) -> None:
+    (value,) = random_values([((), dtype)])
+    assert (value.shape, value.dtype) == ((), np.dtype(dtype))
+    assert value.ctypes.data
+
+
 def test_a_broken_program_fails_alone(target_dict: dict[str, Any], small_candidates: list[Any]) -> None:
     good, other = small_candidates[:2]
     broken = replace(other, key="broken", args_info=(((1,), "float32"),) * 3)  # wrong shapes for its arguments
