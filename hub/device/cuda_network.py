@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.files import storing
+from ...zoo.tvm_import import import_tensor_intrinsics
 from .cubin_cache import CubinCache
 from .cuda_compile import UnknownLaunchError, assemble, compile_facts, cuda_source, dtype_bytes, find_compiler
 from .errors import DeviceError
@@ -37,6 +38,7 @@ def default_schedules(mod: IRModule, target: Any) -> IRModule:
     """Return a module whose functions that have no schedule yet have dlight's: a card runs none without threads."""
     from tvm.s_tir import dlight
 
+    import_tensor_intrinsics()  # which dlight's rule of matrix products would import in minutes
     rules = (dlight.gpu.Matmul, dlight.gpu.GEMV, dlight.gpu.Reduction, dlight.gpu.GeneralReduction, dlight.gpu.Fallback)
     with target:
         # It writes into the module that it is given.
