@@ -19,6 +19,9 @@ RTOL = {"float32": 1e-3, "float16": 3e-2}
 ATOL = {"float32": 1e-5, "float16": 1e-3}
 # What PyTorch's own float32 run is off from float64 may be exceeded so many times where float32 itself is in doubt.
 DOUBT = 4.0
+# What PyTorch's own run in float16 is off may be exceeded so many times where a network is rounded more than others,
+# as long as the difference stays under this share of the spread: beyond, float16 loses the output.
+HALF_DOUBT, HALF_MOST = 2.0, 0.2
 # An output whose numbers are all smaller, or all alike, would hide a wrong kernel.
 LEAST_OUTPUT = 1e-6
 
@@ -34,7 +37,8 @@ class OutputCheck:
         max_abs_diff: largest difference; max_abs_output: largest finite number of the original's output.
         worst: largest difference in units of what is allowed; at most 1 where `ok`.
         unchecked: for each output that can not show an error, why, e.g. `output 0 is constant`.
-        judged_by: `float32`, or `float64` where PyTorch's float32 run is itself off by more than the tolerance.
+        judged_by: `float32`; `float64` where PyTorch's float32 run is itself off by more than the tolerance; `float16`
+            where its run in float16 is.
     """
 
     ok: bool
@@ -58,7 +62,11 @@ class OutputCheck:
 
 
 def check_output(
-    ours: Arrays, theirs: Arrays, exact: Callable[[], Arrays | None] | None = None, precision: str = "float32"
+    ours: Arrays,
+    theirs: Arrays,
+    exact: Callable[[], Arrays | None] | None = None,
+    precision: str = "float32",
+    halved: Callable[[], Arrays] | None = None,
 ) -> OutputCheck:
     """Compare the outputs of a compiled network with the original's.
 
@@ -68,6 +76,8 @@ def check_output(
         exact: gives the original's outputs in float64, or None where it cannot; asked only where `ours` is not within
             the tolerance.
         precision: in which the compiled network multiplies; see `RTOL`.
+        halved: gives the original's outputs in float16; asked only where that is the precision, and `ours` is not
+            within the tolerance.
     """
     unchecked = tuple(f"output {number} {reason}" for number, x in enumerate(theirs) if (reason := _says_nothing(x)))
     largest = max((_largest(x) for x in theirs), default=0.0)
@@ -83,6 +93,10 @@ def check_output(
     worst = max((_excess(a, b, _allowed(b, precision)) for a, b in pairs), default=0.0)
     if worst <= 1.0:
         return result(True, difference, worst)
+    if precision == "float16":
+        own = halved() if halved is not None else theirs
+        worst = max(_excess(a, b, _allowed_halved(b, h)) for (a, b), h in zip(pairs, own, strict=True))
+        return result(worst <= 1.0, difference, worst, precision)
     right = exact() if exact is not None else None
     if right is None or any(a.shape != b.shape for a, b in zip(ours, right, strict=False)):
         return result(False, difference, worst)
@@ -138,10 +152,20 @@ def _allowed(x: np.ndarray[Any, Any], precision: str) -> float:
     """Return the largest difference that is allowed of an output; 0 for integers."""
     if not _is_float(x):
         return 0.0
-    finite, largest = _finite(x), _largest(x)
-    # A single number has no spread: it is measured by its own size.
-    spread = float(finite.std()) if finite.size > 1 else largest
-    return RTOL[precision] * spread + ATOL[precision] * largest
+    return RTOL[precision] * _spread(x) + ATOL[precision] * _largest(x)
+
+
+def _allowed_halved(x: np.ndarray[Any, Any], halved: np.ndarray[Any, Any]) -> float:
+    """Return the largest difference that is allowed of an output in float16, given PyTorch's own in float16."""
+    if not _is_float(x):
+        return 0.0
+    return max(_allowed(x, "float16"), min(HALF_DOUBT * _difference(halved, x), HALF_MOST * _spread(x)))
+
+
+def _spread(x: np.ndarray[Any, Any]) -> float:
+    """Return the standard deviation; a single number has none, and is measured by its own size."""
+    finite = _finite(x)
+    return float(finite.std()) if finite.size > 1 else _largest(x)
 
 
 def _difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:

@@ -130,3 +130,17 @@ def test_a_wrong_kernel_is_found(make: Callable[[], tuple[nn.Module, torch.Tenso
     wrong = tvm.IRModule(dict(mod.functions_items()))
     wrong.update_func(kernels[-1], _shifted(mod[kernels[-1]]))
     assert check_output(run_compiled(wrong, x), expected).verdict == "WRONG", kernels[-1]
+
+
+def test_float16_is_judged_by_the_originals_own_float16_where_a_network_is_rounded_more_than_others() -> None:
+    off = RANDOM.uniform(-0.08, 0.08, X.shape).astype(np.float32)
+
+    def verdict(ours: Any, halved: Any) -> tuple[str, str]:
+        check = check_output([ours], [X], precision="float16", halved=lambda: [halved])
+        return check.verdict, check.judged_by
+
+    assert verdict(X + off / 8, X) == ("equal", "float32"), "within the tolerance nobody is asked"
+    assert verdict(X + off, X - off) == ("equal", "float16")
+    assert verdict(X + off, X) == ("WRONG", "float16")
+    assert verdict(X + 3 * off, X - off) == ("WRONG", "float16")
+    assert verdict(X + 8 * off, X - 8 * off) == ("WRONG", "float16"), "float16 has lost the output"
