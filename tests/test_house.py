@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_935, 16),
     "hub/registry": (3_315, 17),
-    "hub/device": (5_808, 31),
-    "hub/networks": (5_978, 32),
-    "hub/search": (3_558, 21),
+    "hub/device": (5_815, 31),
+    "hub/networks": (6_008, 32),
+    "hub/search": (3_575, 21),
     "hub/records": (572, 4),
-    "hub/tuning": (2_351, 11),
-    "hub/adaptation": (1_988, 10),
+    "hub/tuning": (2_360, 11),
+    "hub/adaptation": (1_993, 10),
     "hub/publishing": (1_828, 9),
     "hub/bundle": (932, 5),
     "hub/site": (308, 3),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_518, 57),
-    "tests": (30_815, 232),
+    "tests": (30_843, 232),
 }
-PRODUCT = (47_577, 273)
+PRODUCT = (47_645, 273)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

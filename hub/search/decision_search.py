@@ -203,8 +203,8 @@ class DecisionSearch:
     def _liked(self, pool: ProgramPool) -> list[Any]:
         """Return the valid program of the highest score, as a list of one candidate, or of none."""
         for index in np.argsort(-pool.scores, kind="stable"):
-            made = self._made(pool.keys[index])
-            if (replay := self._replay(pool.keys[index], made, float(pool.scores[index]), True)) is not None:
+            scheduled = self._scheduled(pool.keys[index])
+            if (replay := self._replay(pool.keys[index], scheduled, float(pool.scores[index]), True)) is not None:
                 return [self._offered(replay)]
         return []
 
@@ -218,12 +218,13 @@ class DecisionSearch:
         pool = self._bred(stop)
         chosen: list[_Replay] = []
         order = self._ordered(pool, wanted)
-        for (index, given), made in map_ahead(lambda item: self._made(pool.keys[item[0]]), order, self._ahead):
+        ahead = map_ahead(lambda item: self._scheduled(pool.keys[item[0]]), order, self._ahead)
+        for (index, given), scheduled in ahead:
             _check(stop)
             # A program whose decisions TVM moved may be worth less than it seemed: go on while others seem better.
             if sum(r.given or r.score >= pool.scores[index] for r in chosen) >= wanted:
                 break
-            replay = self._replay(pool.keys[index], made, float(pool.scores[index]), given)
+            replay = self._replay(pool.keys[index], scheduled, float(pool.scores[index]), given)
             if replay is not None:
                 chosen.append(replay)
         chosen.sort(key=lambda r: (not r.given, -r.score))
@@ -313,7 +314,7 @@ class DecisionSearch:
         rest = (index for index in order if index not in dealt)
         yield from ((index, False) for index in islice(rest, self.settings.attempts * wanted))
 
-    def _made(self, key: Key) -> Any | None:
+    def _scheduled(self, key: Key) -> Any | None:
         """Return what TVM makes of a program, None where it is invalid."""
         return self.spaces[key[0]].replay(key[1])
 
