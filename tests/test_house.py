@@ -21,9 +21,9 @@ BUDGETS = {
     "hub/registry": (3_315, 17),
     "hub/device": (5_815, 31),
     "hub/networks": (6_008, 32),
-    "hub/search": (3_575, 21),
+    "hub/search": (3_584, 21),
     "hub/records": (572, 4),
-    "hub/tuning": (2_360, 11),
+    "hub/tuning": (2_359, 11),
     "hub/adaptation": (1_993, 10),
     "hub/publishing": (1_828, 9),
     "hub/bundle": (932, 5),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_518, 57),
-    "tests": (30_843, 232),
+    "tests": (30_853, 232),
 }
-PRODUCT = (47_645, 273)
+PRODUCT = (47_653, 273)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

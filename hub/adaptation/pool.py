@@ -166,7 +166,7 @@ def make_pool(
             except NoCandidateError as error:
                 return error
 
-        for task, rows in map_ahead(make, tasks, len(tasks)):
+        for task, rows in map_ahead(make, tasks, lambda: len(tasks)):
             if isinstance(rows, NoCandidateError):
                 skipped.append((task.name, rows.message))
             elif len(rows) > 1:

@@ -6,7 +6,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -150,22 +150,28 @@ def evolved_candidates(
     return _distinct(_generate(context, count, database), task.task_id, "evolutionary", seen)[:count]
 
 
-def map_ahead(function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[tuple[T, R]]:
-    """Yield each item with `function` of it, in order, made up to so many items ahead by all cores; with 0 when asked.
+def map_ahead(function: Callable[[T], R], items: Iterable[T], ahead: Callable[[], int]) -> Iterator[tuple[T, R]]:
+    """Yield each item with `function` of it, in order, made by all cores before it is asked for.
 
     Worth it for what TVM does: it runs outside the interpreter's lock. The items are taken in this thread, and an
     exception is raised here, in its item's place. The threads end when the iterator is closed.
+
+    Args:
+        ahead: how many to make ahead, asked before each; where it is 0 from the start, all are made when asked for.
     """
-    if ahead < 1:
+    if ahead() < 1:
         yield from ((item, function(item)) for item in items)
         return
     source: Iterator[T] = iter(items)
+    waiting: deque[tuple[T, Future[R]]] = deque()
     with ThreadPoolExecutor(usable_cpus(), thread_name_prefix="tchub-ahead") as pool:
-        waiting = deque((item, pool.submit(function, item)) for item in islice(source, ahead))
         try:
-            while waiting:
+            while True:
+                more = islice(source, max(0, max(1, ahead()) - len(waiting)))
+                waiting += ((item, pool.submit(function, item)) for item in more)
+                if not waiting:
+                    return
                 item, result = waiting.popleft()
                 yield item, result.result()
-                waiting += ((item, pool.submit(function, item)) for item in islice(source, 1))
         finally:
             pool.shutdown(cancel_futures=True)

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 # Programs of the most similar tasks among which the model chooses the first one of a task.
 SIMILAR = 6
-# Programs of a card that TVM makes ahead of the choice; the same on all machines, since it is part of the search.
-_AHEAD = 32
 
 Key = tuple[int, Decisions]
 """A program of a task: the number of its design space, and its decisions."""
@@ -142,7 +140,7 @@ class DecisionSearch:
         self.waiting: tuple[float, ...] = ()
         self._batch = 1
         # A card's programs are checked for its limits, 60 ms each, and no program is timed on the CPU meanwhile.
-        self._ahead = _AHEAD if target is not None and target.kind.name == "cuda" else 0
+        self._on_card = target is not None and target.kind.name == "cuda"
         self.carried: list[Key] = []
 
     # What the session asks for ---------------------------------------------------------------------------
@@ -218,8 +216,12 @@ class DecisionSearch:
         pool = self._bred(stop)
         chosen: list[_Replay] = []
         order = self._ordered(pool, wanted)
-        ahead = map_ahead(lambda item: self._scheduled(pool.keys[item[0]]), order, self._ahead)
-        for (index, given), scheduled in ahead:
+        replays = map_ahead(
+            lambda item: self._scheduled(pool.keys[item[0]]),
+            order,
+            lambda: wanted - len(chosen) if self._on_card else 0,
+        )
+        for (index, given), scheduled in replays:
             _check(stop)
             # A program whose decisions TVM moved may be worth less than it seemed: go on while others seem better.
             if sum(r.given or r.score >= pool.scores[index] for r in chosen) >= wanted:

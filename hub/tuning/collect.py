@@ -215,7 +215,6 @@ class _Collector:
         programs = self.store.programs(task.task_id)
         return [p for p in programs if not p.passing or (p.task_id, p.key) in self.just_failed]
 
-    @property
     def _ahead(self) -> int:
         """Return for how many tasks candidates are made ahead: none where that would disturb what is timed."""
         return _AHEAD if self.measurer.overlaps else 0

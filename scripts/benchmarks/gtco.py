@@ -2,7 +2,8 @@
 
 A setting has the parts of those before it and one more. Each is tuned from nothing by `tchub tune` with the same trials
 and seed, in a process of its own in which the other parts are passes that change nothing; where a part changes nothing
-of a network, the run before it counts for it. The last setting is timed beside the other runtimes, too.
+of a network, the run before it counts for it. At the end one process times the programs of all settings and the other
+runtimes in turn: from one run to the next the machine is not the same.
 """
 
 from __future__ import annotations
@@ -110,13 +111,23 @@ def graphs(network: str) -> dict[str, str]:
     return texts
 
 
-def tuned_with(
-    network: str, setting: str, threads: int, trials: int, seed: int, folder: Path, compare: Sequence[str] = ()
-) -> Row:
-    """Tune a network with the parts of a setting; milliseconds of every system, kernels of a run, and the error."""
+def tuned_with(network: str, setting: str, threads: int, trials: int, seed: int, folder: Path) -> Row:
+    """Tune a network with the parts of a setting; kernels of a run, and the error."""
     with without(left_out(setting)):
         source = source_of(network)
-        return tuned(**source, threads=threads, trials=trials, seed=seed, folder=folder, compare=compare)
+        return tuned(**source, threads=threads, trials=trials, seed=seed, folder=folder, compare=())
+
+
+def timed_in_turn(network: str, folders: dict[str, Path], threads: int) -> Row:
+    """Return the milliseconds of what was tuned in the folders, by setting, and of the other runtimes."""
+    from tchub.hub.networks.latency import compare
+    from tchub.hub.networks.sources import open_network
+
+    source = source_of(network)
+    opened = open_network(source["network"], source.get("example_inputs"), name=source.get("name"))
+    libraries = {setting: next(folder.glob("*.so")) for setting, folder in folders.items()}
+    compared = compare(opened, lambda: libraries, threads=threads, max_seconds=90, rivals=RIVALS[1:])
+    return {"ms": {name: round(1e3 * one.median, 3) for name, one in compared.latencies.items()}}
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -169,21 +180,28 @@ def main(networks: Sequence[str], counts: Sequence[int], trials: int, clock: Clo
     journal, rows = Journal(work / "results.jsonl"), []
     for threads, network in product(counts, networks):
         known = journal.get(lambda n=network: {"graphs": in_process(graphs, n)}, clock, graphs_of=network)
-        for setting in SETTINGS if known else ():
-            texts = known["graphs"]
-            same = next(one for one in SETTINGS if texts[one] == texts[setting])
-            key = {"network": network, "setting": same, "threads": threads, "trials": trials, "seed": SEED}
-            name = f"{network}-{SETTINGS.index(same)}-{threads}-{trials}"
-            compare = RIVALS[1:] if texts[same] == texts[SETTINGS[-1]] else ()
-            make = partial(in_process, tuned_with, *key.values(), work / name, compare, log=work / f"{name}.log")
+        done: dict[str, Row] = {}
+        texts = known["graphs"] if known else {}
+        run_as = {setting: next(one for one in SETTINGS if texts[one] == texts[setting]) for setting in texts}
+        folders = {one: work / f"{network}-{SETTINGS.index(one)}-{threads}-{trials}" for one in run_as.values()}
+        for setting, folder in folders.items():
+            key = {"network": network, "setting": setting, "threads": threads, "trials": trials, "seed": SEED}
+            make = partial(in_process, tuned_with, *key.values(), folder, log=folder.with_suffix(".log"))
             try:
-                row = journal.get(make, clock, **key)
+                if row := journal.get(make, clock, **key):
+                    done[setting] = row
             except click.ClickException as error:  # the others go on, and this one is not done
                 note(error.message)
-                continue
-            if row:
-                rows.append(row | {"setting": setting, "run_as": same})
-                note(f"{network}, {setting}, {threads} threads: {row['ms']}")
+        if not folders or len(done) < len(folders):
+            continue
+        make = partial(in_process, timed_in_turn, network, folders, threads, log=work / f"{network}-{threads}.log")
+        if timed := journal.get(make, clock, timed=network, threads=threads, trials=trials, seed=SEED):
+            note(f"{network}, {threads} threads: {timed['ms']}")
+            others = {name: ms for name, ms in timed["ms"].items() if name not in folders}
+            rows += [
+                done[one] | {"setting": setting, "run_as": one, "ms": {"tuned": timed["ms"][one]} | others}
+                for setting, one in run_as.items()
+            ]
     if not rows:
         raise click.ClickException("no run is done")
     asked = len(SETTINGS) * len(networks) * len(counts)
