@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_935, 16),
     "hub/registry": (3_315, 17),
     "hub/device": (5_815, 31),
-    "hub/networks": (6_008, 32),
+    "hub/networks": (6_013, 32),
     "hub/search": (3_584, 21),
     "hub/records": (572, 4),
     "hub/tuning": (2_359, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_536, 57),
-    "tests": (30_853, 232),
+    "tests": (30_854, 232),
 }
-PRODUCT = (47_653, 273)
+PRODUCT = (47_658, 273)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -66,7 +66,7 @@ def check_output(
     theirs: Arrays,
     exact: Callable[[], Arrays | None] | None = None,
     precision: str = "float32",
-    halved: Callable[[], Arrays] | None = None,
+    halved: Callable[[], Arrays | None] | None = None,
 ) -> OutputCheck:
     """Compare the outputs of a compiled network with the original's.
 
@@ -76,8 +76,8 @@ def check_output(
         exact: gives the original's outputs in float64, or None where it cannot; asked only where `ours` is not within
             the tolerance.
         precision: in which the compiled network multiplies; see `RTOL`.
-        halved: gives the original's outputs in float16; asked only where that is the precision, and `ours` is not
-            within the tolerance.
+        halved: gives the original's outputs in float16, or None where it cannot; asked only where that is the
+            precision, and `ours` is not within the tolerance.
     """
     unchecked = tuple(f"output {number} {reason}" for number, x in enumerate(theirs) if (reason := _says_nothing(x)))
     largest = max((_largest(x) for x in theirs), default=0.0)
@@ -94,7 +94,9 @@ def check_output(
     if worst <= 1.0:
         return result(True, difference, worst)
     if precision == "float16":
-        own = halved() if halved is not None else theirs
+        own = halved() if halved is not None else None
+        if own is None:
+            return result(False, difference, worst)
         worst = max(_excess(a, b, _allowed_halved(b, h)) for (a, b), h in zip(pairs, own, strict=True))
         return result(worst <= 1.0, difference, worst, precision)
     right = exact() if exact is not None else None

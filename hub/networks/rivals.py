@@ -72,9 +72,12 @@ class ReferenceNetwork:
         with torch.autocast(self.inputs[0].device.type, torch.float16):
             return self.module(*self.args, **self.kwargs)
 
-    def halved(self) -> list[np.ndarray]:
-        """Return its outputs by PyTorch's own mixed precision of float16."""
-        return arrays(self._mixed())
+    def halved(self) -> list[np.ndarray] | None:
+        """Return its outputs by PyTorch's own mixed precision of float16; None where an operator has no float16."""
+        try:
+            return arrays(self._mixed())
+        except RuntimeError:
+            return None
 
     def exact(self) -> list[np.ndarray] | None:
         """Return its outputs computed in float64; None where its operators have no float64, as in an ONNX file."""
