@@ -27,6 +27,8 @@ def import_tensor_intrinsics() -> None:
     TVMScript asks for the call stack before each of its 500 functions there, with the source line of each frame: with
     torch loaded that takes 20 s. It needs the stack for classes and for annotations that are texts; there are none.
     """
+    if "tvm.s_tir.tensor_intrin" in sys.modules:
+        return
     original = inspect.stack
     inspect.stack = lambda context=1: []
     try:

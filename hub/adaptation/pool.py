@@ -9,7 +9,7 @@ import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -157,7 +157,7 @@ def make_pool(
     entries: list[PoolEntry] = []
     skipped: list[tuple[str, str]] = []
     progress.start("candidates", len(tasks))
-    with context.timed("candidates"):
+    with context.timed("candidates"), ExitStack() as stack:
 
         def make(task: TuningTask) -> list[list[str]] | NoCandidateError:
             file = context.folder / "pool" / f"{task.task_id}.json.gz"
@@ -166,7 +166,8 @@ def make_pool(
             except NoCandidateError as error:
                 return error
 
-        for task, rows in map_ahead(make, tasks, lambda: len(tasks)):
+        pools = stack.enter_context(closing(map_ahead(make, tasks, lambda: len(tasks))))
+        for task, rows in pools:
             if isinstance(rows, NoCandidateError):
                 skipped.append((task.name, rows.message))
             elif len(rows) > 1:

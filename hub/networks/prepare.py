@@ -11,6 +11,7 @@ element. They are right to the accuracy of float32 (tests/hub/test_graph.py hold
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 from typing import Any
 
 import tvm
@@ -67,6 +68,7 @@ def lower(graph: IRModule, otherwise: Collection[ConvShape | AttentionShape] = (
     return _run([winograd(convolutions), *fused, *_tensor_functions(cpu)], graph)
 
 
+@cache
 def register_rules() -> None:
     """Make the rules of functions with design spaces of their own known to MetaSchedule, on CPUs.
 

@@ -76,6 +76,8 @@ class ReferenceNetwork:
         """Return its outputs by PyTorch's own mixed precision of float16; None where an operator has no float16."""
         try:
             return arrays(self._mixed())
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:
             return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Any, TypeVar
@@ -150,21 +150,25 @@ def evolved_candidates(
     return _distinct(_generate(context, count, database), task.task_id, "evolutionary", seen)[:count]
 
 
-def map_ahead(function: Callable[[T], R], items: Iterable[T], ahead: Callable[[], int]) -> Iterator[tuple[T, R]]:
+def map_ahead(function: Callable[[T], R], items: Iterable[T], ahead: Callable[[], int]) -> Generator[tuple[T, R]]:
     """Yield each item with `function` of it, in order, made by all cores before it is asked for.
 
     Worth it for what TVM does: it runs outside the interpreter's lock. The items are taken in this thread, and an
     exception is raised here, in its item's place. The threads end when the iterator is closed.
 
     Args:
-        ahead: how many to make ahead, asked before each; where it is 0 from the start, all are made when asked for.
+        ahead: how many to make ahead, asked before each. No more threads work than it says at the start; where that is
+            0, all are made when asked for.
     """
     if ahead() < 1:
         yield from ((item, function(item)) for item in items)
         return
     source: Iterator[T] = iter(items)
     waiting: deque[tuple[T, Future[R]]] = deque()
-    with ThreadPoolExecutor(usable_cpus(), thread_name_prefix="tchub-ahead") as pool:
+    # What a `TuneContext` needs, before several threads ask for it.
+    import_tensor_intrinsics()
+    register_rules()
+    with ThreadPoolExecutor(min(usable_cpus(), ahead()), thread_name_prefix="tchub-ahead") as pool:
         try:
             while True:
                 more = islice(source, max(0, max(1, ahead()) - len(waiting)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from math import inf, isfinite
@@ -221,14 +222,15 @@ class DecisionSearch:
             order,
             lambda: wanted - len(chosen) if self._on_card else 0,
         )
-        for (index, given), scheduled in replays:
-            _check(stop)
-            # A program whose decisions TVM moved may be worth less than it seemed: go on while others seem better.
-            if sum(r.given or r.score >= pool.scores[index] for r in chosen) >= wanted:
-                break
-            replay = self._replay(pool.keys[index], scheduled, float(pool.scores[index]), given)
-            if replay is not None:
-                chosen.append(replay)
+        with closing(replays):
+            for (index, given), scheduled in replays:
+                _check(stop)
+                # A program whose decisions TVM moved may be worth less than it seemed: go on while others seem better.
+                if sum(r.given or r.score >= pool.scores[index] for r in chosen) >= wanted:
+                    break
+                replay = self._replay(pool.keys[index], scheduled, float(pool.scores[index]), given)
+                if replay is not None:
+                    chosen.append(replay)
         chosen.sort(key=lambda r: (not r.given, -r.score))
         for spare in chosen[wanted:]:  # another round may offer it
             self._tried.discard(spare.asked)

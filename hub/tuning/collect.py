@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -19,6 +20,7 @@ from ..device.candidate import Candidate
 from ..device.detect import LocalDevice
 from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
+from ..device.host_facts import usable_cpus
 from ..device.measure import MeasureConfig, Measurer
 from ..device.rpc import RpcMeasurer
 from ..device.timing import TimingConfig
@@ -35,8 +37,6 @@ from ..search.tensor_cores import check_precision
 LICENCE = "Apache-2.0"
 # A space smaller than this has nothing to rank.
 MIN_SPACE = 8
-# Tasks whose candidates are made ahead of the workers.
-_AHEAD = 32
 # Bytes of weights of a small network, see `TimingConfig.weights`: they come from outside of a second-level cache.
 _WEIGHTS = 16 << 20
 
@@ -216,10 +216,10 @@ class _Collector:
         return [p for p in programs if not p.passing or (p.task_id, p.key) in self.just_failed]
 
     def _ahead(self) -> int:
-        """Return for how many tasks candidates are made ahead: none where that would disturb what is timed."""
-        return _AHEAD if self.measurer.overlaps else 0
+        """Return for how many tasks candidates are made ahead, by as many threads: few where programs are timed."""
+        return usable_cpus() if self.target.kind.name == "cuda" else int(self.measurer.overlaps)
 
-    def _random(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
+    def _random(self, tasks: Sequence[TuningTask]) -> Generator[Candidate]:
         def make(item: tuple[TuningTask, set[str]]) -> list[Candidate] | NoCandidateError:
             try:
                 return random_candidates(item[0], self.target, self.per_task // 2, self.seed)
@@ -235,7 +235,7 @@ class _Collector:
             new = [candidate for candidate in candidates if candidate.key not in known]
             yield from new[: self.per_task // 2 - len(known)]
 
-    def _evolved(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
+    def _evolved(self, tasks: Sequence[TuningTask]) -> Generator[Candidate]:
         def make(item: tuple[TuningTask, list[MeasuredProgram]]) -> list[Candidate]:
             task, known = item
             measured = [(p.trace, p.latency) for p in known if p.measurement.error is None]
@@ -247,13 +247,15 @@ class _Collector:
         for _, candidates in map_ahead(make, ((task, self._known(task)) for task in tasks), self._ahead):
             yield from candidates
 
-    def _measure(self, candidates: Iterable[Candidate], names: dict[str, str], phase: str) -> None:
-        for candidate, measurement in self.measurer.measure(candidates):
-            self.store.put(candidate, measurement)
-            if measurement.error is not None:
-                self.failed += 1
-                self.just_failed.add((candidate.task_id, candidate.key))
-            self.progress(CollectProgress(len(self.store), self.total, names[candidate.task_id], phase, self.failed))
+    def _measure(self, candidates: Generator[Candidate], names: dict[str, str], phase: str) -> None:
+        with closing(candidates):  # and the threads that make them, where the run is interrupted
+            for candidate, measurement in self.measurer.measure(candidates):
+                self.store.put(candidate, measurement)
+                if measurement.error is not None:
+                    self.failed += 1
+                    self.just_failed.add((candidate.task_id, candidate.key))
+                done = len(self.store), self.total
+                self.progress(CollectProgress(*done, names[candidate.task_id], phase, self.failed))
 
 
 def collect(

@@ -121,13 +121,17 @@ def tuned_with(network: str, setting: str, threads: int, trials: int, seed: int,
 def timed_in_turn(network: str, folders: dict[str, Path], threads: int) -> Row:
     """Return the milliseconds of what was tuned in the folders, by setting, and of the other runtimes."""
     from tchub.hub.networks.latency import compare
+    from tchub.hub.networks.output_check import require
     from tchub.hub.networks.sources import open_network
 
     source = source_of(network)
     opened = open_network(source["network"], source.get("example_inputs"), name=source.get("name"))
     libraries = {setting: next(folder.glob("*.so")) for setting, folder in folders.items()}
     compared = compare(opened, lambda: libraries, threads=threads, max_seconds=90, rivals=RIVALS[1:])
-    return {"ms": {name: round(1e3 * one.median, 3) for name, one in compared.latencies.items()}}
+    for check in compared.checks.values():
+        require(check, network)
+    ms = {name: round(1e3 * one.median, 3) for name, one in compared.latencies.items()}
+    return {"ms": ms, "not_compared": compared.errors}
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -195,11 +199,16 @@ def main(networks: Sequence[str], counts: Sequence[int], trials: int, clock: Clo
         if not folders or len(done) < len(folders):
             continue
         make = partial(in_process, timed_in_turn, network, folders, threads, log=work / f"{network}-{threads}.log")
-        if timed := journal.get(make, clock, timed=network, threads=threads, trials=trials, seed=SEED):
+        try:
+            timed = journal.get(make, clock, timed=network, threads=threads, trials=trials, seed=SEED)
+        except click.ClickException as error:
+            note(error.message)
+            continue
+        if timed:
             note(f"{network}, {threads} threads: {timed['ms']}")
             others = {name: ms for name, ms in timed["ms"].items() if name not in folders}
             rows += [
-                done[one] | {"setting": setting, "run_as": one, "ms": {"tuned": timed["ms"][one]} | others}
+                done[one] | timed | {"setting": setting, "run_as": one, "ms": {"tuned": timed["ms"][one]} | others}
                 for setting, one in run_as.items()
             ]
     if not rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,7 +97,9 @@ def test_an_error_is_the_first_that_nvrtc_tells(compiled: Any, tmp_path: Path) -
 def test_headers_that_a_package_lacks_are_those_of_the_toolkit_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("cuda.pathfinder")
+    package: Any = SimpleNamespace(find_nvidia_header_directory=lambda name: f"/packages/{name}")
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(pathfinder=package))
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", package)
     nvcc = tmp_path / "cuda" / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
     nvcc.touch(mode=0o755)
@@ -104,4 +107,4 @@ def test_headers_that_a_package_lacks_are_those_of_the_toolkit_beside_it(
     cuda_compile._include_folders.cache_clear()
     folders = cuda_compile._include_folders()
     cuda_compile._include_folders.cache_clear()
-    assert folders[-1] == str(tmp_path / "cuda" / "include")
+    assert folders == ("/packages/cudart", "/packages/cccl", str(tmp_path / "cuda" / "include"))

@@ -143,5 +143,6 @@ def test_float16_is_judged_by_the_originals_own_float16_where_a_network_is_round
     assert verdict(X + off, X - off) == ("equal", "float16")
     assert verdict(X + off, X) == ("WRONG", "float16")
     assert check_output([X + off], [X], precision="float16", halved=lambda: None).verdict == "WRONG"
+    assert verdict(X + off, X * np.float32(np.inf)) == ("WRONG", "float16"), "what is no judge allows nothing"
     assert verdict(X + 3 * off, X - off) == ("WRONG", "float16")
     assert verdict(X + 8 * off, X - 8 * off) == ("WRONG", "float16"), "float16 has lost the output"

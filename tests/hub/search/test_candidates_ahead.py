@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tchub.hub.search import candidates
 from tchub.hub.search.candidates import map_ahead
 
 
@@ -32,6 +33,12 @@ def test_no_more_is_made_than_is_still_wanted() -> None:
         if wanted[0] == 0:
             break
     assert sorted(asked) == [0, 1, 2]
+
+
+def test_results_are_made_side_by_side_and_before_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "usable_cpus", lambda: 2)
+    both = threading.Barrier(2, timeout=30)
+    assert sum(1 for _ in map_ahead(lambda _: both.wait(), range(4), lambda: 2)) == 4
 
 
 def test_closing_early_ends_the_threads() -> None:

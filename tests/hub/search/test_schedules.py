@@ -88,7 +88,7 @@ def test_a_search_begins_with_the_schedule_of_the_most_similar_task(small_task: 
     of_space = schedules.similar(search.spaces[space].kernel, search.spaces[space].extents)
     assert of_space[0][1].task_id == near.task_id
     assert of_space[0][1].latency == 1e-3
-    expected = {search._replay((n, d), 0.0, True).key for n, d in search.carried}  # type: ignore[union-attr]
+    expected = {search._replay(key, search._scheduled(key), 0.0, True).key for key in search.carried}  # type: ignore[union-attr]
     search = opened(small_task, target)
     search.suggest(schedules)
     (first,) = search.candidates(1, StopFlag())

@@ -190,7 +190,7 @@ class _Clock:
 def test_shards_merge_to_what_one_machine_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "Measurer", _Clock)
     # What evolves depends on the threads of the search as well; what is drawn at random, on the seed alone.
-    monkeypatch.setattr(collecting._Collector, "_evolved", lambda *_: iter(()))
+    monkeypatch.setattr(collecting._Collector, "_evolved", lambda *_: (one for one in ()))
     monkeypatch.setattr(collecting, "SUITES", {"tiny": ("batch-matmul-scores", "dense-tall")})
     collect("tiny", 16, tmp_path / "whole", seed=3)
     shared = home_file().read_bytes()
