@@ -20,11 +20,11 @@ BUDGETS = {
     "hub/cli": (2_935, 16),
     "hub/registry": (3_315, 17),
     "hub/device": (5_815, 31),
-    "hub/networks": (6_019, 32),
+    "hub/networks": (6_023, 32),
     "hub/search": (3_590, 21),
-    "hub/records": (572, 4),
-    "hub/tuning": (2_361, 11),
-    "hub/adaptation": (1_994, 10),
+    "hub/records": (656, 5),
+    "hub/tuning": (2_291, 11),
+    "hub/adaptation": (1_993, 10),
     "hub/publishing": (1_828, 9),
     "hub/bundle": (932, 5),
     "hub/site": (308, 3),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_545, 57),
-    "tests": (30_865, 232),
+    "tests": (30_866, 232),
 }
-PRODUCT = (47_675, 273)
+PRODUCT = (47_692, 274)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -157,16 +157,15 @@ def make_pool(
     entries: list[PoolEntry] = []
     skipped: list[tuple[str, str]] = []
     progress.start("candidates", len(tasks))
-    with context.timed("candidates"), ExitStack() as stack:
 
-        def make(task: TuningTask) -> list[list[str]] | NoCandidateError:
-            file = context.folder / "pool" / f"{task.task_id}.json.gz"
-            try:
-                return _rows(file, recipe, lambda: random_candidates(task, target, count, config.seed))
-            except NoCandidateError as error:
-                return error
+    def make(task: TuningTask) -> list[list[str]] | NoCandidateError:
+        file = context.folder / "pool" / f"{task.task_id}.json.gz"
+        try:
+            return _rows(file, recipe, lambda: random_candidates(task, target, count, config.seed))
+        except NoCandidateError as error:
+            return error
 
-        pools = stack.enter_context(closing(map_ahead(make, tasks, lambda: len(tasks))))
+    with context.timed("candidates"), closing(map_ahead(make, tasks, lambda: len(tasks))) as pools:
         for task, rows in pools:
             if isinstance(rows, NoCandidateError):
                 skipped.append((task.name, rows.message))

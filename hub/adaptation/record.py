@@ -20,8 +20,8 @@ from ...zoo.files import write_files
 from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
 from ..device.timing import TimingConfig
+from ..records.corpus import export_corpus
 from ..registry import Registry
-from ..tuning.collect import export_corpus
 from .config import LOCAL, adapted_name
 from .corpus import CorpusPool
 from .result import DRAWN, AdaptResult, AdaptSettings, MeasuredPool, Pick, TaskCount, target_text, top_text

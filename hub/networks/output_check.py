@@ -93,9 +93,8 @@ def check_output(
     worst = max((_excess(a, b, _allowed(b, precision)) for a, b in pairs), default=0.0)
     if worst <= 1.0:
         return result(True, difference, worst)
-    if precision == "float16":
-        own = halved() if halved is not None else None
-    if precision == "float16" and own is not None:
+    own = halved() if halved is not None and precision == "float16" else None
+    if own is not None:
         worst = max(_excess(a, b, _allowed_halved(b, h)) for (a, b), h in zip(pairs, own, strict=True))
         return result(worst <= 1.0, difference, worst, precision)
     right = exact() if exact is not None else None

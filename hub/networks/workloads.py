@@ -52,12 +52,17 @@ def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0], precision: st
     Raises:
         NetworkLoadError: no such workload, or nothing to tune in it.
     """
-    names = [name for part in workload.split(",") for name in SUITES.get(part, (part,))]
-    if names != [workload]:
-        return merge(task for name in names for task in tasks_of(name, target, layout, precision))
+    parts = workload_parts(workload)
+    if parts != [workload]:
+        return merge(task for name in parts for task in tasks_of(name, target, layout, precision))
     if workload in OPERATORS:
         return [replace(make_task(operator_module(OPERATORS[workload]), workload), networks={workload: 1})]
     return extract(load_network(workload), target, layout, precision)
+
+
+def workload_parts(workload: str) -> list[str]:
+    """Return the networks and operators of a workload: what its commas part, a suite being its members."""
+    return [name for part in workload.split(",") for name in SUITES.get(part, (part,))]
 
 
 def workload_names() -> list[str]:

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
 import tvm
 
-from ...zoo.corpus import Corpus, Program, Task, merge_corpus
-from ...zoo.corpus.tir import computation_of_module
-from ...zoo.corpus.workloads import SUITES
+from ...zoo.corpus import Corpus
 from ..device.candidate import Candidate
-from ..device.detect import LocalDevice
 from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
 from ..device.host_facts import usable_cpus
 from ..device.measure import MeasureConfig, Measurer
 from ..device.rpc import RpcMeasurer
-from ..device.timing import TimingConfig
 from ..networks import LAYOUTS
 from ..networks.errors import NetworkLoadError
 from ..networks.tasks import TuningTask, merge
-from ..networks.workloads import tasks_of
+from ..networks.workloads import tasks_of, workload_parts
+from ..records.corpus import LICENCE, export_corpus
 from ..records.scope import MeasurementScope
 from ..records.store import MeasuredProgram, RunStore, open_store
 from ..search.candidates import evolved_candidates, has_choice, map_ahead, random_candidates
 from ..search.errors import NoCandidateError, TuningError
 from ..search.tensor_cores import check_precision
 
-LICENCE = "Apache-2.0"
 # A space smaller than this has nothing to rank.
 MIN_SPACE = 8
 # Bytes of weights of a small network, see `TimingConfig.weights`: they come from outside of a second-level cache.
@@ -157,7 +152,7 @@ def _load_tasks(
 ) -> list[TuningTask]:
     """Return the suite's tasks; kept in the store, because extracting them takes minutes."""
     tasks: list[TuningTask] = []
-    for name in (name for part in workload.split(",") for name in SUITES.get(part, (part,))):
+    for name in workload_parts(workload):
         key = f"tasks of {name}, {LAYOUTS[0]}" + f", {precision}" * (precision != "float32")
         noted = store.noted(key, list[_TaskRow])
         if noted is None:
@@ -330,71 +325,6 @@ def collect(
             len(tasks) - len(rich),
             str(store.path),
         )
-
-
-def export_corpus(
-    programs: Iterable[MeasuredProgram],
-    tasks: Sequence[TuningTask],
-    device: LocalDevice,
-    folder: Path,
-    *,
-    command: str,
-    timing: TimingConfig,
-    licence: str = LICENCE,
-) -> Corpus:
-    """Add the programs of these tasks to the corpus folder."""
-    version = str(tvm.__version__)
-    known = {task.task_id: task for task in tasks}
-    target = json.dumps(device.target, sort_keys=True)
-    new = [
-        Program(
-            task_id=program.task_id,
-            key=program.key,
-            trace=program.trace,
-            strategy=program.strategy,
-            latencies=program.measurement.latencies,
-            latency=program.measurement.latency,
-            device=device.device.name,
-            target=target,
-            error=program.measurement.error,
-            error_message=program.measurement.message,
-            cpu_model=device.cpu_model,
-            tvm_version=version,
-            measured_at=program.measurement.measured_at,
-            cost_seconds=program.measurement.cost_seconds,
-        )
-        for program in programs
-        if program.task_id in known
-    ]
-    used = {program.task_id for program in new}
-    rows = [
-        Task(
-            t.task_id,
-            t.name,
-            t.op,
-            t.flops,
-            workload=str(tvm.ir.save_json(t.mod)),
-            computation=computation_of_module(t.mod),
-            networks=tuple(sorted(t.networks.items())),
-        )
-        for t in tasks
-        if t.task_id in used
-    ]
-    meta = {
-        "device": device.device.name,
-        # The spec sheet with what was measured here: a model's hardware row is that of the machine, not of the part.
-        "device_sheet": device.device.to_dict(),
-        "family": device.family,
-        "cpu_model": device.cpu_model,
-        "target": device.target,
-        "threads": device.cores,
-        "tvm_version": version,
-        "command": command,
-        "licence": licence,
-        "notes": "measured by tchub with forked workers, random inputs; latency is the median of the repeats",
-        "timing": asdict(timing),
-    }
-    return merge_corpus(folder, meta, rows, new)
 
 
 def collect_command(device: ChosenDevice, workload: str, programs: int, config: CollectConfig) -> str:

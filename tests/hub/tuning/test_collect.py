@@ -21,6 +21,7 @@ from tchub.hub.device import measure
 from tchub.hub.device.errors import MeasurementFailureRateError
 from tchub.hub.device.measure import Measurement, Measurer
 from tchub.hub.device.pool import Zygote
+from tchub.hub.networks import workloads
 from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.sources import open_network
 from tchub.hub.records.scope import MeasurementScope
@@ -191,7 +192,7 @@ def test_shards_merge_to_what_one_machine_collects(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(measure, "Measurer", _Clock)
     # What evolves depends on the threads of the search as well; what is drawn at random, on the seed alone.
     monkeypatch.setattr(collecting._Collector, "_evolved", lambda *_: (one for one in ()))
-    monkeypatch.setattr(collecting, "SUITES", {"tiny": ("batch-matmul-scores", "dense-tall")})
+    monkeypatch.setattr(workloads, "SUITES", {"tiny": ("batch-matmul-scores", "dense-tall")})
     collect("tiny", 16, tmp_path / "whole", seed=3)
     shared = home_file().read_bytes()
     results = [collect("tiny", 16, tmp_path / "cut", seed=3, shard=Shard(number, 2)) for number in (1, 2)]
