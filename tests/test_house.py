@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_935, 16),
     "hub/registry": (3_315, 17),
-    "hub/device": (5_815, 31),
-    "hub/networks": (6_023, 32),
-    "hub/search": (3_590, 21),
+    "hub/device": (5_810, 31),
+    "hub/networks": (6_047, 32),
+    "hub/search": (3_631, 21),
     "hub/records": (656, 5),
     "hub/tuning": (2_291, 11),
     "hub/adaptation": (1_993, 10),
@@ -31,15 +31,15 @@ BUDGETS = {
     "zoo/primitives": (2_299, 11),
     "zoo/devices": (426, 3),
     "zoo/features": (1_220, 8),
-    "zoo/corpus": (4_166, 24),
+    "zoo/corpus": (4_172, 24),
     "zoo/models": (2_318, 17),
     "zoo/training": (1_921, 13),
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
-    "scripts": (9_545, 57),
-    "tests": (30_866, 232),
+    "scripts": (9_619, 57),
+    "tests": (30_986, 232),
 }
-PRODUCT = (47_692, 274)
+PRODUCT = (47_758, 274)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.devices import Device, UnknownDeviceError, get_device, list_devices
+from ...zoo.devices import UnknownDeviceError, get_device, list_devices
 from ...zoo.errors import TchubError, last_line
 from .amd_cards import ROCM, refuse_amd
 from .cuda_card import CUDA, card_count, card_number, describe_card
@@ -80,11 +80,6 @@ class ChosenDevice:
         if self.card is not None:
             return f"{CUDA}:{self.card}"
         return f"rpc:{self.address.key}" if self.address else None
-
-    @property
-    def sheet(self) -> Device | None:
-        """Spec sheet that a model reads instead of its own: this machine as another target sees it; else None."""
-        return self.facts.device if self.asked and self.address is None else None
 
     def measurer(self, config: MeasureConfig) -> Measurer | RpcMeasurer:
         """Start the workers that measure there, a context manager."""

@@ -28,7 +28,7 @@ from .attention import join_projections, pad_attention
 from .elementwise import elementwise, own_spaces
 from .fold import fold_arrays
 from .fused_attention import AttentionShape, attention, fuse_attention
-from .simplify import channels_first_only, elementwise_first, legal_types, simplify
+from .simplify import channels_first_only, elementwise_first, legal_types, pointwise_products, simplify
 from .softmax import by_lanes, softmax
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 
@@ -142,6 +142,7 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         transform.FoldConstant(),
         transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
         transform.CanonicalizeBindings(),
+        *([pointwise_products(), transform.CanonicalizeBindings()] if cpu else []),
         elementwise_first(),
         transform.DeadCodeElimination(),
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined

@@ -182,6 +182,29 @@ _SIMPLER: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+def pointwise_products() -> Any:
+    """Return a pass that computes a 1x1 convolution of channels-last images as a product of two matrices.
+
+    A row is a pixel. Tiles are then of all pixels, not of rows and of columns, which are often 7 or 14, and a schedule
+    has half the decisions to search.
+    """
+
+    def rewrite(builder: Any, call: Any) -> Any:
+        if operator_name(call) != "nn.conv2d":
+            return call
+        attrs: Any = call.attrs
+        image, weight = map(static_shape, call.args)
+        every_pixel = {*map(int, attrs.strides)} == {1} and not any(map(int, attrs.padding)) and attrs.groups == 1
+        channels_last = (attrs.data_layout, attrs.kernel_layout) == ("NHWC", "HWIO")
+        if not (image and channels_last and every_pixel and weight[:2] == (1, 1) and _dtype(call) == "float32"):
+            return call
+        rows = builder.emit(op.reshape(call.args[0], [prod(image[:-1]), image[-1]]))
+        product = builder.emit(op.matmul(rows, builder.emit(op.reshape(call.args[1], list(weight[2:])))))
+        return op.reshape(product, call.ty.shape)
+
+    return call_pass("TchubPointwiseProducts", rewrite)
+
+
 # Elementwise operators before reshapes ------------------------------------------------------------------
 
 _UNARY = (

@@ -344,11 +344,16 @@ def sheet_to_read(checkpoint: Checkpoint, runs_on: Device) -> Device:
 
     A model that notes the devices it has learnt (`TileNetConfig.device_dropout`) tells them apart, and reads one that
     it has not met without it. It gets the sheet that goes by the device's name, by which it has learnt: what detection
-    measured, two cores of a cloud's machine say, would make a stranger of it. Other models keep to their own device.
+    measured, two cores of a cloud's machine say, would make a stranger of it; with the vectors of `runs_on`, which are
+    shorter where programs are for another target than the device could run. Other models keep to their own device.
     """
-    if runs_on.name == checkpoint.device.name or getattr(checkpoint.model, "devices", None) is None:
+    if getattr(checkpoint.model, "devices", None) is None:
         return checkpoint.device
-    return known_device(runs_on.name) or runs_on
+    learnt = checkpoint.device if runs_on.name == checkpoint.device.name else known_device(runs_on.name) or runs_on
+    width = runs_on.spec.values().get("simd_bytes")
+    if width in (None, learnt.spec.values().get("simd_bytes")):
+        return learnt
+    return replace(learnt, spec=learnt.spec.with_values({"simd_bytes": width}, "the target's"))
 
 
 def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **settings: Any) -> CostModel:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import takewhile
-from math import prod
+from itertools import product, takewhile
+from math import log2, prod
 from random import Random
 from typing import Any
 
@@ -24,7 +24,7 @@ from ...zoo.primitives.instructions import SAMPLERS
 from ...zoo.primitives.metaschedule import Template
 from ...zoo.primitives.scope import Decision
 from ..device.candidate import trace_json
-from .design_slots import ChoiceSlot, SeenSlot, Slot, TileSlot, rescale
+from .design_slots import ChoiceSlot, SeenSlot, Slot, TileSlot, divisors, rescale
 
 Decisions = tuple[Decision, ...]
 """The answer of each sampling instruction of a space, in order."""
@@ -40,7 +40,8 @@ _MOST_DRAWS = 64
 # Factors of each spatial loop of a product on a CPU; the last ones make the tile that its accumulators hold.
 _LEVELS = 4
 # What LLVM's extensions give a core: vector registers, and floats of one.
-_REGISTERS = (("avx512f", (32, 16)), ("avx", (16, 8)), ("sse", (16, 4)), ("neon", (32, 4)))
+AVX512 = (32, 16)
+_REGISTERS = (("avx512f", AVX512), ("avx", (16, 8)), ("sse", (16, 4)), ("neon", (32, 4)))
 _LEAST_THREADS, _MOST_THREADS = (f"meta_schedule.thread_extent_{end}_inclusive" for end in ("low", "high"))
 
 
@@ -128,15 +129,17 @@ class DesignSpace:
         vector registers, and so do a row of the other factor and one element of the first, which is spread over a
         register: what does not fit is written to memory and read again for each multiplication.
         """
-        if len(self._spatial) > 1:
-            count, lanes = self._registers
-            *rows, columns = (int(decisions[number][-1]) for number in self._spatial)  # pyright: ignore[reportIndexIssue]
-            vectors = columns // lanes
-            if columns % lanes == 0 and (prod(rows) + 1) * vectors + 1 > count:
-                return False
+        if not self._in_registers([decisions[number][-1] for number in self._spatial]):  # pyright: ignore[reportIndexIssue]
+            return False
         parts, low, high = self._threads
         tiles = [(decisions[number], part) for number, part in parts]
         return not parts or low <= prod(tile[part] for tile, part in tiles if isinstance(tile, tuple)) <= high
+
+    def _in_registers(self, tile: Sequence[int]) -> bool:
+        """Return whether a product's innermost tile, its columns last, leaves vector registers to spare."""
+        count, lanes = self._registers
+        *rows, columns = tile or (1,)
+        return not rows or columns % lanes != 0 or (prod(rows) + 1) * (columns // lanes) + 1 <= count
 
     def mutate(self, decisions: Decisions, rng: Random) -> Decisions:
         """Vary one decision; tiles come up ten times as often as other decisions, as in TVM's mutators."""
@@ -181,13 +184,43 @@ class DesignSpace:
         return extents(self._original)
 
     def carry_over(self, decisions: Decisions) -> Decisions:
-        """Return the decisions of a task of the same kernel class, with their tiles rescaled to this one's extents."""
-        return tuple(
+        """Return the decisions of a task of the same kernel class, with their tiles rescaled to this one's extents.
+
+        Where the other task's device has more vector registers, or longer ones, a product's innermost tile shrinks.
+        """
+        rescaled = tuple(
             rescale(value, _extent(own), max(0, int(self._instructions[index].attrs[1])))
             if isinstance(value, tuple) and isinstance(own, tuple)
             else value
             for index, value, own in zip(self.template.samplers, decisions, self._original, strict=True)
         )
+        return rescaled if self.fits(rescaled) else self._shrunk(rescaled)
+
+    def _shrunk(self, decisions: Decisions) -> Decisions:
+        """Return a program whose innermost tile fits the vector registers, with outer factors as near as can be.
+
+        Of the tiles that fit it has the one of most multiplications for each row and vector that is loaded, and of
+        equal ones the nearest to the tile of `decisions`.
+        """
+        tiles = [tuple[int, ...](decisions[number]) for number in self._spatial]  # pyright: ignore[reportArgumentType]
+        lanes = self._registers[1]
+
+        def worth(tile: Sequence[int]) -> tuple[float, float]:
+            *rows, columns = tile
+            height, vectors = prod(rows), columns / lanes
+            apart = sum(abs(log2(size / own[-1])) for size, own in zip(tile, tiles, strict=True))
+            return height * vectors / (height + vectors), -apart
+
+        sizes = [divisors(prod(own)) for own in tiles]
+        # A power of two vectors, see `rescale`.
+        sizes[-1] = tuple(n for n in sizes[-1] if n % lanes == 0 and n & (n - 1) == 0 and n <= tiles[-1][-1])
+        best = max(filter(self._in_registers, product(*sizes)), key=worth, default=None)
+        if best is None:
+            return decisions
+        shrunk = list(decisions)
+        for number, own, size in zip(self._spatial, tiles, best, strict=True):
+            shrunk[number] = (*rescale(own[:-1], prod(own) // size), size)
+        return tuple(shrunk)
 
     # Programs in TVM -----------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ class ModelChoice:
 
 def choose_model(
     checkpoint: str | None, *, seed: int = 0, update: str = "auto", online: OnlineSettings | None = None,
-    device: Device | None = None, runs_on: Device | None = None, threads: int | None = None,
+    runs_on: Device | None = None, threads: int | None = None,
 ) -> ModelChoice:  # fmt: skip
     """Return the model that `tune` was asked for.
 
@@ -40,8 +40,8 @@ def choose_model(
         checkpoint: a checkpoint's name or folder, None for the one that fits this machine best, `stock` or `none`.
         seed: of the stock model's random warm-up, and of `none`.
         update: how a checkpoint learns while tuning, see `cost_model.PretrainedScorer`.
-        device: whose spec sheet the checkpoint reads; None leaves it to `cost_model.sheet_to_read`.
-        runs_on: the device that the programs are for, where it is known; threads: of them, where they are.
+        runs_on: the device that the programs are for, where it is known, see `cost_model.sheet_to_read`; threads: of
+            them, where they are.
 
     Raises:
         ValueError: an unknown `update`.
@@ -62,9 +62,7 @@ def choose_model(
         require_kind(base.checkpoint, runs_on)
     update = resolve_update(update, base.checkpoint.model)
     loaded = base.checkpoint
-    if device is not None and device.kind == loaded.device.kind:  # a row of the other kind has another width
-        loaded = replace(loaded, device=device)
-    elif runs_on is not None:
+    if runs_on is not None:
         loaded = replace(loaded, device=sheet_to_read(loaded, runs_on))
     name = f"{loaded.config.name}@{loaded.config.version}"
     settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))

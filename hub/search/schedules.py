@@ -23,7 +23,7 @@ from ...zoo.corpus.tir import task_id
 from ...zoo.files import write_atomically
 from ..device.candidate import trace_json
 from ..records.database import FAILED_SECONDS
-from .design_space import Decisions, decisions_of_trace, extents, kernel_class
+from .design_space import AVX512, Decisions, decisions_of_trace, extents, kernel_class, vector_registers
 
 # Least Spearman correlation of the extents of two tasks of which one takes the other's schedule (the paper's tau).
 LEAST_SIMILARITY = 0.6
@@ -78,11 +78,16 @@ class ScheduleDatabase:
         return ((kernel, schedule) for kernel, own in self._schedules.items() for schedule in own)
 
     @classmethod
-    def pretuned(cls, family: str) -> Self:
-        """Return the schedules in the wheel that were measured on a device of a family; empty where there are none."""
-        path = PRETUNED / f"{family}.json"
-        if not path.is_file():
+    def pretuned(cls, target: Any) -> Self:
+        """Return the schedules in the wheel that suit a CPU best, by its vectors; empty for a card.
+
+        Args:
+            target: a `tvm.target.Target`.
+        """
+        registers = vector_registers(target)
+        if registers is None:
             return cls()
+        path = PRETUNED / ("avx512.json" if registers == AVX512 else "avx2.json")
         data = msgspec.json.decode(path.read_bytes(), type=_Pretuned)
         return cls(known=[(data.kernels[row[0]], TaskSchedule(*row[1:])) for row in data.schedules])
 

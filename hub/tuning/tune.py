@@ -122,7 +122,7 @@ def tune(
         models = [
             choose_model(
                 config.checkpoint or fitting_checkpoint(device), seed=config.seed, update=config.update,
-                online=config.online, device=device.sheet, runs_on=device.facts.device, threads=device.facts.cores,
+                online=config.online, runs_on=device.facts.device, threads=device.facts.cores,
             )
         ]  # fmt: skip
         if "stock" in config.compare and models[0].name != "stock":
@@ -285,8 +285,8 @@ class _Run:
         export_json(session.database, folder / "database")
 
     def _schedules(self, store: RunStore) -> ScheduleDatabase:
-        """Return the schedules in the wheel for the device's family, and those of earlier runs on this device."""
-        known = ScheduleDatabase.pretuned(self.device.facts.family)
+        """Return the schedules in the wheel for such a CPU, and those of earlier runs on this device."""
+        known = ScheduleDatabase.pretuned(self.target)
         if store.home is None or not self.config.reuse:
             return known
         return ScheduleDatabase(((p.task_id, p.trace, p.latency) for p in store.home.fastest()), known)

@@ -3,13 +3,15 @@
 A setting has the parts of those before it and one more. Each is tuned from nothing by `tchub tune` with the same trials
 and seed, in a process of its own in which the other parts are passes that change nothing; where a part changes nothing
 of a network, the run before it counts for it. At the end one process times the programs of all settings and the other
-runtimes in turn: from one run to the next the machine is not the same.
+runtimes in turn: from one run to the next the machine is not the same. Then, on three networks, all parts but one of
+those that concern weights and trials.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -28,8 +30,14 @@ NETWORKS = ("resnet-50", "mobilenet-v2", "vit-tiny", "bert-tiny", "bert-base", D
 DETR_MAP = (25, 34)
 NOTHING, STOCK = "no part", "operator fusion"
 # Each setting has one part more than the one before it.
-PARTS = (STOCK, "joint projections", "padded attention", "softmax by lanes", "fused attention", "Winograd")
+PARTS = (
+    *(STOCK, "joint projections", "padded attention", "softmax by lanes", "fused attention", "Winograd"),
+    "1x1 convolutions as products",
+)
 SETTINGS = (NOTHING, *PARTS)
+# Left out one at a time, of the last setting, on these networks and one thread.
+REMOVED = ("prepacked weights", "trials by headroom", "weights out of the caches")
+REMOVED_OF = ("resnet-50", "vit-tiny", "mobilenet-v2")
 
 Row = dict[str, Any]
 
@@ -39,12 +47,19 @@ def without(parts: Sequence[str]) -> Iterator[None]:
     """Leave parts of the preparation out of every network that this process imports meanwhile."""
     import tvm
     from tchub.hub.networks import alternatives, prepare
+    from tchub.hub.search import decision_search, scheduler
+    from tchub.hub.tuning import tune
+
+    space = decision_search.DesignSpace
 
     def unchanged() -> Any:
         return tvm.transform.Sequential([])
 
     def none(_: Any) -> set[Any]:
         return set()
+
+    def as_stored(mod: Any, postprocs: Sequence[Any], *rest: Any) -> Any:
+        return space(mod, [one for one in postprocs if type(one).__name__ != "RewriteLayout"], *rest)
 
     stand_ins = {
         STOCK: (prepare.transform, "FuseOps", partial(prepare.transform.FuseOps, 0)),  # each operator stays alone
@@ -53,6 +68,10 @@ def without(parts: Sequence[str]) -> Iterator[None]:
         "softmax by lanes": (prepare, "by_lanes", unchanged),
         "fused attention": (alternatives, "attentions", none),
         "Winograd": (alternatives, "convolutions", none),
+        "1x1 convolutions as products": (prepare, "pointwise_products", unchanged),
+        "prepacked weights": (decision_search, "DesignSpace", as_stored),
+        "trials by headroom": (scheduler, "priority", scheduler.gain),  # by what the model's scores promise alone
+        "weights out of the caches": (tune, "weights_between", lambda total: 0),
     }
     with ExitStack() as stack:
         for part in parts:
@@ -61,8 +80,8 @@ def without(parts: Sequence[str]) -> Iterator[None]:
 
 
 def left_out(setting: str) -> tuple[str, ...]:
-    """Return the parts that a setting lacks."""
-    return PARTS[SETTINGS.index(setting) :]
+    """Return the parts that a setting lacks; the name of a part that was removed is its setting."""
+    return (setting,) if setting in REMOVED else PARTS[SETTINGS.index(setting) :]
 
 
 def source_of(network: str) -> dict[str, Any]:
@@ -118,8 +137,8 @@ def tuned_with(network: str, setting: str, threads: int, trials: int, seed: int,
         return tuned(**source, threads=threads, trials=trials, seed=seed, folder=folder, compare=())
 
 
-def timed_in_turn(network: str, folders: dict[str, Path], threads: int) -> Row:
-    """Return the milliseconds of what was tuned in the folders, by setting, and of the other runtimes."""
+def timed_in_turn(network: str, folders: dict[str, Path], threads: int, rivals: Sequence[str]) -> Row:
+    """Return the milliseconds of what was tuned in the folders, by setting, and of other runtimes."""
     from tchub.hub.networks.latency import compare
     from tchub.hub.networks.output_check import require
     from tchub.hub.networks.sources import open_network
@@ -127,7 +146,7 @@ def timed_in_turn(network: str, folders: dict[str, Path], threads: int) -> Row:
     source = source_of(network)
     opened = open_network(source["network"], source.get("example_inputs"), name=source.get("name"))
     libraries = {setting: next(folder.glob("*.so")) for setting, folder in folders.items()}
-    compared = compare(opened, lambda: libraries, threads=threads, max_seconds=90, rivals=RIVALS[1:])
+    compared = compare(opened, lambda: libraries, threads=threads, max_seconds=90, rivals=rivals)
     for check in compared.checks.values():
         require(check, network)
     ms = {name: round(1e3 * one.median, 3) for name, one in compared.latencies.items()}
@@ -181,38 +200,75 @@ def table(rows: Sequence[Row]) -> list[Row]:
 )
 def main(networks: Sequence[str], counts: Sequence[int], trials: int, clock: Clock, work: Path) -> Document:
     """Tune networks with one part of their preparation after the other; write docs/benchmarks/gtco.json."""
-    journal, rows = Journal(work / "results.jsonl"), []
+    runs, rows = _Runs(Journal(work / "results.jsonl"), clock, work, trials), []
     for threads, network in product(counts, networks):
-        known = journal.get(lambda n=network: {"graphs": in_process(graphs, n)}, clock, graphs_of=network)
-        done: dict[str, Row] = {}
+        known = runs.journal.get(lambda n=network: {"graphs": in_process(graphs, n)}, clock, graphs_of=network)
         texts = known["graphs"] if known else {}
         run_as = {setting: next(one for one in SETTINGS if texts[one] == texts[setting]) for setting in texts}
-        folders = {one: work / f"{network}-{SETTINGS.index(one)}-{threads}-{trials}" for one in run_as.values()}
-        for setting, folder in folders.items():
-            key = {"network": network, "setting": setting, "threads": threads, "trials": trials, "seed": SEED}
-            make = partial(in_process, tuned_with, *key.values(), folder, log=folder.with_suffix(".log"))
-            try:
-                if row := journal.get(make, clock, **key):
-                    done[setting] = row
-            except click.ClickException as error:  # the others go on, and this one is not done
-                note(error.message)
-        if not folders or len(done) < len(folders):
-            continue
-        make = partial(in_process, timed_in_turn, network, folders, threads, log=work / f"{network}-{threads}.log")
-        try:
-            timed = journal.get(make, clock, timed=network, threads=threads, trials=trials, seed=SEED)
-        except click.ClickException as error:
-            note(error.message)
-            continue
-        if timed:
-            note(f"{network}, {threads} threads: {timed['ms']}")
-            others = {name: ms for name, ms in timed["ms"].items() if name not in folders}
-            rows += [
-                done[one] | timed | {"setting": setting, "run_as": one, "ms": {"tuned": timed["ms"][one]} | others}
-                for setting, one in run_as.items()
-            ]
+        rows += runs.timed(network, threads, run_as, RIVALS[1:])
     if not rows:
         raise click.ClickException("no run is done")
+    removed: list[Row] = []
+    whole = {row["network"]: row["run_as"] for row in rows if row["threads"] == 1 and row["setting"] == SETTINGS[-1]}
+    for network in [one for one in REMOVED_OF if one in whole]:
+        removed += runs.timed(network, 1, {one: one for one in (whole[network], *REMOVED)}, ())
     asked = len(SETTINGS) * len(networks) * len(counts)
-    details = {"speedup": table(rows), "runs": rows, "not_done": lacking(asked - len(rows), asked, "settings")}
-    return summary(rows), details, [SEED]
+    details = {"speedup": table(rows), "removed": without_one(removed), "runs": rows}
+    return summary(rows), details | {"not_done": lacking(asked - len(rows), asked, "settings")}, [SEED]
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What was tuned and timed, kept in a journal."""
+
+    journal: Journal
+    clock: Clock
+    work: Path
+    trials: int
+
+    def timed(self, network: str, threads: int, run_as: dict[str, str], rivals: Sequence[str]) -> list[Row]:
+        """Return the row of each setting; none where one of them is not done.
+
+        Args:
+            run_as: setting -> the setting that is run for it.
+        """
+        done: dict[str, Row] = {}
+        names = {one: (*SETTINGS, *REMOVED).index(one) for one in run_as.values()}
+        folders = {one: self.work / f"{network}-{names[one]}-{threads}-{self.trials}" for one in names}
+        for setting, folder in folders.items():
+            key = {"network": network, "setting": setting, "threads": threads, "trials": self.trials, "seed": SEED}
+            make = partial(in_process, tuned_with, *key.values(), folder, log=folder.with_suffix(".log"))
+            if row := self._get(make, **key):
+                done[setting] = row
+        if not folders or len(done) < len(folders):
+            return []
+        log = self.work / f"{network}-{threads}{'' if rivals else '-removed'}.log"
+        make = partial(in_process, timed_in_turn, network, folders, threads, rivals, log=log)
+        which = {} if rivals else {"which": "removed"}
+        if not (timed := self._get(make, timed=network, threads=threads, trials=self.trials, seed=SEED, **which)):
+            return []
+        note(f"{network}, {threads} threads: {timed['ms']}")
+        others = {name: ms for name, ms in timed["ms"].items() if name not in folders}
+        return [
+            done[one] | timed | {"setting": setting, "run_as": one, "ms": {"tuned": timed["ms"][one]} | others}
+            for setting, one in run_as.items()
+        ]
+
+    def _get(self, make: Callable[[], Row], **key: Any) -> Row | None:
+        """Return what the journal has, or make it; None where no time is left, or where it failed."""
+        try:
+            return self.journal.get(make, self.clock, **key)
+        except click.ClickException as error:  # the others go on, and this one is not done
+            note(error.message)
+            return None
+
+
+def without_one(rows: Sequence[Row]) -> list[Row]:
+    """Return a row for each network: the latency without a part over that with all, of the network and of its tasks."""
+    result = []
+    for network in dict.fromkeys(row["network"] for row in rows):
+        own = {row["setting"]: row for row in rows if row["network"] == network}
+        whole = next(row for setting, row in own.items() if setting not in REMOVED)
+        ratios = {name: own[name]["ms"]["tuned"] / whole["ms"]["tuned"] for name in REMOVED}
+        result.append({"network": network, "all parts, ms": whole["ms"]["tuned"]} | ratios)
+    return result

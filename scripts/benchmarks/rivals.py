@@ -25,7 +25,7 @@ TRIALS, SEED = 500, 0
 RIVALS = ("pytorch", "torch.compile", "onnxruntime", "openvino")
 NEAR = 0.85  # share of the peak
 # What most x86 CPUs of users have, and networks whose programs are tuned for it on one thread, too.
-AVX2, AVX2_NETWORKS = "x86-64-v3", ("bert-tiny", "resnet-18", "mobilenet-v2", "vit-tiny")
+AVX2, AVX2_NETWORKS = "x86-64-v3", ("bert-tiny", "resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny")
 # By these PyTorch and OpenVINO use no more than AVX2. ONNX Runtime knows no such setting, nor does torch.compile.
 AVX2_ALONE = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 

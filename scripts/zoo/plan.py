@@ -12,7 +12,11 @@ from typing import Any
 from scripts.benchmarks.common import ROOT, read_json
 
 RUNS = ROOT / "runs" / "zoo"
-OWN = ("epyc-turin", "epyc-turin-nhwc", "epyc-turin-tuned", "epyc-genoa-tuned")  # the repository's own corpora
+# The repository's own corpora.
+OWN = (
+    *("epyc-turin", "epyc-turin-nhwc", "epyc-turin-tuned"),
+    *("epyc-genoa-tuned", "epyc-genoa-products", "epyc-genoa-avx2"),
+)
 _FIRST = "1.0.0"  # of what names no version in zoo.toml
 LABELS = (4, 8, 16, 32)
 STATEMENTS = ("tenset-mlp", "atformer")

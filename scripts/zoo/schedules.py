@@ -1,4 +1,4 @@
-"""Write the schedules in the wheel: the fastest program of each training task of this project's corpora of a family.
+"""Write the schedules in the wheel: the fastest program of each training task of this project's corpora of CPUs.
 
 No task of a network that the papers hold out is among them, nor one that computes the same.
 
@@ -7,7 +7,7 @@ No task of a network that the papers hold out is among them, nor one that comput
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 import click
@@ -16,18 +16,32 @@ from tchub.zoo.corpus import Corpus, free_tasks, held_out_computations
 
 from scripts.benchmarks.common import ROOT
 
-# By device, since latencies of two devices do not compare: a later one's schedules take the place of an earlier one's.
-FAMILIES = {"epyc": (("epyc-turin", "epyc-turin-nhwc", "epyc-turin-tuned"), ("epyc-genoa-tuned",))}
+# The corpora of programs with vectors of a length, by device, since latencies of two devices do not compare: a later
+# one's schedules take the place of an earlier one's.
+AVX512 = (("epyc-turin", "epyc-turin-nhwc", "epyc-turin-tuned"), ("epyc-genoa-tuned", "epyc-genoa-products"))
+AVX2 = (("epyc-genoa-avx2",),)
 
 
 @click.command()
 def main() -> None:
-    """Write the schedules of each family."""
-    for family, devices in FAMILIES.items():
-        schedules = fastest([[Corpus.open(ROOT / "corpora" / name) for name in names] for names in devices])
-        path = PRETUNED / f"{family}.json"
+    """Write the schedules for each length of vectors."""
+    for name, schedules in pretuned().items():
+        path = PRETUNED / f"{name}.json"
         schedules.write(path)
         click.echo(f"{len(schedules)} schedules: {path.relative_to(ROOT)}")
+
+
+def pretuned() -> dict[str, ScheduleDatabase]:
+    """Return the schedules of each file; kernel classes without programs of short vectors have those of long ones."""
+    long, short = fastest(open_corpora(AVX512)), fastest(open_corpora(AVX2))
+    kernels = {kernel for kernel, _ in short}
+    rest = ((kernel, schedule) for kernel, schedule in long if kernel not in kernels)
+    return {"avx512": long, "avx2": ScheduleDatabase(known=(*short, *rest))}
+
+
+def open_corpora(devices: Iterable[Iterable[str]]) -> list[list[Corpus]]:
+    """Open the corpora of each device."""
+    return [[Corpus.open(ROOT / "corpora" / name) for name in names] for names in devices]
 
 
 def fastest(devices: list[list[Corpus]]) -> ScheduleDatabase:

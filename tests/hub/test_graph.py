@@ -108,6 +108,40 @@ def test_activations_scales_and_residuals_join_the_linear_layer_whose_reshaped_o
     assert any(name.startswith("fused_matmul") and "sigmoid" in name for name in names)
 
 
+class Bottleneck(torch.nn.Module):
+    """1x1 convolutions of which each pixel is computed alone, with a residual addition; the last one has a stride."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.last = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Conv2d(8, 4, 1, stride=2)
+        self.first, self.second = torch.nn.Conv2d(8, 24, 1), torch.nn.Conv2d(24, 8, 1, bias=False)
+        self.norm = torch.nn.BatchNorm2d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.stem(x))
+        return self.last(y + self.norm(self.second(torch.nn.functional.hardtanh(self.first(y), 0, 6))))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_convolution_of_single_pixels_is_a_product_with_all_that_follows_it(batch: int) -> None:
+    torch.manual_seed(0)
+    module, x = Bottleneck().eval(), torch.randn(batch, 3, 7, 5)
+    module.norm.running_var.uniform_(0.5, 2.0)
+    mod = prepare(_import((module, x)))
+    tasks = network_tasks(mod, tvm.target.Target(TARGET), "bottleneck")
+    assert sorted(task.op for task in tasks if task.op != "elementwise") == ["conv2d", "conv2d", "matmul", "matmul"]
+    names = [task.name for task in tasks if task.op == "matmul"]
+    assert any("maximum" in name for name in names)
+    assert any(name.count("add") == 2 for name in names), "the norm's bias and the residual"
+    output = relax.VirtualMachine(relax.build(mod, tvm.target.Target(TARGET)), tvm.cpu())["main"](
+        tvm.runtime.tensor(x.numpy())
+    )
+    output = output if hasattr(output, "numpy") else output[0]
+    np.testing.assert_allclose(output.numpy(), module(x).detach().numpy(), rtol=2e-5, atol=1e-6)
+    on_card = network_tasks(prepare(_import((module, x)), cpu=False), tvm.target.Target(TARGET), "bottleneck")
+    assert not any(task.op == "matmul" for task in on_card), "left to the design spaces of convolutions there"
+
+
 class Nothing(torch.nn.Module):
     """A mask of zeros, and reshapes and permutations that leave each element where it is."""
 

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
 import torch
+import tvm
 from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.prepare import for_inference, lower
 from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.tasks import network_tasks
+from tchub.hub.search import scheduler
+from tchub.hub.search.candidates import tune_context
+from tchub.hub.search.decision_search import DecisionSearch
+from tchub.hub.search.scheduler import TaskProgress
+from tchub.hub.search.settings import DecisionSettings
+from tchub.hub.tuning import tune
 from tvm import tirx
 
-from scripts.benchmarks.gtco import NOTHING, PARTS, SETTINGS, STOCK, left_out, summary, table, without
+from scripts.benchmarks.gtco import (
+    NOTHING,
+    PARTS,
+    REMOVED,
+    SETTINGS,
+    STOCK,
+    left_out,
+    summary,
+    table,
+    without,
+    without_one,
+)
 from scripts.benchmarks.rivals import at_peak
 
 
@@ -50,14 +70,46 @@ def test_speedups_are_over_the_setting_without_parts() -> None:
     assert table(ROWS) == [cells], "resnet-50 has no such run"
 
 
+def test_a_part_alone_is_worth_what_its_lack_costs() -> None:
+    whole, *others = (row("vit-tiny", name, ms) for name, ms in zip(("Winograd", *REMOVED), (2, 3, 4, 5), strict=True))
+    costs = dict(zip(REMOVED, (1.5, 2.0, 2.5), strict=True))
+    assert without_one([whole, *others]) == [{"network": "vit-tiny", "all parts, ms": 2} | costs]
+
+
+def test_what_is_removed_changes_the_search_alone() -> None:
+    """Programs take their weights as stored; tasks take turns by the model's promise; weights are in the caches."""
+    target: Any = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
+    network = open_network(torch.nn.Linear(32, 64).eval(), torch.randn(48, 32))
+    (task,) = network_tasks(lower(for_inference(network.imported())), target, "linear")
+
+    def permuted() -> bool:
+        context = tune_context(task, target, "replay-trace", 0)
+        schedules, postprocs = context.generate_design_space(), context.space_generator.postprocs
+        (space,) = DecisionSearch(task.mod, schedules[-1:], postprocs, DecisionSettings(), 0, target).spaces
+        programs = [space.replay(decisions) for decisions in space.random(Random(0), 8)]
+        return any("layout_rewrite" in str(one.sch.mod) for one in programs if one is not None)
+
+    assert permuted()
+    with without(left_out("prepacked weights")):
+        assert not permuted()
+    near, far = (TaskProgress(1, bound=bound, history=[1.0, 1.0], trials=2) for bound in (0.9, 0.1))
+    assert scheduler.priority(near) < scheduler.priority(far)
+    with without(left_out("trials by headroom")):
+        assert scheduler.priority(near) == scheduler.priority(far)
+    with without(left_out("weights out of the caches")):
+        assert tune.weights_between(1 << 24) == 0
+
+
 class Attention(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.qkv = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(3))
+        self.pixels = torch.nn.Conv1d(32, 32, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = (one(x).view(1, 53, 2, 16).transpose(1, 2) for one in self.qkv)
-        return ((q @ k.transpose(2, 3)).softmax(-1) @ v).transpose(1, 2).reshape(1, 53, 32)
+        x = ((q @ k.transpose(2, 3)).softmax(-1) @ v).transpose(1, 2).reshape(1, 53, 32)
+        return self.pixels(x.transpose(1, 2))
 
 
 def test_each_setting_adds_a_part() -> None:

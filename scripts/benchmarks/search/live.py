@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-CHECKPOINT, FAMILY, THREADS = "tilenet-epyc", "epyc", 1
+CHECKPOINT, THREADS = "tilenet-epyc", 1
 
 
 # Of each live system: whether it begins with the wheel's schedules, and the settings of its search.
@@ -51,7 +51,7 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
     added, alternatives = find_alternatives(graph, tasks, target, network)
     tasks, curve = [*tasks, *added], [float("inf")]
     with_schedules, options = LIVE[system]
-    schedules = ScheduleDatabase.pretuned(FAMILY) if with_schedules else None
+    schedules = ScheduleDatabase.pretuned(target) if with_schedules else None
     trials, search = per_task * len(tasks), search_settings(**options)
     config = TuneConfig(trials=trials, seed=seed, untuned=False, threads=THREADS, search=search)
 

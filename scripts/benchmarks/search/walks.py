@@ -30,7 +30,7 @@ from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.schedules import ScheduleDatabase
 from tchub.hub.search.settings import DecisionSettings, DQNSettings
 
-from scripts.benchmarks.search.live import CHECKPOINT, FAMILY, THREADS
+from scripts.benchmarks.search.live import CHECKPOINT, THREADS
 
 # Programs that are scored: those of one episode with what it begins with, and of eight.
 FEW, MANY = 102, 550
@@ -129,8 +129,8 @@ class Walks:
         return {"few": mean(few), "many": mean(many), "seconds": mean(seconds)}
 
     def _open(self, network: str) -> None:
-        self._network, self._schedules = network, ScheduleDatabase.pretuned(FAMILY)
         self._target: Any = tvm.target.Target(detect_local(THREADS).target)
+        self._network, self._schedules = network, ScheduleDatabase.pretuned(self._target)
         graph = for_inference(load_network(network).imported(), LAYOUTS[0], cpu=True)
         checkpoint, self._tasks = load(CHECKPOINT), []
         for task in network_tasks(lower(graph, cpu=True), self._target, network):

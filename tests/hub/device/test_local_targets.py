@@ -142,7 +142,7 @@ def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.Monkey
         raise Enough
 
     monkeypatch.setattr(tuning, "_Run", open_run)
-    monkeypatch.setattr(tuning, "choose_model", lambda *_, device, **__: sheets.append(device))
+    monkeypatch.setattr(tuning, "choose_model", lambda *_, runs_on, **__: sheets.append(runs_on))
     with pytest.raises(Enough):
         tuning.tune("bert-tiny", target=parse_target("x86-64-v2"), out=tmp_path)
     assert sheets == [seen[0].facts.device]

@@ -178,6 +178,11 @@ def test_a_model_that_tells_devices_apart_reads_the_one_that_runs_the_programs(
     assert sheet_to_read(tilenet, replace(get_device("epyc-turin"), notes="measured")) == tilenet.device
     assert sheet_to_read(tilenet, nobodys := replace(here, name="nobodys")) == nobodys, "which the model leaves out"
     assert sheet_to_read(tcl, here) == tcl.device
+    short = replace(here, spec=here.spec.with_values({"simd_bytes": 32}, "the target's: x86-64-v3"))
+    read = sheet_to_read(tilenet, short).spec.values()
+    assert read == get_device("epyc-genoa").spec.values() | {"simd_bytes": 32}, (
+        "programs for a target of shorter vectors"
+    )
     model = choose_model("tilenet-epyc", update="none", runs_on=here).make()
     assert model.scorer.checkpoint.device == get_device("epyc-genoa")
     local = LocalDevice(here, "AMD EPYC", exact=True, reasons=())

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from math import inf, prod
+from random import Random
 from typing import Any
 
 import pytest
+import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.device.candidate import trace_json
 from tchub.hub.search.decision_search import DecisionSearch
 from tchub.hub.search.design_slots import rescale
+from tchub.hub.search.design_space import extents
 from tchub.hub.search.engines import open_engine
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.schedules import LEAST_SIMILARITY, ScheduleDatabase, distance, similarity
 from tchub.hub.search.settings import SearchSettings
+from tchub.zoo.devices import get_device
 from test_decision_search import SMALL, ByDecisions
 from tvm.s_tir import meta_schedule as ms
 
@@ -105,22 +109,47 @@ def test_a_schedule_of_another_design_is_left_out(small_task: Any, target: Any) 
 
 
 def test_the_schedules_in_the_wheel_are_those_of_the_corpora_and_of_no_network_that_is_held_out() -> None:
-    from tchub.zoo.corpus import Corpus, split_tasks
+    from tchub.zoo.corpus import split_tasks
 
-    from scripts.benchmarks.common import ROOT
-    from scripts.zoo.schedules import FAMILIES, fastest
+    from scripts.zoo.schedules import AVX2, AVX512, open_corpora, pretuned
 
-    for family, devices in FAMILIES.items():
-        corpora = [[Corpus.open(ROOT / "corpora" / name) for name in names] for names in devices]
-        shipped = {schedule.task_id: schedule for _, schedule in ScheduleDatabase.pretuned(family)}
-        assert shipped == {schedule.task_id: schedule for _, schedule in fastest(corpora)}
-        assert not shipped.keys() & {task for own in corpora for corpus in own for task in split_tasks(corpus).test}
-    assert len(ScheduleDatabase.pretuned("graviton")) == 0, "a family without a corpus has none"
+    written = pretuned()
+    for mcpu, name, devices in (("znver4", "avx512", AVX512), ("x86-64-v3", "avx2", AVX2)):
+        shipped = {schedule.task_id: schedule for _, schedule in ScheduleDatabase.pretuned(cpu(mcpu))}
+        assert shipped == {schedule.task_id: schedule for _, schedule in written[name]}
+        measured = {task for own in open_corpora(devices) for corpus in own for task in split_tasks(corpus).test}
+        assert not shipped.keys() & measured
+    short = ScheduleDatabase.pretuned(tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v2"}))
+    assert len(short) == len(ScheduleDatabase.pretuned(cpu("x86-64-v3"))), "shorter vectors yet: the nearest ones"
+    assert len(ScheduleDatabase.pretuned(tvm.target.Target(get_device("t4").target))) == 0
 
 
 def test_programs_of_this_machine_take_the_place_of_the_wheels() -> None:
-    (kernel, shipped), *_ = ScheduleDatabase.pretuned("epyc")
-    own = ScheduleDatabase([(shipped.task_id, "[[],[]]", 1e-6)], ScheduleDatabase.pretuned("epyc"))
-    assert len(own) == len(ScheduleDatabase.pretuned("epyc"))
-    assert [schedule.latency for _, schedule in own if schedule.task_id == shipped.task_id] == [1e-6]
-    assert shipped not in [schedule for name, schedule in own if name == kernel]
+    shipped = ScheduleDatabase.pretuned(cpu("znver4"))
+    (kernel, one), *_ = shipped
+    own = ScheduleDatabase([(one.task_id, "[[],[]]", 1e-6)], shipped)
+    assert len(own) == len(shipped)
+    assert [schedule.latency for _, schedule in own if schedule.task_id == one.task_id] == [1e-6]
+    assert one not in [schedule for name, schedule in own if name == kernel]
+
+
+def cpu(mcpu: str) -> Any:
+    return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": 1})
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "tile"),
+    [("znver4", (14, 16)), ("x86-64-v3", (4, 16)), ("x86-64-v2", (2, 16))],
+)
+def test_a_tile_that_exceeds_the_registers_shrinks_to_one_that_fits(mcpu: str, tile: tuple[int, int]) -> None:
+    """14 rows of 16 columns are 14 accumulators with AVX-512, and 28 of 16 registers with AVX2."""
+    search = opened(dense(196, 64, 32), cpu(mcpu))
+    for space in search.spaces:
+        rows, columns = space._spatial
+        asked = list(space.random(Random(0), 1)[0])
+        asked[rows], asked[columns] = (7, 1, 2, 14), (2, 1, 2, 16)
+        carried = space.carry_over(tuple(asked))
+        assert space.fits(carried)
+        assert (carried[rows][-1], carried[columns][-1]) == tile  # type: ignore[index]
+        assert extents(carried) == space.extents
+        assert space.carry_over(carried) == carried

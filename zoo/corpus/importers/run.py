@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar
 
@@ -24,6 +24,8 @@ _READERS = {"ansor": ansor_reader, "autotvm": autotvm_reader, "metaschedule": me
 
 # Examples of broken lines that are reported, of each kind.
 EXAMPLES = 3
+# Bytes of a vector in programs for a level of x86-64, which many a CPU has longer ones than.
+_LEVELS = {"x86-64-v2": 16.0, "x86-64-v3": 32.0}
 # Programs between two calls of `progress`.
 _REPORT_EVERY = 10_000
 
@@ -173,12 +175,16 @@ def import_corpus(
                 remedy="check --framework and --min-programs",
                 examples=[text for examples in report.examples.values() for text in examples],
             )
-        device = known_device(context.device)
+        device, target = known_device(context.device), json.loads(targets.most_common(1)[0][0])
+        if device is not None and isinstance(target, dict) and target.get("mcpu") in _LEVELS:
+            width = _LEVELS[target["mcpu"]]
+            spec = device.spec.with_values({"simd_bytes": width}, f"the target's: {target['mcpu']}")
+            writer.meta["device_sheet"] = replace(device, target=target, spec=spec).to_dict()
         writer.meta.update(
             device=context.device,
             family=device.family if device else context.device,  # a device without a spec sheet is its own family
             cpu_model=None,
-            target=json.loads(targets.most_common(1)[0][0]),
+            target=target,
             tvm_version=tvm_version or "not said",
             framework=name,
             licence=context.licence or "not said",
