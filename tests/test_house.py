@@ -20,8 +20,8 @@ BUDGETS = {
     "hub/cli": (2_935, 16),
     "hub/registry": (3_315, 17),
     "hub/device": (5_810, 31),
-    "hub/networks": (6_047, 32),
-    "hub/search": (3_631, 21),
+    "hub/networks": (6_055, 32),
+    "hub/search": (3_636, 21),
     "hub/records": (656, 5),
     "hub/tuning": (2_291, 11),
     "hub/adaptation": (1_993, 10),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_619, 57),
-    "tests": (30_986, 232),
+    "tests": (31_040, 232),
 }
-PRODUCT = (47_758, 274)
+PRODUCT = (47_771, 274)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

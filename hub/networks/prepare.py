@@ -39,7 +39,7 @@ def prepare(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRM
     Args:
         mod: high-level Relax, weights as constants.
         layout: one of `networks.LAYOUTS`. Inputs and outputs of the network keep the layout that they had.
-        cpu: use the design spaces that `register_rules` makes known.
+        cpu: compute 1x1 convolutions as products, and use the design spaces that `register_rules` makes known.
     """
     return lower(for_inference(mod, layout, cpu=cpu), cpu=cpu)
 

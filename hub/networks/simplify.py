@@ -83,6 +83,12 @@ def _clip(_: Any, call: Any) -> Any:
     return op.minimum(op.maximum(call.args[0], low), high)
 
 
+def _leaky(_: Any, call: Any) -> Any:
+    """Return the larger of the input and its share: of `leakyrelu` Relax cannot infer the layout."""
+    x, share = call.args[0], float(call.attrs.alpha)
+    return op.maximum(x, op.multiply(x, relax.const(share, _dtype(x)))) if 0 <= share <= 1 else call
+
+
 def _gelu(_: Any, call: Any) -> Any:
     """Write it by its definition, so that its error function can be made a polynomial."""
     x, half, scale = call.args[0], relax.const(0.5, "float32"), relax.const(sqrt(0.5), "float32")
@@ -176,8 +182,8 @@ def _dtype(value: Any) -> str:
 
 
 _SIMPLER: dict[str, Callable[[Any, Any], Any]] = {
-    "clip": _clip, "nn.gelu": _gelu, "nn.pad": _pad, "broadcast_to": _broadcast, "squeeze": _squeeze,
-    "add": _without(0), "multiply": _without(1), "power": _power,
+    "clip": _clip, "nn.gelu": _gelu, "nn.leakyrelu": _leaky, "nn.pad": _pad, "broadcast_to": _broadcast,
+    "squeeze": _squeeze, "add": _without(0), "multiply": _without(1), "power": _power,
     "nn.conv1d": _convolution_of_one_row, "nn.conv2d": _absorb_padding,
 }  # fmt: skip
 
@@ -209,7 +215,7 @@ def pointwise_products() -> Any:
 
 _UNARY = (
     *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "negative", "round", "rsqrt", "sigmoid", "sin", "sqrt"),
-    *("square", "tanh", "nn.relu", "nn.silu"),
+    *("square", "tanh", "nn.relu", "nn.silu", "nn.gelu_tanh", "nn.softplus"),
 )
 _BINARY = ("add", "divide", "maximum", "minimum", "multiply", "subtract")
 _SHAPING = ("reshape", "squeeze", "expand_dims", "permute_dims")
@@ -263,7 +269,7 @@ def _reshaped(builder: Any, value: Any) -> Any:
     while call is not None and len(chain) < _LONGEST_CHAIN:
         chain.append(call)
         below = call.args[0]
-        if not static_shape(below) or prod(static_shape(below)) > _MOST_ELEMENTS:
+        if not static_shape(below):
             break
         if _keeps_order(static_shape(below), chain[::-1]):
             source = below
@@ -281,6 +287,8 @@ def _keeps_order(shape: tuple[int, ...], chain: Sequence[Any]) -> bool:
     """Return whether reshapes and permutations leave the elements of a tensor in their order."""
     if all(operator_name(call) != "permute_dims" for call in chain):
         return True
+    if prod(shape) > _MOST_ELEMENTS:
+        return False
     order = np.arange(prod(shape)).reshape(shape)
     for call in chain:
         if operator_name(call) != "permute_dims":

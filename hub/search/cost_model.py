@@ -345,7 +345,8 @@ def sheet_to_read(checkpoint: Checkpoint, runs_on: Device) -> Device:
     A model that notes the devices it has learnt (`TileNetConfig.device_dropout`) tells them apart, and reads one that
     it has not met without it. It gets the sheet that goes by the device's name, by which it has learnt: what detection
     measured, two cores of a cloud's machine say, would make a stranger of it; with the vectors of `runs_on`, which are
-    shorter where programs are for another target than the device could run. Other models keep to their own device.
+    shorter where programs are for another target than the device could run: a stranger, unless the model has learnt
+    such programs of the device. Other models keep to their own device.
     """
     if getattr(checkpoint.model, "devices", None) is None:
         return checkpoint.device

@@ -194,16 +194,19 @@ class DesignSpace:
             else value
             for index, value, own in zip(self.template.samplers, decisions, self._original, strict=True)
         )
-        return rescaled if self.fits(rescaled) else self._shrunk(rescaled)
+        return self._shrunk(rescaled) if self._spatial else rescaled
 
     def _shrunk(self, decisions: Decisions) -> Decisions:
         """Return a program whose innermost tile fits the vector registers, with outer factors as near as can be.
 
         Of the tiles that fit it has the one of most multiplications for each row and vector that is loaded, and of
-        equal ones the nearest to the tile of `decisions`.
+        equal ones the nearest to the tile of `decisions`. Rows of other loops than the last, which may be a batch and
+        share no vectors, only shrink.
         """
         tiles = [tuple[int, ...](decisions[number]) for number in self._spatial]  # pyright: ignore[reportArgumentType]
-        lanes = self._registers[1]
+        if self._in_registers([own[-1] for own in tiles]):
+            return decisions
+        count, lanes = self._registers
 
         def worth(tile: Sequence[int]) -> tuple[float, float]:
             *rows, columns = tile
@@ -211,15 +214,15 @@ class DesignSpace:
             apart = sum(abs(log2(size / own[-1])) for size, own in zip(tile, tiles, strict=True))
             return height * vectors / (height + vectors), -apart
 
-        sizes = [divisors(prod(own)) for own in tiles]
+        largest = [own[-1] for own in tiles[:-2]] + [count]
+        rows = [[n for n in divisors(prod(own)) if n <= most] for own, most in zip(tiles[:-1], largest, strict=True)]
         # A power of two vectors, see `rescale`.
-        sizes[-1] = tuple(n for n in sizes[-1] if n % lanes == 0 and n & (n - 1) == 0 and n <= tiles[-1][-1])
-        best = max(filter(self._in_registers, product(*sizes)), key=worth, default=None)
-        if best is None:
-            return decisions
+        columns = [n for n in divisors(prod(tiles[-1])) if n % lanes == 0 and n & (n - 1) == 0 and n <= tiles[-1][-1]]
+        best = max(filter(self._in_registers, product(*rows, columns)), key=worth)
         shrunk = list(decisions)
         for number, own, size in zip(self._spatial, tiles, best, strict=True):
-            shrunk[number] = (*rescale(own[:-1], prod(own) // size), size)
+            outer = (*own[:-2], own[-2] * own[-1] // size or 1)  # the block of the caches stays
+            shrunk[number] = (*rescale(outer, prod(own) // size), size)
         return tuple(shrunk)
 
     # Programs in TVM -----------------------------------------------------------------------------------

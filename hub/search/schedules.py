@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import msgspec
 import numpy as np
+from tvm.target import Target
 
 from ...zoo.corpus.tir import task_id
 from ...zoo.files import write_atomically
@@ -79,12 +80,12 @@ class ScheduleDatabase:
 
     @classmethod
     def pretuned(cls, target: Any) -> Self:
-        """Return the schedules in the wheel that suit a CPU best, by its vectors; empty for a card.
+        """Return the schedules in the wheel that suit a CPU best, by its vectors; empty for other devices.
 
         Args:
-            target: a `tvm.target.Target`.
+            target: as `tvm.target.Target` takes it.
         """
-        registers = vector_registers(target)
+        registers = vector_registers(Target(target))
         if registers is None:
             return cls()
         path = PRETUNED / ("avx512.json" if registers == AVX512 else "avx2.json")

@@ -264,7 +264,7 @@ class _Runs:
 
 
 def without_one(rows: Sequence[Row]) -> list[Row]:
-    """Return a row for each network: the latency without a part over that with all, of the network and of its tasks."""
+    """Return a row for each network: its latency without a part over that with all of them."""
     result = []
     for network in dict.fromkeys(row["network"] for row in rows):
         own = {row["setting"]: row for row in rows if row["network"] == network}

@@ -8,7 +8,6 @@ No task of a network that the papers hold out is among them, nor one that comput
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
 
 import click
 from tchub.hub.search.schedules import PRETUNED, ScheduleDatabase
@@ -33,7 +32,9 @@ def main() -> None:
 
 def pretuned() -> dict[str, ScheduleDatabase]:
     """Return the schedules of each file; kernel classes without programs of short vectors have those of long ones."""
-    long, short = fastest(open_corpora(AVX512)), fastest(open_corpora(AVX2))
+    devices = [open_corpora(AVX512), open_corpora(AVX2)]
+    held = held_out_computations(corpus for own in devices for corpora in own for corpus in corpora)
+    long, short = (fastest(own, held) for own in devices)
     kernels = {kernel for kernel, _ in short}
     rest = ((kernel, schedule) for kernel, schedule in long if kernel not in kernels)
     return {"avx512": long, "avx2": ScheduleDatabase(known=(*short, *rest))}
@@ -44,9 +45,8 @@ def open_corpora(devices: Iterable[Iterable[str]]) -> list[list[Corpus]]:
     return [[Corpus.open(ROOT / "corpora" / name) for name in names] for names in devices]
 
 
-def fastest(devices: list[list[Corpus]]) -> ScheduleDatabase:
-    """Return the schedules of the tasks that may be learnt from, the last device's where several measured a task."""
-    held = held_out_computations(chain.from_iterable(devices))
+def fastest(devices: list[list[Corpus]], held: set[str]) -> ScheduleDatabase:
+    """Return the schedules of tasks that compute nothing of `held`, the last device's where several measured one."""
     schedules = ScheduleDatabase()
     for corpora in devices:
         schedules = ScheduleDatabase(programs(corpora, held), schedules)

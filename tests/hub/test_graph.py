@@ -15,6 +15,7 @@ from tvm.relax.frontend.torch import from_exported_program
 from tvm.s_tir.meta_schedule import relax_integration
 
 TARGET = {"kind": "llvm", "num-cores": 1}
+CPU = tvm.target.Target(TARGET)
 
 
 class Blocks(torch.nn.Module):
@@ -91,7 +92,7 @@ def test_the_output_is_that_of_pytorch(request: pytest.FixtureRequest, name: str
 
 def test_channels_last_leaves_three_convolutions_with_all_that_follows_them_fused_in(network) -> None:
     def tasks(layout: str) -> list:
-        return network_tasks(prepare(_import(network), layout), tvm.target.Target(TARGET), "blocks")
+        return network_tasks(prepare(_import(network), layout), CPU, "blocks")
 
     before, after = tasks("as-imported"), tasks("channels-last")
     convolutions = [task for task in after if task.op in ("conv2d", "depthwise")]
@@ -140,6 +141,20 @@ def test_a_convolution_of_single_pixels_is_a_product_with_all_that_follows_it(ba
     np.testing.assert_allclose(output.numpy(), module(x).detach().numpy(), rtol=2e-5, atol=1e-6)
     on_card = network_tasks(prepare(_import((module, x)), cpu=False), tvm.target.Target(TARGET), "bottleneck")
     assert not any(task.op == "matmul" for task in on_card), "left to the design spaces of convolutions there"
+
+
+@pytest.mark.parametrize("options", [{"groups": 2}, {"padding": 1}, {"stride": 2}])
+def test_other_convolutions_of_single_pixels_stay(options: dict[str, int]) -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3), torch.nn.Conv2d(8, 8, 1, **options)).eval()
+    names = [task.name for task in network_tasks(prepare(_import((module, torch.randn(1, 8, 9, 9)))), CPU, "blocks")]
+    assert not any("matmul" in name for name in names)
+
+
+def test_an_activation_joins_the_product_of_a_large_image() -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(4, 24, 1), torch.nn.LeakyReLU(0.1)).eval()
+    x = torch.randn(1, 4, 512, 512)
+    names = [task.name for task in network_tasks(prepare(_import((module, x))), CPU, "pixels")]
+    assert any(name.startswith("fused_matmul") and "maximum" in name for name in names), names
 
 
 class Nothing(torch.nn.Module):

@@ -93,9 +93,9 @@ def test_what_is_removed_changes_the_search_alone() -> None:
     with without(left_out("prepacked weights")):
         assert not permuted()
     near, far = (TaskProgress(1, bound=bound, history=[1.0, 1.0], trials=2) for bound in (0.9, 0.1))
-    assert scheduler.priority(near) < scheduler.priority(far)
+    assert scheduler.next_round([near, far], 8, 1) == [(1, 8)]
     with without(left_out("trials by headroom")):
-        assert scheduler.priority(near) == scheduler.priority(far)
+        assert scheduler.next_round([near, far], 8, 1) == [(0, 8)], "as good as each other"
     with without(left_out("weights out of the caches")):
         assert tune.weights_between(1 << 24) == 0
 

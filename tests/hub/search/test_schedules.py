@@ -114,10 +114,11 @@ def test_the_schedules_in_the_wheel_are_those_of_the_corpora_and_of_no_network_t
     from scripts.zoo.schedules import AVX2, AVX512, open_corpora, pretuned
 
     written = pretuned()
-    for mcpu, name, devices in (("znver4", "avx512", AVX512), ("x86-64-v3", "avx2", AVX2)):
+    corpora = [corpus for own in open_corpora((*AVX512, *AVX2)) for corpus in own]
+    measured = {task for corpus in corpora for task in split_tasks(corpus).test}
+    for mcpu, name in (("znver4", "avx512"), ("x86-64-v3", "avx2")):
         shipped = {schedule.task_id: schedule for _, schedule in ScheduleDatabase.pretuned(cpu(mcpu))}
         assert shipped == {schedule.task_id: schedule for _, schedule in written[name]}
-        measured = {task for own in open_corpora(devices) for corpus in own for task in split_tasks(corpus).test}
         assert not shipped.keys() & measured
     short = ScheduleDatabase.pretuned(tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v2"}))
     assert len(short) == len(ScheduleDatabase.pretuned(cpu("x86-64-v3"))), "shorter vectors yet: the nearest ones"
@@ -151,5 +152,30 @@ def test_a_tile_that_exceeds_the_registers_shrinks_to_one_that_fits(mcpu: str, t
         carried = space.carry_over(tuple(asked))
         assert space.fits(carried)
         assert (carried[rows][-1], carried[columns][-1]) == tile  # type: ignore[index]
+        assert carried[rows][-2] * tile[0] == 28, "the block that the caches hold stays"  # type: ignore[index,operator]
         assert extents(carried) == space.extents
         assert space.carry_over(carried) == carried
+
+
+def test_products_of_a_batch_share_no_columns_so_that_their_number_does_not_grow() -> None:
+    from tchub.hub.networks.tasks import make_task
+    from tvm import te
+
+    a, b = (te.placeholder(shape, name=name) for name, shape in (("a", (36, 49, 32)), ("b", (36, 32, 64))))
+    k = te.reduce_axis((0, 32), name="k")
+    out = te.compute((36, 49, 64), lambda n, i, j: te.sum(a[n, i, k] * b[n, k, j], axis=k), name="out")
+    mod = tvm.IRModule({"main": te.create_prim_func([a, b, out]).with_attr("global_symbol", "main")})
+    for space in opened(make_task(mod, "batch"), cpu("x86-64-v3")).spaces:
+        batch, rows, columns = space._spatial
+        asked = list(space.random(Random(0), 1)[0])
+        asked[batch], asked[rows], asked[columns] = (36, 1, 1, 1), (7, 1, 1, 7), (2, 1, 1, 32)
+        carried = space.carry_over(tuple(asked))
+        assert [carried[number][-1] for number in (batch, rows, columns)] == [1, 7, 8]  # type: ignore[index]
+
+
+def test_a_block_of_too_many_threads_of_a_card_is_left_out(small_task: Any) -> None:
+    search = opened(small_task, tvm.target.Target(get_device("t4").target))
+    for space in search.spaces:
+        drawn = space.random(Random(0), 1)[0]
+        wide = tuple((*(1 for _ in d[1:]), prod(d)) if isinstance(d, tuple) else d for d in drawn)
+        assert extents(space.carry_over(wide)) == space.extents

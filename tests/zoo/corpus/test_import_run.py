@@ -24,6 +24,8 @@ from tchub.zoo.corpus import (
 )
 from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol
 from tchub.zoo.corpus.importers.records import TaskFacts, sniff_framework
+from tchub.zoo.devices import get_device
+from tchub.zoo.training.programs import corpus_device
 
 CONTEXT = ImportContext("toy-gpu", "MIT", "a repository")
 
@@ -92,6 +94,17 @@ def test_a_target_that_contradicts_the_device_is_refused(tmp_path: Path, device:
         import_corpus(tmp_path / "log.json", tmp_path / "c", ImportContext(device))
     assert "--device" in caught.value.remedy
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "simd_bytes"),
+    [("llvm -mcpu=x86-64-v3", 32), ("llvm -mcpu=x86-64", 16), ("llvm -mcpu=znver4", 64)],
+)
+def test_programs_for_a_level_have_a_sheet_with_its_vectors(tmp_path: Path, target: str, simd_bytes: int):
+    (tmp_path / "log.json").write_text(ansor_line(64, target=target))
+    import_corpus(tmp_path / "log.json", tmp_path / "c", ImportContext("epyc-genoa", "MIT"))
+    device = corpus_device(Corpus.open(tmp_path / "c"))
+    assert device.spec.values() == get_device("epyc-genoa").spec.values() | {"simd_bytes": simd_bytes}
 
 
 def test_a_log_of_nobody_is_an_error(tmp_path: Path):

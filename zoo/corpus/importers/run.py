@@ -25,7 +25,7 @@ _READERS = {"ansor": ansor_reader, "autotvm": autotvm_reader, "metaschedule": me
 # Examples of broken lines that are reported, of each kind.
 EXAMPLES = 3
 # Bytes of a vector in programs for a level of x86-64, which many a CPU has longer ones than.
-_LEVELS = {"x86-64-v2": 16.0, "x86-64-v3": 32.0}
+_LEVELS = {"x86-64": 16.0, "x86-64-v2": 16.0, "x86-64-v3": 32.0}
 # Programs between two calls of `progress`.
 _REPORT_EVERY = 10_000
 
@@ -176,10 +176,10 @@ def import_corpus(
                 examples=[text for examples in report.examples.values() for text in examples],
             )
         device, target = known_device(context.device), json.loads(targets.most_common(1)[0][0])
-        if device is not None and isinstance(target, dict) and target.get("mcpu") in _LEVELS:
-            width = _LEVELS[target["mcpu"]]
-            spec = device.spec.with_values({"simd_bytes": width}, f"the target's: {target['mcpu']}")
-            writer.meta["device_sheet"] = replace(device, target=target, spec=spec).to_dict()
+        level = target_options(json.dumps(target)).get("mcpu", "")
+        if device is not None and device.kind == "cpu" and level in _LEVELS:
+            spec = device.spec.with_values({"simd_bytes": _LEVELS[level]}, f"the target's: {level}")
+            writer.meta["device_sheet"] = replace(device, spec=spec).to_dict()
         writer.meta.update(
             device=context.device,
             family=device.family if device else context.device,  # a device without a spec sheet is its own family
