@@ -8,6 +8,7 @@ No task of a network that the papers hold out is among them, nor one that comput
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 
 import click
 from tchub.hub.search.schedules import PRETUNED, ScheduleDatabase
@@ -19,6 +20,8 @@ from scripts.benchmarks.common import ROOT
 # one's schedules take the place of an earlier one's.
 AVX512 = (("epyc-turin", "epyc-turin-nhwc", "epyc-turin-tuned"), ("epyc-genoa-tuned", "epyc-genoa-products"))
 AVX2 = (("epyc-genoa-avx2",),)
+# Latency of a program with short vectors, over that of its task with long ones, up to which its schedule is a good one.
+NEARLY = 1.15
 
 
 @click.command()
@@ -31,13 +34,24 @@ def main() -> None:
 
 
 def pretuned() -> dict[str, ScheduleDatabase]:
-    """Return the schedules of each file; kernel classes without programs of short vectors have those of long ones."""
+    """Return the schedules of each file.
+
+    Those for long vectors carry over to short ones. A program with short vectors takes the place of its task's with
+    long ones where it is nearly as fast: of other tasks the search found no good one, for its model has not learnt such
+    programs.
+    """
     devices = [open_corpora(AVX512), open_corpora(AVX2)]
     held = held_out_computations(corpus for own in devices for corpora in own for corpus in corpora)
     long, short = (fastest(own, held) for own in devices)
-    kernels = {kernel for kernel, _ in short}
-    rest = ((kernel, schedule) for kernel, schedule in long if kernel not in kernels)
-    return {"avx512": long, "avx2": ScheduleDatabase(known=(*short, *rest))}
+    latencies = {schedule.task_id: schedule.latency for _, schedule in long}
+    good = [
+        (kernel, schedule)
+        for kernel, schedule in short
+        if schedule.latency <= NEARLY * latencies.get(schedule.task_id, inf)
+    ]
+    tasks = {schedule.task_id for _, schedule in good}
+    rest = [(kernel, schedule) for kernel, schedule in long if schedule.task_id not in tasks]
+    return {"avx512": long, "avx2": ScheduleDatabase(known=(*good, *rest))}
 
 
 def open_corpora(devices: Iterable[Iterable[str]]) -> list[list[Corpus]]:
