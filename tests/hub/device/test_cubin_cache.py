@@ -52,8 +52,8 @@ def test_what_is_written_is_read_back_and_what_was_never_written_is_not_there(ca
 
 @pytest.mark.parametrize(
     "change",
-    [lambda data: data[:-1], lambda data: data[:16], lambda data: data + b"\0", lambda data: bytes([data[0] ^ 1]) + data[1:],
-     lambda data: data.replace(b"0.1", b"0.2"), lambda data: b""],
+    [lambda data: data[:-1], lambda data: data[:16], lambda data: data + b"\0", lambda data: b"",
+     lambda data: bytes([data[0] ^ 1]) + data[1:], lambda data: data.replace(b"0.1", b"0.2")],
 )  # fmt: skip
 def test_an_entry_that_was_changed_is_not_taken(cache: CubinCache, change: Any) -> None:
     cache.save(name := cache.name({"module": 1}), PLAN, b"image")
