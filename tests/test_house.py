@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_935, 16),
     "hub/registry": (3_315, 17),
     "hub/device": (5_810, 31),
-    "hub/networks": (6_055, 32),
+    "hub/networks": (6_058, 32),
     "hub/search": (3_636, 21),
     "hub/records": (656, 5),
     "hub/tuning": (2_291, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_439, 19),
     "cards": (1_265, 6),
     "scripts": (9_633, 57),
-    "tests": (31_040, 232),
+    "tests": (31_052, 232),
 }
-PRODUCT = (47_771, 274)
+PRODUCT = (47_774, 274)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

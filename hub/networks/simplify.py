@@ -84,9 +84,12 @@ def _clip(_: Any, call: Any) -> Any:
 
 
 def _leaky(_: Any, call: Any) -> Any:
-    """Return the larger of the input and its share: of `leakyrelu` Relax cannot infer the layout."""
+    """Return the larger of the input and its share: of `leakyrelu` Relax cannot infer the layout.
+
+    A share of 0 stays: infinity times 0 is no number.
+    """
     x, share = call.args[0], float(call.attrs.alpha)
-    return op.maximum(x, op.multiply(x, relax.const(share, _dtype(x)))) if 0 <= share <= 1 else call
+    return op.maximum(x, op.multiply(x, relax.const(share, _dtype(x)))) if 0 < share <= 1 else call
 
 
 def _gelu(_: Any, call: Any) -> Any:

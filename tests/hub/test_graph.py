@@ -157,6 +157,18 @@ def test_an_activation_joins_the_product_of_a_large_image() -> None:
     assert any(name.startswith("fused_matmul") and "maximum" in name for name in names), names
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.1, 1.5])
+def test_a_leaky_relu_takes_infinities_too(slope: float) -> None:
+    module, x = torch.nn.LeakyReLU(slope).eval(), torch.tensor([[-torch.inf, -2.0, 0.0, 3.0, torch.inf]])
+    built = relax.build(prepare(_import((module, x))), CPU)
+    output = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x.numpy()))
+    output = output if hasattr(output, "numpy") else output[0]
+    if slope:
+        np.testing.assert_array_equal(output.numpy(), module(x).numpy())
+    else:  # PyTorch's own is no number at minus infinity
+        np.testing.assert_array_equal(output.numpy()[:, 1:], module(x).numpy()[:, 1:])
+
+
 class Nothing(torch.nn.Module):
     """A mask of zeros, and reshapes and permutations that leave each element where it is."""
 
