@@ -6,11 +6,12 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.zoo.untrusted import MAX_CONTAINERS, MAX_DEPTH, parse_json, read_plain
+from tchub.zoo.untrusted import MAX_CONTAINERS, MAX_DEPTH, check_zip, parse_json, read_plain
 
 from scripts.fuzz.limits import limited
 
@@ -109,3 +110,18 @@ def test_a_key_twice_among_very_many_is_found_without_comparing_all_with_all():
     with pytest.raises(ValueError, match="it says '199999' twice"):
         parse_json(text.encode())
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("version", [45, 255], ids=["a format that Python knows", "a newer one"])
+def test_a_zip_file_of_a_newer_format_is_a_value_error(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "archive.zip"
+    with ZipFile(path, "w") as archive:
+        archive.writestr("a.json", "{}")
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"PK\x01\x02") + 6] = version  # of the directory's entry: what is needed to unpack it
+    path.write_bytes(data)
+    if version < 255:
+        check_zip(path, entry=1 << 20)
+    else:
+        with pytest.raises(ValueError, match="no zip file"):
+            check_zip(path, entry=1 << 20)
