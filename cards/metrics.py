@@ -265,6 +265,20 @@ class LatencyCurve(JsonFacts, frozen=True, kw_only=True):
         return self.seconds[-1], self.ms[-1]
 
 
+class ScheduleGain(JsonFacts, frozen=True, kw_only=True):
+    """Latencies of a network's tasks, summed, in ms: without the schedules that a checkpoint brings, and with them.
+
+    Attributes:
+        without, brought: after half of `trials` programs, and after all; with the schedules that it brings.
+    """
+
+    network: str
+    trials: int
+    without: tuple[float, float]
+    brought: tuple[float, float]
+    command: str | None = None
+
+
 class TuningCurve(LatencyCurve, frozen=True, kw_only=True):
     """One network tuned with the checkpoint, beside a rival."""
 
@@ -328,6 +342,7 @@ class CardMetrics(JsonFacts, frozen=True):
     transfer: tuple[TransferScores, ...] = ()
     curves: RankingCurves | None = None
     tuning: tuple[TuningCurve, ...] = ()
+    schedules: tuple[ScheduleGain, ...] = ()
     devices: tuple[KnowledgeBaseScores, ...] = ()
 
     def __post_init__(self) -> None:

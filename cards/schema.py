@@ -90,6 +90,7 @@ class Lineage(JsonFacts, frozen=True):
         weights_licence: SPDX id; base: `name@version` that it was adapted from.
         data: `measured` when programs of the family's own devices are in the training, else `transferred`.
         measured_on: devices; stand_in: a sentence that says which device stands in for the family's own.
+        schedules: number of tasks whose schedules it brings.
     """
 
     weights_licence: str | None = None
@@ -99,6 +100,7 @@ class Lineage(JsonFacts, frozen=True):
     data: Literal["measured", "transferred"] | None = None
     measured_on: tuple[str, ...] = ()
     stand_in: str | None = None
+    schedules: int | None = None
 
 
 class DeviceFacts(JsonFacts, frozen=True):

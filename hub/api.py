@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..zoo.devices import Device
 from .registry import Entry, PulledCheckpoint, Registry, Resolution, Verification, describe, parse_source
 from .registry.entry import RECORD
-from .registry.files import METRICS_FILE, read_card, read_json
+from .registry.files import METRICS_FILE, SCHEDULES_FILE, read_card, read_json
 from .registry.lock_file import LOCK_FILE, LockFile, pin
 from .registry.network import network_ruled_out
 from .registry.sources import fetch
@@ -154,16 +154,18 @@ class CheckpointChoice:
         entry: its index entry.
         reasons: why it was chosen, one line a checkpoint, when no name was given.
         asked: the name or folder that was asked for; None when the choice was left to the registry.
+        schedules: the file of schedules that it brings, see `search.schedules`; None where it brings none.
     """
 
     checkpoint: Checkpoint
     entry: Entry
     reasons: tuple[str, ...] = ()
     asked: str | None = None
+    schedules: Path | None = None
 
 
 def choose_checkpoint(name: str | None = None) -> CheckpointChoice:
-    """Load a checkpoint by its name or folder, or the one that fits this machine best."""
+    """Load a checkpoint by its name or folder, or the one that fits this machine best; its schedules are read, too."""
     from ..zoo.models import Checkpoint
 
     if name is not None and (Path(name) / "config.json").is_file():
@@ -173,10 +175,21 @@ def choose_checkpoint(name: str | None = None) -> CheckpointChoice:
         licences = {key: str(record[key]) for key in ("weights_licence", "data_licence") if record.get(key)}
         config = checkpoint.config
         entry = describe(Path(name), config.name, config.version, no_licence="not given", **licences)
-        return CheckpointChoice(checkpoint, entry, asked=name)
+        return CheckpointChoice(checkpoint, entry, asked=name, schedules=_schedules(Path(name), entry))
     pulled = locate(name)
     reasons = tuple(f"{verdict.id}: {verdict.reason}" for verdict in pulled.resolution.verdicts)
-    return CheckpointChoice(Checkpoint.load(pulled.path), pulled.entry, reasons, name)
+    checkpoint = Checkpoint.load(pulled.path)
+    return CheckpointChoice(checkpoint, pulled.entry, reasons, name, _schedules(pulled.path, pulled.entry))
+
+
+def _schedules(folder: Path, entry: Entry) -> Path | None:
+    """Return the file of schedules that a checkpoint lists; raises CorruptCheckpointError where it cannot be used."""
+    if SCHEDULES_FILE not in entry.files:
+        return None
+    from .search.schedules import read_schedules
+
+    read_schedules(folder / SCHEDULES_FILE)  # before anything is measured
+    return folder / SCHEDULES_FILE
 
 
 def verify(names: Sequence[str] = (), *, lock: str | Path | None = None) -> list[tuple[Entry, Verification, str]]:

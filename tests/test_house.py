@@ -17,15 +17,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_935, 16),
-    "hub/registry": (3_315, 17),
+    "hub/cli": (2_940, 16),
+    "hub/registry": (3_325, 17),
     "hub/device": (5_810, 31),
     "hub/networks": (6_058, 32),
-    "hub/search": (3_636, 21),
+    "hub/search": (3_798, 21),
     "hub/records": (656, 5),
     "hub/tuning": (2_291, 11),
-    "hub/adaptation": (1_993, 10),
-    "hub/publishing": (1_828, 9),
+    "hub/adaptation": (1_999, 10),
+    "hub/publishing": (1_852, 9),
     "hub/bundle": (932, 5),
     "hub/site": (308, 3),
     "zoo/primitives": (2_299, 11),
@@ -33,13 +33,13 @@ BUDGETS = {
     "zoo/features": (1_220, 8),
     "zoo/corpus": (4_172, 24),
     "zoo/models": (2_318, 17),
-    "zoo/training": (1_921, 13),
+    "zoo/training": (1_924, 13),
     "zoo/adapt": (3_439, 19),
-    "cards": (1_265, 6),
-    "scripts": (9_633, 57),
-    "tests": (31_068, 232),
+    "cards": (1_282, 6),
+    "scripts": (9_582, 56),
+    "tests": (31_200, 232),
 }
-PRODUCT = (47_774, 274)
+PRODUCT = (48_014, 274)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

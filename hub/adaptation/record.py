@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from ...zoo.plain_json import json_file
 from ..device.timing import TimingConfig
 from ..records.corpus import export_corpus
 from ..registry import Registry
+from ..registry.files import SCHEDULES_FILE
 from .config import LOCAL, adapted_name
 from .corpus import CorpusPool
 from .result import DRAWN, AdaptResult, AdaptSettings, MeasuredPool, Pick, TaskCount, target_text, top_text
@@ -141,6 +143,8 @@ class AdaptationRecord:
                 trust=learner.trust(self.adapted, session.learn, session.hold_out),
             )
             Checkpoint(config, model, local.device).save(folder)
+            if start.schedules is not None:
+                shutil.copyfile(start.schedules, folder / SCHEDULES_FILE)
             results = {"model": self.judgement.after, "base": self.judgement.before}
             metrics = {"format": METRICS_FORMAT, "split": lineage["hold_out"], "results": results}
             card = local_card(lineage | licences | {"name": name, "version": version}, self.judgement)
@@ -155,6 +159,7 @@ class AdaptationRecord:
         """Return what the checkpoint was made from; sources are those compared or learnt."""
         start, guard, learnt = self.session.learner.start, self.judgement.guard, self._learnt_corpora()
         keys = ("hold_out", "base", "sampler", "budget", "rounds", "seed", "workload", "device", "target", "threads")
+        schedules = {} if start.chosen.schedules is None else {"schedules": start.chosen.entry.lineage.get("schedules")}
         return {key: getattr(settings, key) for key in keys} | {
             "start": start.chosen.entry.id,
             "compared": list(start.compared),
@@ -170,6 +175,7 @@ class AdaptationRecord:
             "level": guard.level,
             "weights_licence": start.chosen.entry.weights_licence,
             "source_licences": {corpus_name(corpus): corpus.meta.get("licence") for corpus in learnt},
+            **schedules,
         }
 
     def _learnt_corpora(self) -> list[Corpus]:

@@ -49,7 +49,9 @@ def train_command(
     A corpus is what `tchub collect` measured here, or what `tchub corpus import` made of others' logs of Ansor,
     AutoTVM or MetaSchedule; one model may learn from all of them. No corpus's programs of a test task of any corpus
     take part, whatever framework and device they are of. Several processes train one model under `torchrun` or
-    `accelerate launch`. A stopped run continues with --resume, to the same weights as one that was not stopped.
+    `accelerate launch`. A stopped run continues with --resume, to the same weights as one that was not stopped. Of
+    programs of CPUs in MetaSchedule the fastest schedule of each task is kept in schedules.json: `tchub tune` with this
+    checkpoint begins similar tasks with them.
 
     \b
     Examples:
@@ -66,6 +68,7 @@ def train_command(
     from ...zoo.training.distributed import World
     from ...zoo.training.fit import CheckpointFacts, train_checkpoint
     from ...zoo.training.programs import Share, StatementStore
+    from ..search.schedules import brought
 
     recipe = TrainConfig.find(config)
     opened = [Corpus.open(path) for path in dict.fromkeys(corpora)]
@@ -73,13 +76,15 @@ def train_command(
     given = opt.given_again(only=_REPRODUCED, folders_by_name=True)
     share = Share(programs_fraction, per_task, seed)
     store = StatementStore(cache_root().parent / "statements", workers=threads)
-    lineage = {"base": checkpoint} | ({"weights_licence": weights_licence} if weights_licence else {})
+    learnt = opened if programs_fraction else opened[1:]
+    files, schedules = brought(learnt[::-1])  # the first corpus's device goes before the others
+    lineage = {"base": checkpoint} | schedules | ({"weights_licence": weights_licence} if weights_licence else {})
     again = f"tchub train {config} {given} --out DIR --version {version} --seed {seed}"
     init = Checkpoint.load(find_checkpoint(checkpoint)) if checkpoint else None
     facts = CheckpointFacts(name, version, lineage, again)
     world = World.join(cuda=torch.cuda.is_available())
     try:
-        fitted = train_checkpoint(opened, recipe, out, share, store, output.note, world, init=init, facts=facts)
+        fitted = train_checkpoint(opened, recipe, out, share, store, output.note, world, files, init=init, facts=facts)
     finally:
         world.leave()
     if world.rank == 0:

@@ -17,8 +17,8 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from ...cards import MISSING, CardData, check_card, missing, plots_of
 from ...zoo.devices import Device, UnknownDeviceError, get_device, known_device
 from ...zoo.untrusted import read_plain
-from ..registry.entry import KINDS, LASTING_FILES, RECORD, CheckpointName, as_object
-from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, read_json, records_of
+from ..registry.entry import KINDS, NEEDED_FILES, RECORD, CheckpointName, as_object, changed_in_version
+from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, SCHEDULES_FILE, WEIGHTS_FILE, read_json, records_of
 from ..registry.index import Index
 from .errors import PublishError
 
@@ -95,8 +95,9 @@ def check_files(subject: CheckSubject) -> str:
         raise failed(f"{subject.folder}: {error.strerror}", "give the folder of a checkpoint") from error
     plots = present.pop(PLOTS, None)
     problems = [f"{name} is missing" for name in CHECKPOINT_FILES if name not in present]
-    problems += [f"{name} does not belong to it" for name in sorted(set(present) - set(CHECKPOINT_FILES))]
-    for name in CHECKPOINT_FILES:
+    known = (*CHECKPOINT_FILES, SCHEDULES_FILE)
+    problems += [f"{name} does not belong to it" for name in sorted(set(present) - set(known))]
+    for name in known:
         if name in present and (fault := _fault(present[name])):
             problems.append(f"{name} {fault}")
     problems += _wrong_plots(subject, plots) if plots is not None else []
@@ -145,9 +146,22 @@ def _fault(path: Path) -> str | None:
 
 
 def check_weights(subject: CheckSubject) -> str:
-    """Check both phases of loading: the audit of config and header, then the model with its finite weights."""
-    model = subject.checkpoint.model
-    return f"{subject.config['arch']} loads: {model.parameter_count():,} finite parameters"
+    """Check both phases of loading: the audit of config and header, then the model with its finite weights.
+
+    The schedules that it brings have to load, too.
+    """
+    model, path = subject.checkpoint.model, subject.folder / SCHEDULES_FILE
+    fact = f"{subject.config['arch']} loads: {model.parameter_count():,} finite parameters"
+    said, held = as_object(subject.config.get("lineage")).get("schedules"), None
+    if path.is_file():
+        from ..search.schedules import read_schedules
+
+        held = max(map(len, read_schedules(path).values()), default=0)
+        fact += f"; schedules of {held} tasks"
+    if said != held:
+        detail = f"config.json says that it brings schedules of {said} tasks, and {SCHEDULES_FILE} holds {held}"
+        raise failed(detail, "train it again with `tchub train`, which writes both")
+    return fact
 
 
 def check_name(subject: CheckSubject) -> str:
@@ -175,8 +189,9 @@ def check_version(subject: CheckSubject) -> str:
     if same is None:
         newest = max((entry.semver for entry in listed), default=None)
         return f"{version} is new" + (f", after {newest}" if newest else f"; so is {name}")
-    now = records_of(subject.folder, LASTING_FILES)
-    changed = [file for file in LASTING_FILES if now[file] != same.files[file]]
+    brought = (SCHEDULES_FILE,) if (subject.folder / SCHEDULES_FILE).is_file() else ()
+    now = records_of(subject.folder, (*NEEDED_FILES, *brought))
+    changed = changed_in_version(now, same.files)
     if not changed:
         return f"{same.id} is published with these very files"
     further = max(entry.semver for entry in listed).next_minor()

@@ -31,7 +31,8 @@ from ...zoo.training.fit import CheckpointFacts, train_checkpoint
 from ...zoo.training.programs import Share, StatementStore, corpus_device
 from ..device.device_choice import ChosenDevice, choose_device
 from ..registry import cache_root, find_checkpoint
-from ..registry.files import CARD_FILE, METRICS_FILE, WEIGHTS_FILE
+from ..registry.files import CARD_FILE, METRICS_FILE, SCHEDULES_FILE, WEIGHTS_FILE
+from ..search.schedules import brought
 from .check import CheckFinding, check
 from .check_files import PLOTS
 from .contribute_facts import Asker, CardFacts, gather_facts
@@ -278,6 +279,7 @@ def train(
     command += [f"--corpus {corpus.path.resolve().name}" for corpus in corpora]
     command += [f"--checkpoint {config.checkpoint}"] if config.checkpoint else []
     command += [f"--out DIR --seed {config.seed}"]
+    files, schedules = brought(corpora[::-1])  # the first corpus's device goes before the others
     train_checkpoint(
         corpora,
         recipe,
@@ -286,8 +288,9 @@ def train(
         StatementStore(cache_root().parent / "statements"),
         note,
         World(device="cuda" if torch.cuda.is_available() else "cpu"),
+        files,
         init=base,
-        facts=CheckpointFacts(lineage={"base": None}, command=" ".join(command)),
+        facts=CheckpointFacts(lineage={"base": None} | schedules, command=" ".join(command)),
     )
     return folder
 
@@ -338,6 +341,8 @@ def write_card(config: ContributionConfig, trained: Path, metrics: dict[str, Any
     shutil.rmtree(folder, ignore_errors=True)
     files = {WEIGHTS_FILE: (trained / WEIGHTS_FILE).read_bytes(), CONFIG_FILE: own.to_json()}
     files |= {METRICS_FILE: json_file(metrics), CARD_FILE: render_card(asdict(own), metrics).encode()}
+    if (trained / SCHEDULES_FILE).is_file():
+        files[SCHEDULES_FILE] = (trained / SCHEDULES_FILE).read_bytes()
     write_files(folder, files)
     draw(metrics, folder / PLOTS)
     return folder

@@ -16,7 +16,7 @@ from ...zoo.files import file_sha256
 from ...zoo.untrusted import parse_json
 from ..registry.entry import METRICS, Entry, Version, as_object, describe
 from ..registry.errors import NotInSourceError
-from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, read_json
+from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, SCHEDULES_FILE, WEIGHTS_FILE, read_json
 from ..registry.index import INDEX_FILE, Index
 from .check import check
 from .check_files import CHECKPOINT_FILES, PLOTS
@@ -130,7 +130,7 @@ def publish(
 def _lay_out(source: Path, folder: Path, version: str | None) -> None:
     """Put a checkpoint's files into a new folder as they go out: the card is rendered, the version is set."""
     folder.mkdir()
-    for name in (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE):
+    for name in (CONFIG_FILE, WEIGHTS_FILE, SCHEDULES_FILE, METRICS_FILE):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
     config = read_json(folder / CONFIG_FILE)
@@ -208,7 +208,11 @@ class Publication:
 
     def _send(self, send: Callable[..., Any], head: str) -> Any:
         """Send all files on top of `head`, without those of an older version that this one does not have."""
-        ours = [n for n in self.repository.files(head) if n in CHECKPOINT_FILES or n.startswith(f"{PLOTS}/")]
+        ours = [
+            n
+            for n in self.repository.files(head)
+            if n in (*CHECKPOINT_FILES, SCHEDULES_FILE) or n.startswith(f"{PLOTS}/")
+        ]
         stale = [name for name in ours if name not in self.files]
         text = f"{self.entry.arch} for {self.entry.family}, checked and uploaded by tchub publish."
         return send(self.files, stale, f"Publish {self.entry.id}", text, head)

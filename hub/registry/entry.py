@@ -21,6 +21,7 @@ from .files import (
     CARD_FILE,
     CONFIG_FILE,
     METRICS_FILE,
+    SCHEDULES_FILE,
     WEIGHTS_FILE,
     FileRecord,
     convert,
@@ -45,7 +46,8 @@ _REMEDY = (
 ORIGINS = ("measured", "transferred")
 METRICS = ("top1", "top5", "pairwise")
 TRANSFER = ("pairwise", "top1", "tasks")
-LASTING_FILES = (CONFIG_FILE, WEIGHTS_FILE)  # what makes a version what it is
+NEEDED_FILES = (CONFIG_FILE, WEIGHTS_FILE)
+LASTING_FILES = (*NEEDED_FILES, SCHEDULES_FILE)  # what makes a version what it is
 RECORD = "entry.json"  # the store's own, beside the files of a version
 # A flat folder of weights, JSON and Markdown: no path can leave it, and no pickle can be named.
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}\.(?:json|safetensors|md)")
@@ -186,7 +188,7 @@ class Entry:
 
     def changed_in(self, other: Entry) -> list[str]:
         """Return lasting files that another listing of this version has otherwise; a card may be corrected."""
-        return [name for name in LASTING_FILES if other.files.get(name) != self.files.get(name)]
+        return changed_in_version(self.files, other.files)
 
     @property
     def origin(self) -> str:
@@ -215,6 +217,11 @@ class Entry:
         return checked(convert(raw, cls, path), path)
 
 
+def changed_in_version(now: Mapping[str, FileRecord], then: Mapping[str, FileRecord]) -> list[str]:
+    """Return the lasting files that differ, or that one of the two lacks."""
+    return [name for name in LASTING_FILES if now.get(name) != then.get(name)]
+
+
 def checked(entry: Entry, path: str) -> Entry:
     """Return an entry whose name and file names are safe to write; raises IndexFileError."""
     path = f"{path}: {entry.id}"[:200]
@@ -222,7 +229,7 @@ def checked(entry: Entry, path: str) -> Entry:
         CheckpointName.parse(entry.id)  # of "a-b@1.0.0" as a name, the version is none
     except CheckpointNameError as error:
         raise unusable(path, error.message) from error
-    if absent := [name for name in LASTING_FILES if name not in entry.files]:
+    if absent := [name for name in NEEDED_FILES if name not in entry.files]:
         raise unusable(path, f"files lacks {', '.join(absent)}")
     if wrong := [name for name in entry.files if not _FILE.fullmatch(name) or name == RECORD]:
         raise unusable(path, f"file name {wrong[0][:80]!r} is not allowed")
@@ -235,7 +242,7 @@ def describe(folder: Path, name: str, version: str, *, no_licence: str | None = 
     """Return the entry of a checkpoint's files as they are now.
 
     Args:
-        folder: holds config.json, the weights and maybe metrics.json and README.md.
+        folder: holds config.json, the weights and maybe schedules.json, metrics.json and README.md.
         no_licence: what stands for a licence that is not given; None to refuse such a checkpoint.
         facts: fields of the entry that override what the files give, e.g. the licences.
 
@@ -244,7 +251,7 @@ def describe(folder: Path, name: str, version: str, *, no_licence: str | None = 
         CardError: a field of config.json or metrics.json has the wrong type.
     """
     present = tuple(file for file in (*LASTING_FILES, METRICS_FILE, CARD_FILE) if (folder / file).is_file())
-    if not set(LASTING_FILES) <= set(present):
+    if not set(NEEDED_FILES) <= set(present):
         reason = f"it is no whole checkpoint and has {', '.join(present) or 'no file of one'}"
         raise unusable(str(folder), reason, f"save {CONFIG_FILE} and {WEIGHTS_FILE}")
     config = read_json(folder / CONFIG_FILE)

@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 CONFIG_FILE, METRICS_FILE, CARD_FILE = "config.json", "metrics.json", "README.md"
 WEIGHTS_FILE = "model.safetensors"  # equal to `zoo.models`' own name; importing that one would import torch
+SCHEDULES_FILE = "schedules.json"  # of a CPU's checkpoint: what the search of a similar task begins with
 MAX_BYTES = 8 << 20  # of a JSON document; an index of 2,000 checkpoints is smaller
 MAX_FILE_BYTES = 1 << 30  # of a checkpoint's file; the largest architecture of the zoo has some MB
 _MAX_TEXT = 20_000  # characters of one text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,8 +27,8 @@ MAIN = "main"
 class PretrainedModel(Checkpoint, ModelHubMixin, library_name="tchub", pipeline_tag="tabular-regression", tags=["tvm"]):
     """A checkpoint that goes to the Hub and comes from there: it scores programs, whatever its network is.
 
-    `push_to_hub` is the mixin's own: it commits config, weights and a card without scores, checks nothing and tags
-    nothing. What others shall pull by name goes out by `tchub publish`.
+    `push_to_hub` is the mixin's own: it commits config, weights and a card without scores, no schedules, checks nothing
+    and tags nothing. What others shall pull by name goes out by `tchub publish`.
     """
 
     @classmethod
@@ -66,9 +66,11 @@ class PretrainedModel(Checkpoint, ModelHubMixin, library_name="tchub", pipeline_
         return cls.load(find_checkpoint(name, offline=offline))  # pyright: ignore[reportReturnType]
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        """Write config.json, the weights, and the card that both give; scores are of weights that were judged."""
-        self.save(save_directory)
-        (save_directory / CARD_FILE).write_text(render_card(asdict(self.config), {}), encoding="utf-8")
+        """Write config.json, the weights, and the card that both give, without schedules and scores."""
+        lineage = {key: value for key, value in self.config.lineage.items() if key != "schedules"}
+        config = replace(self.config, lineage=lineage)
+        Checkpoint(config, self.model, self.device).save(save_directory)
+        (save_directory / CARD_FILE).write_text(render_card(asdict(config), {}), encoding="utf-8")
 
 
 def newest_version(tags: Iterable[str]) -> str | None:

@@ -1,9 +1,9 @@
 """Checkpoints on this machine: a cache of fetched ones, and a home for those that were adapted here.
 
-Layout: `<root>/<name>/<version>/{config.json, model.safetensors, README.md, metrics.json, entry.json}`, where
-`entry.json` is the index entry the files were checked against. A version appears whole, by one rename, or not at all.
-Of one that is repaired, or whose card was corrected, each file is replaced by a rename: at any moment it is the old or
-the new one, and both count.
+Layout: `<root>/<name>/<version>/{config.json, model.safetensors, schedules.json, README.md, metrics.json, entry.json}`,
+where `entry.json` is the index entry the files were checked against. A version appears whole, by one rename, or not at
+all. Of one that is repaired, or whose card was corrected, each file is replaced by a rename: at any moment it is the
+old or the new one, and both count.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ Decisions = tuple[Decision, ...]
 """The answer of each sampling instruction of a space, in order."""
 
 _END = "EnterPostproc"
-_TILES = ("SamplePerfectTile", "SamplePartitionedTile")
+TILES = ("SamplePerfectTile", "SamplePartitionedTile")
 # Random replays that must bring no new value in a row before a slot's values count as learnt; and in all, at most.
 QUIET_REPLAYS, MAX_REPLAYS = 2, 8
 # TVM takes seeds from 1 to this.
@@ -40,8 +40,7 @@ _MOST_DRAWS = 64
 # Factors of each spatial loop of a product on a CPU; the last ones make the tile that its accumulators hold.
 _LEVELS = 4
 # What LLVM's extensions give a core: vector registers, and floats of one.
-AVX512 = (32, 16)
-_REGISTERS = (("avx512f", AVX512), ("avx", (16, 8)), ("sse", (16, 4)), ("neon", (32, 4)))
+_REGISTERS = (("avx512f", (32, 16)), ("avx", (16, 8)), ("sse", (16, 4)), ("neon", (32, 4)))
 _LEAST_THREADS, _MOST_THREADS = (f"meta_schedule.thread_extent_{end}_inclusive" for end in ("low", "high"))
 
 
@@ -263,11 +262,11 @@ class DesignSpace:
     def _learn(self, seed: int) -> tuple[Slot, ...]:
         """Return the slots, from the instructions where they suffice, else from random replays."""
         kinds = [self._instructions[i].kind.name for i in self.template.samplers]
-        varying = {i for i, kind in enumerate(kinds) if kind not in (*_TILES, "SampleCategorical")}
+        varying = {i for i, kind in enumerate(kinds) if kind not in (*TILES, "SampleCategorical")}
         seen: list[set[Decision]] = [{value} for value in self._original]
         quiet = 0
         for decisions in self._random_replays(seed):
-            tiles = [i for i, kind in enumerate(kinds) if kind in _TILES]
+            tiles = [i for i, kind in enumerate(kinds) if kind in TILES]
             changed = {i for i in tiles if _extent(decisions[i]) != _extent(self._original[i])} - varying
             varying |= changed
             news = [i for i in varying if decisions[i] not in seen[i]]
@@ -310,7 +309,7 @@ def _block_threads(instructions: Sequence[Any], samplers: Sequence[int]) -> tupl
     bounds = {_LEAST_THREADS: 1, _MOST_THREADS: _SEEDS}
     lanes = 1
     for index, (name, inputs, attrs, outputs) in enumerate(instructions):
-        if name in _TILES:
+        if name in TILES:
             parts |= {output: [(samplers.index(index), part)] for part, output in enumerate(outputs)}
         elif name == "Split":
             parts |= {loop: parts[size] for loop, size in zip(outputs, inputs[1:], strict=True) if size in parts}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class ModelChoice:
         make: makes a fresh MetaSchedule cost model.
         reasons: why a checkpoint was chosen, when no name was given.
         update: how a checkpoint learns while tuning.
+        schedules: the `schedules.json` that it brings; None where it brings none.
     """
 
     name: str
@@ -28,6 +30,7 @@ class ModelChoice:
     make: Callable[[], Any]
     reasons: tuple[str, ...] = ()
     update: str | None = None
+    schedules: Path | None = None
 
 
 def choose_model(
@@ -67,7 +70,7 @@ def choose_model(
     name = f"{loaded.config.name}@{loaded.config.version}"
     settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))
     reasons = _with_threads(base.reasons or (), name, loaded.config.training.get("corpus"), threads)
-    return ModelChoice(name, name, lambda: tvm_cost_model(loaded, update, **settings), reasons, update)
+    return ModelChoice(name, name, lambda: tvm_cost_model(loaded, update, **settings), reasons, update, base.schedules)
 
 
 def _with_threads(reasons: tuple[str, ...], name: str, corpus: Any, threads: int | None) -> tuple[str, ...]:

@@ -265,7 +265,7 @@ class _Run:
         tasks = [task for task in self.tasks if task.weight] if fast else self.tasks
         session = TuningSession(
             tasks, self.target, model.make(), self.measure, store, self.config, self.stop, on_change, untuned,
-            self.roofline, () if fast else self.alternatives, self._schedules(store),
+            self.roofline, () if fast else self.alternatives, self._schedules(store, model.schedules),
         )  # fmt: skip
         outcome = SessionOutcome(label, model, session.view, session.database, folder, way or session.choice)
         self.outcomes.append(outcome)
@@ -284,9 +284,9 @@ class _Run:
             self.roofline = session.roofline
         export_json(session.database, folder / "database")
 
-    def _schedules(self, store: RunStore) -> ScheduleDatabase:
-        """Return the schedules in the wheel for such a CPU, and those of earlier runs on this device."""
-        known = ScheduleDatabase.pretuned(self.target)
+    def _schedules(self, store: RunStore, path: Path | None) -> ScheduleDatabase:
+        """Return the schedules that the checkpoint brings, else the wheel, and those of earlier runs on this device."""
+        known = ScheduleDatabase.pretuned(self.target, path)
         if store.home is None or not self.config.reuse:
             return known
         return ScheduleDatabase(((p.task_id, p.trace, p.latency) for p in store.home.fastest()), known)

@@ -20,7 +20,6 @@ from pathlib import Path
 import click
 from tchub.cards import draw, plots_of, render_card
 from tchub.hub.registry import Entry, Index, Version, describe
-from tchub.hub.registry.entry import LASTING_FILES
 from tchub.hub.registry.files import read_json
 from tchub.zoo.errors import TchubError
 from tchub.zoo.files import write_atomically
@@ -123,7 +122,7 @@ def _version(folder: Path, old: dict[str, Entry], files: Files, replace: bool) -
     listed = old.get(f"{name}@{version}")
     published = {key: listed.as_dict()[key] for key in _PUBLISHED} if listed else {}
     entry = describe(folder, name, version, **published)
-    changed = [file for file in LASTING_FILES if listed and listed.files.get(file) != entry.files[file]]
+    changed = listed.changed_in(entry) if listed else []
     if changed and not replace:
         raise ChangedVersionError(
             f"{entry.id} is listed with another {' and '.join(changed)}; versions never change",

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import click
@@ -33,6 +34,7 @@ from tchub.zoo.training.evaluation import RankedPrograms, measure_curves
 from tchub.zoo.training.programs import Share, corpus_device, read_programs
 
 from scripts.benchmarks.common import FOLDER, kept, note, read_json
+from scripts.benchmarks.search.live import DATABASE, TODAY
 from scripts.benchmarks.tuning import REFERENCE, SYSTEMS
 from scripts.zoo.plan import OWN, RUNS, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import WHEEL, build_index
@@ -218,9 +220,30 @@ def tuning(source: Published) -> list[dict[str, Any]]:
     return rows
 
 
+def _with_runs(source: Published, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Take over what the benchmarks of tuning and of search have of this checkpoint."""
+    return with_schedules(source, _with_tuning(source, metrics))
+
+
 def _with_tuning(source: Published, metrics: dict[str, Any]) -> dict[str, Any]:
     rows = tuning(source)
     return {key: value for key, value in metrics.items() if key != "tuning"} | ({"tuning": rows} if rows else {})
+
+
+def with_schedules(source: Published, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Take over the sessions of the search benchmark without schedules, and with those that this checkpoint brings."""
+    report, rows, model = read_json(FOLDER / "search.json"), [], f"{source.name}@{source.folder.name}"
+    live = [row for row in report["details"]["live_networks"] if row.get("model") == model]
+    for network in dict.fromkeys(row["network"] for row in live):
+        own = [row for row in live if row["network"] == network]
+        ends = {name: [row for row in own if row["system"] == name] for name in (TODAY, DATABASE)}
+        if all(ends.values()):
+            without, brought = (
+                [fmean(row[key] for row in part) for key in ("half_ms", "final_ms")] for part in ends.values()
+            )
+            rows.append({"network": network, "trials": own[0]["trials"], "without": without, "brought": brought})
+    rows = [row | {"command": report["command"]} for row in rows]
+    return {key: value for key, value in metrics.items() if key != "schedules"} | ({"schedules": rows} if rows else {})
 
 
 def _line(run: dict[str, Any]) -> dict[str, list[float]]:
@@ -250,14 +273,14 @@ def made_again(metrics: dict[str, Any], measured: dict[str, Any]) -> dict[str, A
 
 @click.command()
 @click.option("--checkpoint", "names", multiple=True, help="Only these; all that are in the wheel otherwise.")
-@click.option("--tuning-only", is_flag=True, help="Measure nothing; take over the runs of the tuning benchmark.")
+@click.option("--tuning-only", is_flag=True, help="Measure nothing; take over the runs of the benchmarks.")
 def main(names: tuple[str, ...], tuning_only: bool) -> None:
     """Measure curves and transfer of every published checkpoint."""
     torch.set_num_threads(1)
     refused = []
     for source in published(names):
         if tuning_only:
-            write_files(source.folder, {"metrics.json": json_file(_with_tuning(source, source.metrics))})
+            write_files(source.folder, {"metrics.json": json_file(_with_runs(source, source.metrics))})
             continue
         measured = source.kept("curves", lambda source=source: measure(source))
         stored, again = source.stored, measured["again"]
@@ -270,7 +293,7 @@ def main(names: tuple[str, ...], tuning_only: bool) -> None:
         metrics = source.metrics | {key: measured[key] for key in ("curves", "transfer")}
         metrics |= {"measured_by": f"python -m scripts.zoo.measure_cards --checkpoint {source.name}"}
         metrics |= made_again(metrics, measured)
-        write_files(source.folder, {"metrics.json": json_file(_with_tuning(source, metrics))})
+        write_files(source.folder, {"metrics.json": json_file(_with_runs(source, metrics))})
     build_index()
     if refused:
         raise click.ClickException(f"not written, for their scores differ: {', '.join(refused)}")

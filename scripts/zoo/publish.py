@@ -9,12 +9,14 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from tchub.hub.registry.files import SCHEDULES_FILE
+from tchub.hub.search.schedules import brought
 from tchub.zoo.files import write_files
 from tchub.zoo.plain_json import json_file
 
 from scripts.benchmarks.common import FOLDER, ROOT, kept, read_json, write_text
 from scripts.zoo.index import build
-from scripts.zoo.plan import RUNS, Base, Job, bases, jobs, open_corpus, read_plan
+from scripts.zoo.plan import OWN, RUNS, Base, Job, bases, jobs, open_corpus, read_plan
 
 SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
 WHEEL = ROOT / "zoo" / "checkpoints"
@@ -40,6 +42,10 @@ def publish_trained(registry: Path) -> None:
         config = read_json(job.folder(best) / "config.json")
         config |= {name: job.place[name] for name in ("family",) if name in job.place}  # whose device it stands in for
         facts = {"data": job.place["data"], "corpora": job.corpora}
+        if job.family in job.settings.get("schedules", ()):  # a later corpus's device goes before an earlier one's
+            files, schedules = brought(open_corpus(name) for name in job.corpora if name in OWN)
+            write_files(job.folder(best), files)
+            config["lineage"] |= schedules
         if job.settings.get("half"):
             _store_half(job.folder(best) / "model.safetensors")
         _publish(job, job.folder(best), registry, job.ships, config, metrics, facts)
@@ -66,7 +72,7 @@ def _publish(
         folder = root / item.name / item.version
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        for name in ("model.safetensors", "README.md"):
+        for name in ("model.safetensors", SCHEDULES_FILE, "README.md"):
             if (source / name).is_file():
                 shutil.copyfile(source / name, folder / name)
         write_files(folder, {"config.json": json_file(config), "metrics.json": json_file(metrics)})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
-from tchub.cards import CardData, missing, plots_of
+from tchub.cards import CardData, missing, plots_of, render_card
 from tchub.cards.render import hub_licences
 from tchub.hub.registry import Index
 
@@ -153,6 +153,24 @@ def test_the_tuning_runs_of_the_cards_are_those_of_the_benchmark(measuring):
         for row, again in zip(metrics.get("tuning", []), measured, strict=True):
             assert row | {"ms": None} == again | {"ms": None}
             assert row["ms"] == pytest.approx(again["ms"], rel=1e-5), "run scripts.zoo.measure_cards"
+
+
+def test_the_sessions_with_its_schedules_are_those_of_the_benchmark(measuring):
+    for config in PUBLISHED:
+        metrics, one = json.loads((config.parent / "metrics.json").read_text()), measuring.Published(config.parent)
+        assert measuring.with_schedules(one, metrics) == metrics, "run scripts.zoo.measure_cards"
+
+
+def test_a_card_says_of_how_many_tasks_it_brings_schedules_and_what_they_gain():
+    config, metrics = (json.loads((ROOT / FOLDER / name).read_text()) for name in ("config.json", "metrics.json"))
+    config["lineage"].pop("schedules")
+    assert "schedules.json" not in render_card(config, metrics)
+    config["lineage"]["schedules"] = 1663
+    row = {"network": "resnet-50", "trials": 120, "without": [68.8, 63.9], "brought": [62.9, 60.5], "command": "again"}
+    text = render_card(config, metrics | {"schedules": [row]})
+    assert "`schedules.json` holds the fastest schedule of 1,663 tasks" in text
+    assert "| resnet-50 | 60 | 68.8 | 62.9 |\n| resnet-50 | 120 | 63.9 | 60.5 |" in text
+    assert "Made by: `again`" in text
 
 
 def test_the_manifest_has_the_hashes_of_what_ships():

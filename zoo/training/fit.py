@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,7 @@ def train_checkpoint(
     store: StatementStore,
     note: Callable[[str], None] = lambda _: None,
     world: World = ALONE,
+    files: Mapping[str, bytes] = MappingProxyType({}),
     **how: Any,
 ) -> FitResult:
     """Fit a recipe to corpora, the first of which judges, and leave checkpoint and `metrics.json` in a folder.
@@ -145,6 +147,7 @@ def train_checkpoint(
         folder: keeps the state of the training too; a training that was stopped goes on from its last saved epoch.
         share: how much is taken, and the seed.
         note: gets a line about each epoch.
+        files: what else the checkpoint brings: name -> content.
         how: `init` and `facts` of `fit`, with whose errors it ends.
     """
 
@@ -155,7 +158,7 @@ def train_checkpoint(
     on_epoch = report if world.rank == 0 else None
     fitted = fit(data, config, share.seed, folder=folder, on_epoch=on_epoch, world=world, **how)
     if world.rank == 0:
-        write_files(folder, {"metrics.json": json_file(fitted.metrics)})
+        write_files(folder, {**files, "metrics.json": json_file(fitted.metrics)})
         fitted.checkpoint.save(folder)  # the config last, since it makes the folder a checkpoint
     return fitted
 

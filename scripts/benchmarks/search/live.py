@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 CHECKPOINT, THREADS = "tilenet-epyc", 1
-
+TODAY, DATABASE = "today", "today + database"
 
 # Of each live system: whether it begins with the wheel's schedules, and the settings of its search.
 LIVE: dict[str, tuple[bool, dict[str, Any]]] = {
-    "today": (False, {}),
-    "today + database": (True, {}),
+    TODAY: (False, {}),
+    DATABASE: (True, {}),
     "dqn + database": (True, {"engine": "dqn"}),
     "dqn + database, no roofline": (True, {"engine": "dqn", "roofline": False}),
 }
@@ -72,7 +72,8 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
             schedules,
         ).run()  # fmt: skip
         seconds = time.monotonic() - start
-    return {"tasks": len(tasks), "curve": [*curve[:-1], view.latency()], "seconds": seconds, "phases": view.phases}
+    facts = {"tasks": len(tasks), "model": model.name, "seconds": seconds, "phases": view.phases}
+    return facts | {"curve": [*curve[:-1], view.latency()]}
 
 
 def search_settings(engine: str = "auto", roofline: bool = True) -> Any:

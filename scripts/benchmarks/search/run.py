@@ -36,17 +36,16 @@ from scripts.benchmarks.common import (
     note,
     work_option,
 )  # fmt: skip
-from scripts.benchmarks.search.live import CHECKPOINT, LIVE, tune_fast, tune_tasks
+from scripts.benchmarks.search.live import CHECKPOINT, DATABASE, LIVE, TODAY, tune_fast, tune_tasks
 from scripts.benchmarks.search.replay import Replay, System, read_spaces, sensitivity
 from scripts.benchmarks.search.walks import BRED, PROPOSERS, Walks, interval, proposed
 
 CORPUS = ROOT / "corpora" / "epyc-turin"
-TODAY = "today"
 SYSTEMS = {
     "random": System("random"),
     "xgb": System("xgb"),
     TODAY: System(),
-    "today + database": System(database=True),
+    DATABASE: System(database=True),
     "today + few-shot": System(few_shot=True),
     "today + subspace": System(subspace=True),
     "all": System(database=True, few_shot=True, subspace=True),
@@ -125,7 +124,7 @@ def summed_up(
     best = {row["system"]: row["many"]["mean"] for row in proposals if "many" in row}
     ratios = {name: best[name] / best[BRED] for name in ("random", "annealing", "dqn") if name in best}
     summary |= {f"proposed_ratio_{name}": ratio for name, ratio in ratios.items()}
-    suffixes = {"today + database": "", "dqn + database": "_dqn"}
+    suffixes = {DATABASE: "", "dqn + database": "_dqn"}
     for row in live:
         if row["system"] in suffixes and "measurements_ratio" in row:
             for name in ("measurements_ratio", "latency_ratio"):
@@ -199,6 +198,7 @@ def by_network(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the live sessions: milliseconds after half and all of the trials."""
     return [
         {name: row[name] for name in ("network", "system", "seed", "tasks")}
+        | ({"model": row["model"]} if "model" in row else {})
         | {"trials": len(row["curve"]) - 1}
         | {"half_ms": 1e3 * row["curve"][len(row["curve"]) // 2], "final_ms": 1e3 * row["curve"][-1]}
         for row in rows

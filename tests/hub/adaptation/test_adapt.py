@@ -22,6 +22,7 @@ from tchub.hub.networks.errors import NetworkLoadError
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import RunStore, home_file
+from tchub.hub.registry import Registry
 from tchub.hub.search.errors import InterruptedRunError
 from tchub.zoo.adapt.errors import AdaptError
 from tchub.zoo.corpus import Corpus
@@ -76,6 +77,17 @@ def test_a_model_that_ranks_better_is_stored_with_its_lineage(adapted):
     assert "| licence of the weights | Apache-2.0 |" in card
     assert "| licence of what others measured and it learnt | CC0-1.0 |" in card
     assert json.loads((result.path / "metrics.json").read_text())["results"]["base"] == judgement.before
+
+
+def test_an_adapted_checkpoint_brings_the_schedules_of_its_start(base: CheckpointChoice, tmp_path: Path, home: Path):
+    path = tmp_path / "schedules.json"
+    path.write_text('{"format": 1, "kernels": [], "schedules": {}}')
+    start = replace(base, schedules=path, entry=replace(base.entry, lineage={"schedules": 663}))
+    result = run(start, Lab(), tmp_path / "work")
+    assert result.judgement.guard.decision == "adapted"
+    assert (result.path / "schedules.json").read_bytes() == path.read_bytes()
+    assert Checkpoint.load(result.path).config.lineage["schedules"] == 663
+    assert "schedules.json" in Registry.default().resolve(result.name).entry.files
 
 
 def test_the_budget_is_spent_and_every_pick_has_its_reason(adapted):

@@ -33,7 +33,7 @@ MODULE = "tchub.hub.publishing.contribute"
 def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Finished) -> None:
     assert [note.split()[1] for note in finished.notes if note.startswith("[")] == [f"{name}:" for name in STEPS]
     files = {path.name for path in finished.checkpoint.iterdir()}
-    assert files == {"config.json", "model.safetensors", "metrics.json", "README.md", "plots"}
+    assert files == {"config.json", "model.safetensors", "schedules.json", "metrics.json", "README.md", "plots"}
     report = check(finished.checkpoint, corpora=[finished.corpus])
     assert report.ok, report.failed
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from math import inf, prod
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 import tvm
+from device_corpora import make_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.device.candidate import trace_json
@@ -17,9 +20,23 @@ from tchub.hub.search.design_slots import rescale
 from tchub.hub.search.design_space import extents
 from tchub.hub.search.engines import open_engine
 from tchub.hub.search.interrupt import StopFlag
-from tchub.hub.search.schedules import LEAST_SIMILARITY, ScheduleDatabase, distance, similarity
+from tchub.hub.search.models import choose_model
+from tchub.hub.search.schedules import (
+    LEAST_SIMILARITY,
+    MAX_BYTES,
+    ScheduleDatabase,
+    TaskSchedule,
+    brought,
+    distance,
+    learnt_schedules,
+    read_schedules,
+    schedules_json,
+    similarity,
+)
 from tchub.hub.search.settings import SearchSettings
+from tchub.zoo.corpus import Corpus
 from tchub.zoo.devices import get_device
+from tchub.zoo.models.errors import CorruptCheckpointError
 from test_decision_search import SMALL, ByDecisions
 from tvm.s_tir import meta_schedule as ms
 
@@ -111,18 +128,103 @@ def test_a_schedule_of_another_design_is_left_out(small_task: Any, target: Any) 
 def test_the_schedules_in_the_wheel_are_those_of_the_corpora_and_of_no_network_that_is_held_out() -> None:
     from tchub.zoo.corpus import split_tasks
 
-    from scripts.zoo.schedules import AVX2, AVX512, open_corpora, pretuned
+    from scripts.zoo.plan import OWN, jobs, open_corpus, read_plan
 
-    written = pretuned()
-    corpora = [corpus for own in open_corpora((*AVX512, *AVX2)) for corpus in own]
+    (job,) = jobs(read_plan(), ("epyc",), ("tilenet",))
+    corpora = [open_corpus(name) for name in job.corpora if name in OWN]
     measured = {task for corpus in corpora for task in split_tasks(corpus).test}
-    for mcpu, name in (("znver4", "avx512"), ("x86-64-v3", "avx2")):
+    learnt = learnt_schedules(corpora)
+    assert set(learnt) == {(32, 16), (16, 8)}
+    for mcpu, registers in (("znver4", (32, 16)), ("x86-64-v3", (16, 8))):
         shipped = {schedule.task_id: schedule for _, schedule in ScheduleDatabase.pretuned(cpu(mcpu))}
-        assert shipped == {schedule.task_id: schedule for _, schedule in written[name]}
+        assert shipped == {schedule.task_id: schedule for _, schedule in learnt[registers]}
         assert not shipped.keys() & measured
     short = ScheduleDatabase.pretuned(tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v2"}))
-    assert len(short) == len(ScheduleDatabase.pretuned(cpu("x86-64-v3"))), "shorter vectors yet: the nearest ones"
+    assert len(short) == len(learnt[16, 8]), "shorter vectors yet: the nearest ones"
     assert len(ScheduleDatabase.pretuned(tvm.target.Target(get_device("t4").target))) == 0
+
+
+TILED = "[('SamplePerfectTile', [2, 64]), ('SampleCategorical', [[0, 16], [0.5, 0.5]]), ('SampleComputeLocation', [])]"
+
+
+def file_of(rows: Any, kernels: Any = (TILED,), **changed: Any) -> bytes:
+    return json.dumps({"format": 1, "kernels": list(kernels), "schedules": {"16x8": rows}} | changed).encode()
+
+
+def test_a_checkpoint_brings_schedules_in_a_file_and_the_nearest_vectors_serve(tmp_path: Path) -> None:
+    path = tmp_path / "schedules.json"
+    path.write_bytes(file_of([[0, "a", [[4, 8], 1, -1], 1e-3]]))
+    (own,) = ScheduleDatabase.pretuned(cpu("znver4"), path)
+    assert own == (TILED, TaskSchedule("a", ((4, 8), 1, -1), 1e-3))
+    read = read_schedules(path)
+    path.write_bytes(schedules_json(read | {(32, 16): ScheduleDatabase()}))
+    assert [*read_schedules(path)[16, 8]] == [own]
+    assert len(ScheduleDatabase.pretuned(cpu("znver4"), path)) == 0, "its own vectors before others"
+    assert [*ScheduleDatabase.pretuned(cpu("x86-64-v3"), path)] == [own]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        file_of([], format=2),
+        file_of([], schedules={"wide": []}),
+        file_of([], kernels=["(" * 1900]),
+        file_of([], kernels=["[1, 2]"]),
+        file_of([], kernels=["[" + "1," * 5000 + "]"]),
+        file_of([[0, "a", [0], 1e-3]], kernels=["[('SampleCategorical', [3])]"]),
+        file_of([[0, "a", [0], 1e-3]], kernels=["[('SampleCategorical', [])]"]),
+        file_of([[1, "a", [[4, 8], 1, -1], 1e-3]]),  # of an unknown class
+        file_of([[0, "a", [[4, 8], 1], 1e-3]]),
+        file_of([[0, "a", [[4, 2, 4], 1, -1], 1e-3]]),
+        file_of([[0, "a", [32, 1, -1], 1e-3]]),
+        file_of([[0, "a", [[0, 8], 1, -1], 1e-3]]),
+        file_of([[0, "a", [[4, 2**40], 1, -1], 1e-3]]),
+        file_of([[0, "a", [[4, 8], 2, -1], 1e-3]]),  # one of two choices
+        file_of([[0, "a", [[4, 8], 1, -1], -1.0]]),
+        file_of([[0, "a" * MAX_BYTES, [[4, 8], 1, -1], 1e-3]]),
+        file_of([[0, "a", [[4, 8], 1, -1], 1e-3]] * 6000),
+        b"[" * 100_000,
+    ],
+)
+def test_a_file_of_schedules_that_cannot_be_used_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "schedules.json"
+    path.write_bytes(content)
+    with pytest.raises(CorruptCheckpointError) as refused:
+        read_schedules(path)
+    assert str(path) in refused.value.message
+    assert "again" in str(refused.value.remedy)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["llvm -mcpu=core-avx2", None, {"kind": "cuda", "arch": "sm_75"}, {"kind": "llvm", "no-such-option": 1}],
+)
+def test_corpora_of_gpus_of_other_releases_and_of_other_frameworks_bring_none(target: Any, tmp_path: Path) -> None:
+    path = make_corpus(tmp_path / "on-epyc", "epyc", 0)
+    meta = json.loads((path / "corpus.json").read_text()) | {"target": target}
+    (path / "corpus.json").write_text(json.dumps({key: value for key, value in meta.items() if value is not None}))
+    assert learnt_schedules([Corpus.open(path)]) == {}
+    (path / "corpus.json").write_text(json.dumps(meta | {"target": {"kind": "llvm", "mcpu": "znver4"}}))
+    assert brought([Corpus.open(path)]) == ({}, {}), "its programs are Ansor's"
+
+
+def test_what_was_chosen_by_name_brings_its_own_schedules_or_none() -> None:
+    with_schedules, without = (choose_model(name).schedules for name in ("tilenet-epyc", "tcl-epyc"))
+    assert with_schedules is not None
+    assert with_schedules.name == "schedules.json"
+    assert without is None
+
+
+def test_a_damaged_file_stops_a_choice_before_anything_is_measured(tmp_path: Path) -> None:
+    from tchub.hub.api import choose_checkpoint, locate
+
+    folder = shutil.copytree(locate("tilenet-epyc").path, tmp_path / "checkpoint")
+    assert choose_checkpoint(str(folder)).schedules == folder / "schedules.json"
+    (folder / "schedules.json").write_text("{}")
+    with pytest.raises(CorruptCheckpointError, match=r"schedules\.json"):
+        choose_checkpoint(str(folder))
 
 
 def test_programs_of_this_machine_take_the_place_of_the_wheels() -> None:
