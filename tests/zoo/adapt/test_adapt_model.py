@@ -7,14 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from method_kit import NET, line_data, source, tiny_tilenet, training_set
+from method_kit import NET, line_data, tiny_tilenet, training_set
 from tchub.zoo.adapt import adapt_model as adapt_model_module
 from tchub.zoo.adapt import method as ensemble
 from tchub.zoo.adapt.adapt_model import CrossValidation, adapt_model, applying, blend
-from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
-from tchub.zoo.adapt.continual import device as continual_method
 from tchub.zoo.adapt.errors import AdaptError
-from tchub.zoo.adapt.method import model_digest
 from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 
 
@@ -58,27 +55,6 @@ def test_a_best_method_that_is_no_better_than_the_base_is_named_so(model: CostMo
 def test_with_labels_too_few_to_compare_auto_assumes_least(model: CostModel):
     result = adapt_model("auto", training_set(model, line_data(tasks=2, programs=4)))
     assert (result.method, result.strength, result.learnt_gain) == ("few-shot", 1.0, None)
-
-
-def test_continual_learns_the_sources_first_and_keeps_them_for_a_second_run(model: CostModel, tmp_path, monkeypatch):
-    taught: list[int] = []
-    real, short = continual_method.add_device, ContinualConfig(learn_epochs=1, distill_epochs=1, fisher_groups=4)
-
-    def counted(*args, **options):
-        taught.append(options["seed"])
-        return real(*args, **options)
-
-    monkeypatch.setattr(continual_method, "add_device", counted)
-    monkeypatch.setattr(DistillConfig, "phases", lambda *args: short)
-    given = training_set(
-        model, line_data(), sources=(source("a", "xeon", 1), source("b", "graviton", 2)), folder=tmp_path
-    )
-    first = adapt_model("continual", given)
-    assert sorted(first.facts["sources"]) == ["a", "b"]
-    assert not [path for path in tmp_path.iterdir() if path.is_dir()], "epochs of finished trainings are not kept"
-    again = adapt_model("continual", given)
-    assert len(taught) == 2, "nothing is taught twice"
-    assert model_digest(again.model) == model_digest(first.model)
 
 
 def test_what_a_method_lacks_is_named_with_a_remedy(model: CostModel):

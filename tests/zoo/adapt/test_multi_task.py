@@ -89,23 +89,6 @@ def test_a_few_labels_of_the_target_and_many_of_another_device_rank_the_target()
     assert evaluate_model(result, make_data(seed=9))["pairwise"] > 0.8
 
 
-def test_a_run_that_was_cut_goes_on_and_a_seed_decides(tmp_path):
-    target, sources, model = make_data(tasks=3, programs=8), [other_device()], small("tilenet")
-    config = replace(SHORT, epochs=3, save_every=1)
-
-    def cut(entry: dict[str, float]) -> None:
-        if entry["epoch"] == 1:
-            raise KeyboardInterrupt
-
-    whole, _ = multi_task(model, target, sources, config)
-    with pytest.raises(KeyboardInterrupt):
-        multi_task(model, target, sources, config, resume_dir=tmp_path, on_epoch=cut)
-    resumed, training = multi_task(model, target, sources, config, resume_dir=tmp_path)
-    assert training.resumed_from == 2
-    assert same_state(resumed, state_of(whole))
-    assert not same_state(multi_task(model, target, sources, config, seed=1)[0], state_of(whole))
-
-
 def test_what_cannot_share_a_trunk_is_refused():
     target = make_data(tasks=3, programs=8)
     for data, sources in ((target, [make_data(width=9)]), (make_data(width=9), [make_data(width=9)])):

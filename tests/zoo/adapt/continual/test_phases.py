@@ -1,4 +1,4 @@
-"""Equations 9 to 11, rehearsal and the Fisher diagonal against plain numpy."""
+"""Equations 9 to 11, drift and the Fisher diagonal against plain numpy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from continual_kit import FAST, WIDTH, device_data, first_base, new_model
-from tchub.zoo.adapt.continual import ContinualConfig, add_device, fisher_diagonal, start_base
+from tchub.zoo.adapt.continual import ContinualConfig, fisher_diagonal, start_base
 from tchub.zoo.adapt.continual.phases import DistillationModel, drift, gate, remember, reordered
-from tchub.zoo.models import CostModel, ProgressiveNetwork, create
-from tchub.zoo.training import RankingDataset, evaluate_model, get_loss, train
+from tchub.zoo.models import ProgressiveNetwork, create
+from tchub.zoo.training import RankingDataset, get_loss
 
 RNG = np.random.default_rng(0)
 
@@ -76,48 +76,23 @@ def test_a_teacher_changes_the_order_of_labels_not_their_values() -> None:
     assert reordered(labels, scores, mask).tolist() == [[0.25, 1.0, 0.5, 0.0], [1.0, pytest.approx(0.2), 0.0, 0.0]]
 
 
-def described_data(device: int, seed: int = 0) -> RankingDataset:
+def described_data(device: int) -> RankingDataset:
     """`device_data` for a network that reads the device from the last row, as a code of its own."""
-    data = device_data(device, tasks=3, seed=seed)
+    data = device_data(device, tasks=3)
     x = np.concatenate([data.features, np.zeros_like(data.features)], axis=1)
     x[:, 0, -1], x[:, 1, device] = 0, 1
     return replace(data, features=x)
 
 
-def described_model() -> CostModel:
-    torch.manual_seed(0)
-    return create("tcl", width=WIDTH, hardware=True, hidden=16, d_model=16, head=8)
-
-
 def test_a_base_keeps_the_description_of_each_device_once() -> None:
-    base = start_base(described_model(), described_data(0), FAST, lateral=2)
+    model = create("tcl", width=WIDTH, hardware=True, hidden=16, d_model=16, head=8)
+    base = start_base(model, described_data(0), FAST, lateral=2)
     for device in (0, 2, 0):
         remember(base, described_data(device), FAST)
     known = base.known_devices()
     assert known is not None
     assert known.argmax(dim=1).tolist() == [2, 0]
     assert start_base(new_model(), device_data(0), FAST).known_devices() is None  # reads no device
-
-
-def test_what_was_said_of_known_devices_is_rehearsed_on_the_new_ones_programs() -> None:
-    """A device that says the opposite: without the rehearsal its lesson would turn the first one over."""
-    model = described_model()
-    train(
-        model,
-        described_data(0),
-        None,
-        replace(FAST, learn_epochs=20, recipe=replace(FAST.recipe, groups_per_batch=2)).learning(),
-    )
-    base = start_base(model, described_data(0), FAST, lateral=2)
-    new = replace(described_data(1), latency=np.exp(described_data(1).features[:, 0, 0] - 5.0))
-    config = replace(
-        FAST, strength=0.0, beta=1.0, learn_epochs=1, distill_epochs=12, recipe=replace(FAST.recipe, groups_per_batch=2)
-    )
-    kept, lost = (add_device(base, new, None, replace(config, rehearsal=r)).kb for r in (5.0, 0.0))
-    first = described_data(0, seed=9)
-    was, now, without = (evaluate_model(m, first)["pairwise"] for m in (base, kept, lost))
-    assert now > without + 0.1
-    assert now > was - 0.15
 
 
 def test_drift_is_of_differences_within_a_group() -> None:
