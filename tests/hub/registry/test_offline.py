@@ -33,8 +33,7 @@ def no_sockets(monkeypatch):
 @pytest.fixture(autouse=True)
 def fresh_machine(tmp_path, monkeypatch) -> Path:
     """Empty stores, and nothing in the environment that says that there is no network."""
-    for name in ("TCHUB_INDEX", "TCHUB_SOURCES", "TCHUB_OFFLINE", "HF_HUB_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("TCHUB_INDEX", raising=False)
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("epyc"))
     monkeypatch.chdir(tmp_path)
@@ -68,11 +67,6 @@ def test_a_bundled_checkpoint_is_pulled_pinned_verified_and_loaded(run):
     code, rows = run.json("pull", "--frozen")
     assert (code, rows[0]["source"]) == (0, "store")
     assert hub.load(NAME, lock="tchub.lock").config.name == NAME
-
-
-def test_a_folder_serves_a_cluster_without_internet(run, tmp_path):
-    write_index(tmp_path / "zoo" / "index.json", publish(tmp_path / "zoo", "tcl-own"))
-    assert run.json("pull", "tcl-own", "--source", (tmp_path / "zoo").as_uri())[0] == 0
 
 
 @pytest.mark.parametrize("source", ["https://mirror.example.org/zoo", "hf://org/tcl-own"])

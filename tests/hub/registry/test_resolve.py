@@ -121,15 +121,6 @@ def measured(tmp_path, name: str, **devices: float):
     return publish(tmp_path, name, feature_schema="tcl-gpu", entry={"transfer": transfer})
 
 
-def test_what_was_measured_on_the_device_beats_the_nearer_spec_sheet(tmp_path):
-    near, told = measured(tmp_path, "tcl-rtx2080ti"), measured(tmp_path, "tcl-k80", rtx3090=0.8)
-    assert chosen_for("rtx3090", near, told) == {
-        "tcl-k80": "",
-        "tcl-rtx2080ti": "not measured on this device or its family; "
-        "tcl-k80@1.0.0 was measured on this device (rtx3090): top-1 0.80, pairwise 0.80 of 5 tasks",
-    }
-
-
 def test_what_ranks_no_better_than_a_coin_there_comes_last(tmp_path):
     coin, silent = measured(tmp_path, "tcl-rtx2080ti", rtx3090=0.49), measured(tmp_path, "tcl-k80")
     assert chosen_for("rtx3090", coin, silent) == {

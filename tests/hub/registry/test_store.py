@@ -120,15 +120,6 @@ def test_a_store_that_stays_locked_is_an_error_in_bounded_time(store):
     assert "frees itself" in caught.value.remedy
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next_that_writes(store, entry, fill):
-    leftover = store.root / "tcl-epyc" / ".partial-killed"
-    leftover.mkdir(parents=True)
-    (leftover / "model.safetensors").write_bytes(b"half")
-    assert store.entries() == []
-    store.add(entry, fill)
-    assert leftovers(store) == []
-
-
 @pytest.mark.parametrize("text", ["", "[" * 100_000, '{"format": 1e999}', "\0" * 100])
 def test_a_hostile_record_is_no_checkpoint(store, entry, fill, text):
     path = store.add(entry, fill)

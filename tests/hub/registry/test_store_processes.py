@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mirror_server import MirrorServer, running, silent
+from mirror_server import MirrorServer, silent
 from tchub.hub.api import locate
 from tchub.hub.registry import Entry, Store, resolve
 from tchub.hub.registry.files import records_of
@@ -59,20 +59,12 @@ Registry.default().pull("{ID}")
 
 
 @pytest.fixture
-def mirror():
-    with running() as server:
-        yield server
-
-
-@pytest.fixture
-def entry(tmp_path, mirror, monkeypatch) -> Entry:
+def entry(tmp_path, server, monkeypatch) -> Entry:
     """A checkpoint that a mirror holds, and an environment in which processes find it there."""
-    entry = publish(tmp_path / "zoo", "tcl-epyc", "0.9.0", entry={"sources": [mirror.url]})
-    mirror.add(tmp_path / "zoo")
+    entry = publish(tmp_path / "zoo", "tcl-epyc", "0.9.0", entry={"sources": [server.url]})
+    server.add(tmp_path / "zoo")
     monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", entry)))
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
-    for name in ("TCHUB_SOURCES", "TCHUB_OFFLINE", "HF_HUB_OFFLINE", "HTTP_PROXY", "http_proxy"):
-        monkeypatch.delenv(name, raising=False)
     return entry
 
 
@@ -85,11 +77,11 @@ def run(script: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", script])
 
 
-def run_until_it_downloads(mirror: MirrorServer) -> subprocess.Popen[bytes]:
+def run_until_it_downloads(server: MirrorServer) -> subprocess.Popen[bytes]:
     """A pull that waits for a mirror which does not answer."""
-    mirror.answers = [silent(60)]
+    server.answers = [silent(60)]
     process = run(_PULL)
-    while not mirror.seen:
+    while not server.seen:
         assert process.poll() is None
         time.sleep(0.01)
     return process
@@ -99,28 +91,28 @@ def partial(store: Store) -> list[Path]:
     return [path for path in store.root.rglob("*") if ".partial-" in path.name]
 
 
-def fetched(mirror: MirrorServer, entry: Entry) -> bool:
+def fetched(server: MirrorServer, entry: Entry) -> bool:
     """Whether each file was asked for once."""
-    return sorted(mirror.paths) == sorted(f"/tcl-epyc/0.9.0/{name}" for name in entry.files)
+    return sorted(server.paths) == sorted(f"/tcl-epyc/0.9.0/{name}" for name in entry.files)
 
 
-def test_fifty_processes_pulling_at_once_store_one_whole_version(entry, store, mirror):
+def test_fifty_processes_pulling_at_once_store_one_whole_version(entry, store, server):
     assert run(_FIFTY).wait(120) == 0
     assert store.verify(entry).ok
-    assert fetched(mirror, entry), "one of them fetched, the others waited and found it"
+    assert fetched(server, entry), "one of them fetched, the others waited and found it"
     assert partial(store) == []
 
 
-def test_a_pull_killed_while_it_downloads_leaves_nothing_that_counts_and_the_next_cleans_up(entry, store, mirror):
-    process = run_until_it_downloads(mirror)
+def test_a_pull_killed_while_it_downloads_leaves_nothing_that_counts_and_the_next_cleans_up(entry, store, server):
+    process = run_until_it_downloads(server)
     assert partial(store)
     process.kill()
     process.wait()
     assert store.entries() == []
     assert partial(store)
-    mirror.seen.clear()
+    server.seen.clear()
     assert run(_PULL).wait(60) == 0
-    assert fetched(mirror, entry)
+    assert fetched(server, entry)
     assert store.verify(entry).ok
     assert partial(store) == []
 
@@ -139,17 +131,17 @@ def test_a_pull_killed_at_the_rename_leaves_a_whole_version_or_none(entry, store
 
 
 @pytest.mark.parametrize("after", ["pass", "rename(source, target)"])
-def test_a_replacement_that_is_killed_loses_nothing(entry, store, mirror, tmp_path, after):
+def test_a_replacement_that_is_killed_loses_nothing(entry, store, server, tmp_path, after):
     assert run(_PULL).wait(60) == 0
-    corrected = publish(tmp_path / "corrected", "tcl-epyc", "0.9.0", entry={"sources": [mirror.url]})
+    corrected = publish(tmp_path / "corrected", "tcl-epyc", "0.9.0", entry={"sources": [server.url]})
     card = tmp_path / "corrected" / "tcl-epyc" / "0.9.0" / "README.md"
     card.write_text("corrected")
     corrected = replace(corrected, files=dict(corrected.files) | records_of(card.parent, ("README.md",)))
-    mirror.add(tmp_path / "corrected")
+    server.add(tmp_path / "corrected")
     write_index(tmp_path / "index.json", corrected)
     assert run(_DIES.format(after=after)).wait(60) == -signal.SIGKILL
-    mirror.seen.clear()
+    server.seen.clear()
     assert locate(ID, offline=True).path == store.path(entry)
-    assert mirror.seen == [], "a machine without a network has its checkpoint"
+    assert server.seen == [], "a machine without a network has its checkpoint"
     assert run(_PULL).wait(60) == 0
     assert (store.path(entry) / "README.md").read_text() == "corrected"

@@ -280,13 +280,6 @@ def user(tmp_path, publisher, epyc, t4, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_a_refreshed_index_is_used_beside_the_wheels(user):
-    assert [entry.name for entry in hub.list_checkpoints()] == ["tcl-epyc"]
-    hub.refresh_index()
-    assert [entry.name for entry in hub.list_checkpoints()] == ["tcl-epyc", "tcl-t4"]
-    assert hub.resolve("tcl-t4").entry.name == "tcl-t4"
-
-
 def test_a_refreshed_index_that_cannot_be_used_is_left_out_with_a_warning(user):
     hub.refresh_index()
     for damage in (lambda: (TrustedIndexes.default().folder / REFRESHED).write_text("{"), (user / "root.json").unlink):
