@@ -96,11 +96,3 @@ def test_a_network_as_it_is_brought_compiles_and_computes_the_same(
     assert {check["verdict"] for check in checks.values()} == {"equal"}
     # One library for each size that a dynamic shape is asked for.
     assert len(checks) == (2 if name == "perceptron-batch.pt2" else 1)
-
-
-def test_the_networks_are_many_and_of_each_way_to_bring_them() -> None:
-    known, sample = networks.networks(), networks.SAMPLE
-    assert len(known) >= 84
-    assert set(sample) <= set(known)
-    for ways in ({n.brought for n in known.values()}, {known[name].brought for name in sample}):
-        assert ways == {"config", "module", "pt2", "onnx"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.benchmarks.gpu_compile import ARCHITECTURES, KINDS, _row, _table, parts_of, summarise, target_of
+from scripts.benchmarks.gpu_compile import ARCHITECTURES, KINDS, _row, _table, parts_of, summarise
 
 
 def test_rates_count_what_compiles_and_the_share_is_of_all_programs() -> None:
@@ -34,7 +34,3 @@ def test_each_candidate_is_compiled_once_before_one_is_compiled_for_all() -> Non
     first = parts[: 2 * each * len(KINDS)]
     assert len({(operator, precision, part) for operator, precision, _, part in first}) == len(first)
     assert {arch for _, _, arch, _ in first} == set(ARCHITECTURES)
-
-
-def test_targets_differ_in_their_architecture_alone() -> None:
-    assert target_of("sm_90") == target_of("sm_75") | {"arch": "sm_90"}

@@ -61,22 +61,6 @@ def test_every_trial_is_in_the_log_and_the_database(session: Any, tmp_path: Path
     assert view.phases["search"] > 0
 
 
-def test_a_killed_run_goes_on_where_it_was(session: Any, tmp_path: Path) -> None:
-    def die(count: int) -> None:
-        if count == 7:  # the untuned program and six trials, in the middle of the second batch
-            raise OSError("killed")
-
-    first = FakeMeasure(after=die)
-    with pytest.raises(OSError, match="killed"):
-        session(first).run()
-    second = FakeMeasure()
-    view = session(second).run()
-    assert view.done == 12
-    assert second.count == 6, "the six paid programs are not paid again"
-    assert not set(first.keys[1:]) & set(second.keys)
-    assert len(programs_in(tmp_path, "tune")) == 12
-
-
 def test_a_killed_search_over_decisions_goes_on_and_repeats_nothing(
     tmp_path: Path, small_task: Any, target: Any
 ) -> None:

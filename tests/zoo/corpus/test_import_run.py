@@ -15,12 +15,8 @@ from tchub.zoo.corpus import (
     Corpus,
     CorpusError,
     check_corpus,
-    check_leaks,
-    exclude_computations,
-    held_out_computations,
     sequence_of,
     split_tasks,
-    write_corpus,
 )
 from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol
 from tchub.zoo.corpus.importers.records import TaskFacts, sniff_framework
@@ -117,19 +113,12 @@ def test_a_log_of_nobody_is_an_error(tmp_path: Path):
         sniff_framework(tmp_path / "missing.json")
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
+@pytest.mark.parametrize("split", [["matmul-128", "matmul-512"], {"test": ["matmul-128", "matmul-512"]}])
+def test_a_list_of_test_tasks_leaves_the_others_to_training(log: Path, tmp_path: Path, split: Any):
     names = {f"matmul-{n}": {"workload_key": json.dumps(["matmul_nkkm", n, 64, 64]), "flops": n} for n in (64, 128)}
     (tmp_path / "tasks.json").write_text(json.dumps({"toy-gpu": names}))
-    split = {"train": ["matmul-64"], "test": ["matmul-128", "matmul-512"]}
-    (tmp_path / "splits.json").write_text(json.dumps({"common": {"note": "by hand", **split}}))
-    return tmp_path / "tasks.json", tmp_path / "splits.json"
-
-
-@pytest.mark.parametrize("split", [["matmul-128", "matmul-512"], {"test": ["matmul-128", "matmul-512"]}])
-def test_a_list_of_test_tasks_leaves_the_others_to_training(log: Path, tmp_path: Path, files, split: Any):
     (tmp_path / "splits.json").write_text(json.dumps(split))
-    context = ImportContext("toy-gpu", facts=read_facts(files[0], "toy-gpu"))
+    context = ImportContext("toy-gpu", facts=read_facts(tmp_path / "tasks.json", "toy-gpu"))
     report = import_corpus(log, tmp_path / "c", context, split=read_protocol(tmp_path / "splits.json", "any"))
     assert report.without_task == ["matmul-512"]
     corpus = Corpus.open(tmp_path / "c")
@@ -173,24 +162,6 @@ def test_a_second_spelling_of_a_task_keeps_its_part(tmp_path: Path):
         assert report.without_task == []
     with pytest.raises(CorpusError, match="in two parts"):
         import_corpus(log, tmp_path / "c", context, split={"train": ["conv"], "test": ["conv~2"]})
-
-
-def test_no_corpus_may_train_on_what_another_tests(log: Path, tmp_path: Path):
-    import_corpus(log, tmp_path / "a", CONTEXT)
-    import_corpus(log, tmp_path / "b", CONTEXT)
-    ids = sorted(Corpus.open(tmp_path / "a").tasks)
-    corpora = []
-    for name, split in (("a", {"train": ids[:2], "test": ids[2:]}), ("b", {"train": ids[1:], "test": ids[:1]})):
-        old = Corpus.open(tmp_path / name)
-        corpora.append(write_corpus(old.path, old.meta | {"split": split}, old.tasks.values(), old.iter_programs()))
-    one, _ = corpora
-    leaks = {(Path(leak.trained_by).name, leak.tasks[0]) for leak in check_leaks(corpora)}
-    assert leaks == {("a", ids[0]), ("b", ids[2])}
-    assert [Path(leak.trained_by).name for leak in check_leaks(corpora, allowed=[one.path])] == ["b"]
-    held_out = held_out_computations(corpora)
-    splits = [exclude_computations(corpus, split_tasks(corpus), held_out) for corpus in corpora]
-    assert [split.train for split in splits] == [(ids[1],), (ids[1],)]
-    assert splits[0].test == (ids[2],)
 
 
 OLD_TRACE = [

@@ -17,7 +17,6 @@ from tchub.zoo.primitives import (
     from_autotvm,
     from_trace_json,
 )
-from tchub.zoo.primitives.instructions import HANDLERS
 from tchub.zoo.primitives.language import KINDS
 
 primitives = st.builds(
@@ -76,8 +75,3 @@ def test_numbers_that_features_cannot_hold_are_refused_by_every_reader(
     assert caught.value.remedy
     for schema in ("nest-gpu", "tcl-gpu"):
         get_schema(schema).extract([read(2**60)])
-
-
-def test_every_kind_is_listed_once_and_has_a_reader() -> None:
-    assert len(KINDS) == len(set(KINDS))
-    assert set(KINDS) == set(HANDLERS)
