@@ -56,11 +56,14 @@ def test_values_of_another_type_are_wrong_usage(arguments: list[str]) -> None:
     assert CliRunner().invoke(bake, arguments).exit_code == 2
 
 
-def test_every_command_has_examples_json_and_quiet(run: Shell) -> None:
+def test_every_command_has_examples_json_and_quiet_and_threads_where_it_measures(run: Shell) -> None:
     from tchub.hub.cli import COMMANDS
 
+    measuring = {"adapt", "bundle", "collect", "contribute", "quickstart", "tune"}
+    assert measuring <= set(COMMANDS)
     for name in COMMANDS:
         code, out, _ = run(name, "--help")
         assert code == 0
         assert f"tchub {name}" in out.split("Examples:")[1]
         assert name in ("index", "corpus") or {"--json", "--quiet"} <= set(out.split())
+        assert name not in measuring or "physical core" in " ".join(out.split()), "the default of --threads"

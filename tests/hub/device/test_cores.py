@@ -7,15 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from tchub.hub import api
 from tchub.hub.bundle.build import resolve_target
-from tchub.hub.cli.adapt import adapt_command
-from tchub.hub.cli.corpus import bundle_command, collect_command
-from tchub.hub.cli.publish import contribute_command
-from tchub.hub.cli.quickstart import quickstart_command
-from tchub.hub.cli.tune import tune_command
 from tchub.hub.device import host_facts
 from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.host_facts import cpu_quota, physical_cores, usable_cores
@@ -67,25 +61,6 @@ def test_the_default_is_what_affinity_and_quota_leave(
     monkeypatch.setattr(host_facts, "physical_cores", lambda cpus: [(cpu, cpu + 4) for cpu in cpus[:4]])
     monkeypatch.setattr(host_facts, "cpu_quota", lambda: quota)
     assert usable_cores() == cores
-
-
-COMMANDS = {
-    "adapt": adapt_command,
-    "bundle": bundle_command,
-    "collect": collect_command,
-    "contribute": contribute_command,
-    "quickstart": quickstart_command,
-    "tune": tune_command,
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_that_measures_has_the_same_option(name: str) -> None:
-    (option,) = [one for one in COMMANDS[name].params if one.name in ("threads", "cores")]
-    assert isinstance(option, click.Option)
-    assert option.opts == ["--threads"]
-    assert not isinstance(option.default, int), "which `choose_device` fills in"
-    assert "physical core" in str(option.help)
 
 
 def test_the_default_is_the_physical_cores_of_this_machine() -> None:
