@@ -62,12 +62,6 @@ def test_a_network_with_one_system_has_no_ratio_and_breaks_no_report() -> None:
     assert not [*shapes.lost_tuning(job), *picture.curves({"tuning": job})]
 
 
-def test_the_page_says_where_a_model_from_nothing_is_ahead() -> None:
-    details = tuning.figures([run(REFERENCE, FAST), run(OURS, SLOW, ms=2.0), run("none", SLOW)])[1]
-    (line,) = shapes.lost_tuning({"details": details})
-    assert ": never has its final latency, time 0.495, time to 5% 0.495, latency at 64 trials 0.5, " in line
-
-
 def test_a_thinned_curve_keeps_its_ends_and_where_it_falls() -> None:
     curve = [Point(trials, float(trials), 100.0 - trials // 3, 2) for trials in range(300)]
     assert tuning.thin(curve[:7]) == [curve[0], curve[3], curve[6]]

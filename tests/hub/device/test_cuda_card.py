@@ -92,8 +92,9 @@ def test_a_machine_without_a_driver_or_a_compiler_says_so(
     monkeypatch.delenv("TCHUB_NVCC")
     monkeypatch.setattr(cuda_compile, "_nvrtc", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DeviceError, match="no nvcc and no NVRTC"):
+    with pytest.raises(DeviceError, match="no nvcc and no NVRTC") as caught:
         choose_device("cuda")
+    assert "tchub[cuda]" in caught.value.remedy
     monkeypatch.setenv("TCHUB_LIBCUDA", str(tmp_path / "libcuda.so.1"))
     with pytest.raises(DeviceError, match="the CUDA driver cannot be loaded"):
         choose_device("cuda")
