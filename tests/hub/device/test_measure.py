@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ import tvm
 from tchub.hub.device import jobs, rpc_session, timing
 from tchub.hub.device import measure as measuring
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
-from tchub.hub.device.jobs import BuildResult, run
+from tchub.hub.device.jobs import BuildResult, run, with_aligned_stack
 from tchub.hub.device.measure import MeasureConfig, Measurement, Measurer, plan_workers
 from tchub.hub.device.onsite.contents import random_values
 from tchub.hub.device.timing import TimingConfig, turns_of
@@ -182,3 +183,26 @@ def test_a_program_is_told_its_weights_and_timed_with_them_in_turn(target_dict: 
     assert result.wrong is None
     assert all(0 < seconds < 1 for seconds in result.latencies)
     assert timing._taken["float32"] != before
+
+
+def test_functions_align_their_stack_and_compute_the_same(
+    target_dict: dict[str, Any], small_candidates: list[Any], tmp_path: Path
+) -> None:
+    candidate = small_candidates[0]
+    built = tvm.tirx.build(candidate.mod, target=tvm.target.Target(target_dict))
+    aligned = with_aligned_stack(built)
+    path = tmp_path / "code.ll"
+    aligned.write_to_file(str(path), "ll")
+    code = path.read_text()
+    groups = set(re.findall(r"^define .* #(\d+) ", code, re.MULTILINE))
+    assert groups
+    for group in groups:
+        assert re.search(rf'^attributes #{group} = {{.*"stackrealign"', code, re.MULTILINE)
+    *inputs, out = (np.random.default_rng(0).random(shape, np.float32) for shape, _ in candidate.args_info)
+    outputs = []
+    for module in (built, aligned):
+        arguments = [tvm.runtime.tensor(array) for array in (*inputs, np.zeros_like(out))]
+        module["main"](*arguments)
+        outputs.append(arguments[-1].numpy())
+    assert outputs[0].std() > 0
+    np.testing.assert_array_equal(*outputs)

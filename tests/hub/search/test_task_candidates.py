@@ -1,16 +1,21 @@
-"""Tasks and candidates: identity, classes, and programs that differ."""
+"""Tasks and candidates: identity, classes, programs that differ, and work that is done ahead of the results."""
 
 from __future__ import annotations
 
 import json
+import threading
+from itertools import count
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.errors import NetworkLoadError
 from tchub.hub.networks.tasks import merge, task_id
 from tchub.hub.networks.workloads import load_network, operator_module, tasks_of
-from tchub.hub.search.candidates import evolved_candidates, has_choice, random_candidates, trace_key
+from tchub.hub.search import candidates
+from tchub.hub.search.candidates import evolved_candidates, has_choice, map_ahead, random_candidates, trace_key
 from tchub.zoo.corpus.workloads import HELD_OUT_NETWORKS, NETWORKS, OPERATORS, SUITES
 
 
@@ -76,3 +81,39 @@ def test_suites_name_known_workloads_and_hold_the_papers_networks_out() -> None:
         assert set(names) <= {*NETWORKS, *OPERATORS}
     assert not {spec.name for spec in HELD_OUT_NETWORKS} & set(SUITES["train"])
     assert len(NETWORKS) >= 12
+
+
+@given(st.lists(st.integers()), st.integers(0, 5))
+def test_the_same_results_in_the_same_order(items: list[int], ahead: int) -> None:
+    assert list(map_ahead(lambda item: item + 1, items, lambda: ahead)) == [(item, item + 1) for item in items]
+
+
+@pytest.mark.parametrize("ahead", [0, 4])
+def test_an_exception_arrives_in_its_items_place(ahead: int) -> None:
+    stream = map_ahead(lambda item: 1 // item, [1, 0], lambda: ahead)
+    assert next(stream) == (1, 1)
+    with pytest.raises(ZeroDivisionError):
+        next(stream)
+
+
+def test_no_more_is_made_than_is_still_wanted() -> None:
+    asked: list[int] = []
+    wanted = [3]
+    for _ in map_ahead(asked.append, count(), lambda: wanted[0]):
+        wanted[0] -= 1
+        if wanted[0] == 0:
+            break
+    assert sorted(asked) == [0, 1, 2]
+
+
+def test_results_are_made_side_by_side_and_before_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "usable_cpus", lambda: 2)
+    both = threading.Barrier(2, timeout=30)
+    assert sum(1 for _ in map_ahead(lambda _: both.wait(), range(4), lambda: 2)) == 4
+
+
+def test_closing_early_ends_the_threads() -> None:
+    stream = map_ahead(str, count(), lambda: 2)
+    next(stream)
+    stream.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("tchub-ahead")]
