@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from math import inf, prod
 from random import Random
 from typing import Any
@@ -26,6 +27,8 @@ from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.settings import DecisionSettings, SearchSettings
 from tchub.zoo.corpus.workloads import OperatorSpec
+from tchub.zoo.devices import get_device
+from tvm import te
 from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_equal, structural_hash
 
@@ -109,7 +112,6 @@ def test_a_choice_is_never_one_that_cannot_be_drawn() -> None:
 
 @pytest.mark.parametrize("which", ["cpu", "gpu"])
 def test_the_same_decisions_give_tvms_own_program(small_task: Any, target: Any, which: str) -> None:
-
     place = target if which == "cpu" else tvm.target.Target("nvidia/nvidia-t4")
     strategy = SearchSettings(8, init_min_unmeasured=2, genetic_num_iters=1, max_fail_count=100).strategy()
     context = tune_context(small_task, place, strategy, seed=3)
@@ -205,20 +207,21 @@ def test_no_program_is_offered_twice_not_even_under_other_decisions(search: Any)
     assert len(set(modules)) == 16
 
 
-def test_a_small_space_is_searched_to_its_end(target: Any) -> None:
-
-    from tchub.hub.networks.tasks import make_task
-    from tvm import te
-
+def assert_ends(open_search: Any, target: Any) -> None:
+    """A small space is searched to its end; `open_search` opens the search of a task in batches of 8."""
     x = te.placeholder((2, 2), name="x")
     axis = te.reduce_axis((0, 2), name="k")
     y = te.compute((2,), lambda i: te.sum(x[i, axis], axis), name="y")
-    tuning = opened(make_task(tvm.IRModule({"main": te.create_prim_func([x, y])}), "sum"), target, 0, 8)
+    tuning = open_search(make_task(tvm.IRModule({"main": te.create_prim_func([x, y])}), "sum"), target, batch=8)
     modules = []
     while batch := tuning.candidates(8, StopFlag()):
         modules += [structural_hash(candidate.sch.mod) for candidate in batch]
         tuning.notify(batch, results([1.0] * len(batch)))
     assert len(modules) == len(set(modules)) > 1
+
+
+def test_a_small_space_is_searched_to_its_end(target: Any) -> None:
+    assert_ends(partial(opened, seed=0), target)
 
 
 def test_where_nothing_is_valid_nothing_is_offered(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,9 +285,6 @@ def test_what_cannot_be_built_is_replaced_and_remembered(search: Any, monkeypatc
 
 def test_random_programs_of_a_gpu_have_as_many_threads_as_their_schedule_allows(small_task) -> None:
     """Of all tiles of so small a product one in a hundred makes a block of 32 threads or more."""
-
-    from tchub.zoo.devices import get_device
-
     context = tune_context(small_task, tvm.target.Target(get_device("t4").target), "replay-trace", 0)
     (schedule,) = context.generate_design_space()
     space = DesignSpace(small_task.mod, context.space_generator.postprocs, schedule)

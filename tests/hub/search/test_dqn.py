@@ -22,7 +22,7 @@ from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.roofline import Roofline
 from tchub.hub.search.schedules import ScheduleDatabase
 from tchub.hub.search.settings import DecisionSettings, DQNSettings, SearchSettings
-from test_decision_search import ByDecisions, assert_repeats, keys, results
+from test_decision_search import ByDecisions, assert_ends, assert_repeats, keys, results
 from test_schedules import dense, program
 from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_hash
@@ -279,19 +279,8 @@ def test_a_stop_ends_the_walk_and_where_nothing_is_valid_nothing_is_offered(
     assert search().unmeasured() == []
 
 
-def test_a_task_of_one_program_has_that(target: Any) -> None:
-    from tchub.hub.networks.tasks import make_task
-    from tvm import IRModule, te
-
-    x = te.placeholder((2, 2), name="x")
-    axis = te.reduce_axis((0, 2), name="k")
-    y = te.compute((2,), lambda i: te.sum(x[i, axis], axis), name="y")
-    tuning = opened(make_task(IRModule({"main": te.create_prim_func([x, y])}), "sum"), target, batch=8)
-    modules = []
-    while batch := tuning.candidates(8, StopFlag()):
-        modules += [structural_hash(candidate.sch.mod) for candidate in batch]
-        tuning.notify(batch, results([1.0] * len(batch)))
-    assert len(modules) == len(set(modules)) > 1, "a small space is searched to its end"
+def test_a_small_space_is_searched_to_its_end(target: Any) -> None:
+    assert_ends(opened, target)
 
 
 # The roofline --------------------------------------------------------------------------------------------
