@@ -11,17 +11,14 @@ import torch
 import tvm
 from tchub.hub.networks.alternatives import Alternative, extract, find_alternatives, lower_known
 from tchub.hub.networks.exported_file import from_torch
-from tchub.hub.networks.prepare import for_inference, lower
+from tchub.hub.networks.prepare import lower
 from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.networks.winograd import ConvShape, convolutions
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.choice import AlternativeChoice
 from tchub.hub.search.scheduler import TaskProgress, next_round
-from tvm import relax
-from tvm.relax.frontend.torch import from_exported_program
+from test_attention import TARGET, imported, outputs
 from tvm.s_tir import meta_schedule as ms
-
-TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 1, "opt-level": 0})
 
 
 class Residual(torch.nn.Module):
@@ -55,17 +52,6 @@ def network() -> tuple[torch.nn.Module, torch.Tensor, Any]:
     return module, x, imported(module, x)
 
 
-def imported(module: torch.nn.Module, x: torch.Tensor) -> Any:
-    return for_inference(from_exported_program(torch.export.export(module.eval(), (x,)), keep_params_as_input=False))
-
-
-def run(mod: Any, x: torch.Tensor) -> np.ndarray:
-    with TARGET:
-        built = relax.build(mod, TARGET, relax_pipeline=relax.get_pipeline("default_build"))
-    result = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x.numpy()))
-    return (result if hasattr(result, "numpy") else result[0]).numpy()
-
-
 def tasks_of(mod: Any) -> list[TuningTask]:
     return network_tasks(mod, TARGET, "net")
 
@@ -85,7 +71,7 @@ def test_a_network_with_it_computes_the_same_and_fuses_what_follows(network: tup
     module, x, graph = network
     mod = lower(graph, convolutions(graph))
     expected = module(x).detach().numpy()
-    assert np.abs(run(mod, x) - expected).max() < 1e-5 * np.abs(expected).max()
+    assert np.abs(outputs(mod, x)[0] - expected).max() < 1e-5 * np.abs(expected).max()
     names = {var.name_hint for var in mod.functions}
     assert sum("winograd_input" in name for name in names) == sum("winograd_output" in name for name in names) == 4
     assert any(name.startswith("fused_winograd_output") and "relu" in name for name in names)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.zoo.devices import Device, list_devices
+from tchub.zoo.devices import list_devices
 from tchub.zoo.features import get_schema, nest_columns
 from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS, NestEncoder, intensity
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps, from_autotvm, from_trace_json
@@ -40,10 +40,6 @@ def columns(program: PrimitiveSequence, units: float = 0.0) -> dict[str, np.ndar
 def close(actual: np.ndarray, *expected: float) -> bool:
     """Whether columns hold the logarithms of these sizes."""
     return bool(np.allclose(actual, np.log2(expected), atol=1e-5))
-
-
-def device(kind: str, place: int = 0) -> Device:
-    return [d for d in list_devices() if d.kind == kind][place]
 
 
 def autotvm_dense(spatial: list[Tile], inner: Tile) -> PrimitiveSequence:
@@ -123,7 +119,7 @@ def test_every_program_has_a_finite_row(program: PrimitiveSequence, units: float
 def test_a_program_without_primitives_and_a_batch_without_programs(name: str) -> None:
     schema = get_schema(name)
     assert schema.extract([EMPTY]).shape == (1, 1, schema.width)
-    assert np.isfinite(schema.extract([EMPTY], device(schema.kind))).all()
+    assert np.isfinite(schema.extract([EMPTY], list_devices(schema.kind)[0])).all()
     assert schema.extract([]).shape == (0, 1, schema.width)
 
 
@@ -131,12 +127,12 @@ def test_a_program_without_primitives_and_a_batch_without_programs(name: str) ->
 def test_a_device_changes_its_own_columns_alone(name: str) -> None:
     schema, program = get_schema(name), DENSE["metaschedule"]
     without = schema.extract([program])[0, 0]
-    rows = [schema.extract([program], device(schema.kind, place))[0, 0] for place in (0, -1)]
+    rows = [schema.extract([program], list_devices(schema.kind)[place])[0, 0] for place in (0, -1)]
     program_only = PROGRAM_COLUMNS - WIDTHS[-1]
     assert not without[program_only:].any()
     for place, row in zip((0, -1), rows, strict=True):
         assert np.array_equal(row[:program_only], without[:program_only])
-        assert np.array_equal(row[PROGRAM_COLUMNS:], device(schema.kind, place).hardware_row())
+        assert np.array_equal(row[PROGRAM_COLUMNS:], list_devices(schema.kind)[place].hardware_row())
     assert (rows[0][program_only:PROGRAM_COLUMNS] != rows[1][program_only:PROGRAM_COLUMNS]).any()
 
 

@@ -26,15 +26,11 @@ primitives = st.builds(
 sequences = st.builds(PrimitiveSequence, st.lists(primitives, max_size=8).map(tuple))
 
 
-def device(kind: str):
-    return next(d for d in list_devices() if d.kind == kind)
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_schema_gives_the_declared_shape(name: str) -> None:
     schema = get_schema(name)
     programs = [from_trace_json(matmul_trace()), from_trace_json(thread_trace())]
-    matrices = schema.extract(programs, device(schema.kind))
+    matrices = schema.extract(programs, list_devices(schema.kind)[0])
     assert matrices.shape == (2, schema.rows, schema.width) == (2, *SHAPES[name])
     assert matrices.dtype == np.float32
     assert np.isfinite(matrices).all()
@@ -44,7 +40,7 @@ def test_every_schema_gives_the_declared_shape(name: str) -> None:
 @pytest.mark.parametrize("name", ["tcl-cpu", "tcl-gpu"])
 def test_the_last_row_is_the_hardware(name: str) -> None:
     schema = get_schema(name)
-    chip = device(schema.kind)
+    chip = list_devices(schema.kind)[0]
     program = [from_trace_json(matmul_trace())]
     with_device, without = schema.extract(program, chip)[0], schema.extract(program)[0]
     assert np.array_equal(with_device[-1], chip.hardware_row())
@@ -54,7 +50,7 @@ def test_the_last_row_is_the_hardware(name: str) -> None:
 
 def test_a_device_of_the_other_kind_is_refused() -> None:
     with pytest.raises(DeviceKindError, match="tcl-cpu describes programs for a CPU") as caught:
-        get_schema("tcl-cpu").extract([], device("gpu"))
+        get_schema("tcl-cpu").extract([], list_devices("gpu")[0])
     assert "tcl-gpu" in str(caught.value.remedy)
 
 

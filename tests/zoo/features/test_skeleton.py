@@ -31,10 +31,6 @@ batches = st.one_of(
 )
 
 
-def device(kind: str) -> Device:
-    return next(d for d in list_devices() if d.kind == kind)
-
-
 def long_trace() -> list[Any]:
     """More primitives than a matrix has rows; one sampled limit (-1: unrolled whole) decides what is cropped."""
     insts, decisions = matmul_trace()
@@ -53,7 +49,7 @@ def same(template: Template, name: str, decisions: Any, chip: Device | None = No
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from(NAMES), batches, st.booleans())
 def test_the_matrices_are_those_of_the_filled_sequences(name: str, batch: Any, with_device: bool) -> None:
-    assert same(*[batch[0], name, batch[1]], chip=device(get_schema(name).kind) if with_device else None)
+    assert same(*[batch[0], name, batch[1]], chip=list_devices(get_schema(name).kind)[0] if with_device else None)
 
 
 @settings(max_examples=20, deadline=None)
@@ -94,4 +90,4 @@ def test_statements_and_foreign_devices_are_refused_at_once() -> None:
     with pytest.raises(TchubError):
         Skeleton(MATMUL, get_schema("statements-cpu"), None)
     with pytest.raises(DeviceKindError):
-        Skeleton(MATMUL, get_schema("nest-cpu"), device("gpu"))
+        Skeleton(MATMUL, get_schema("nest-cpu"), list_devices("gpu")[0])
