@@ -75,18 +75,17 @@ def masked(value: float) -> Mix:
 
 
 @pytest.mark.parametrize(
-    ("mix", "rows", "columns"),
+    ("mix", "rows", "columns", "batch"),
     [
-        (lambda scores: scores * 0.125, 61, 61),
-        (lambda scores: scores, 61, 61),
-        (lambda scores: scores * 0.125, 61, 80),  # only the queries
-        (lambda scores: 0.125 * scores, 48, 61),  # only the keys
-        (masked(float(torch.finfo(torch.float32).min)), 61, 61),
-        (masked(float("-inf")), 61, 61),
+        (lambda scores: scores * 0.125, 61, 61, 2),
+        (lambda scores: scores, 61, 61, 1),
+        (lambda scores: scores * 0.125, 61, 80, 1),  # only the queries
+        (lambda scores: 0.125 * scores, 48, 61, 1),  # only the keys
+        (masked(float(torch.finfo(torch.float32).min)), 61, 61, 2),
+        (masked(float("-inf")), 61, 61, 1),
     ],
     ids=["scaled", "plain", "rows", "columns", "masked", "infinitely masked"],
 )
-@pytest.mark.parametrize("batch", [1, 2])
 def test_it_computes_what_pytorch_does(mix: Mix, rows: int, columns: int, batch: int) -> None:
     torch.manual_seed(0)
     module, x, y = Attention(mix), 3 * torch.randn(batch, rows, 16), 3 * torch.randn(batch, columns, 16)
