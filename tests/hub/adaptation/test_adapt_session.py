@@ -210,7 +210,7 @@ def check_resumed(base: CheckpointChoice, work: Path, first: Lab, whole) -> None
 
 
 @pytest.mark.parametrize(
-    ("phase", "step"), [("tasks", 0), ("candidates", 2), *((m, 2) for m in MEASURING), *((one, 0) for one in LEARNING)]
+    ("phase", "step"), [("candidates", 2), *((m, 2) for m in MEASURING), *((one, 0) for one in LEARNING)]
 )
 def test_a_run_killed_in_any_phase_goes_on(base: CheckpointChoice, tmp_path: Path, whole, phase: str, step: int):
     lab = Lab()

@@ -94,7 +94,6 @@ def test_pull_fetches_verifies_and_says_what_comes_next(zoo, run, tmp_path):
     ("words", "following"),
     [
         (["tcl-epyc"], "tchub adapt tcl-epyc --device local --budget 10%"),
-        (["epyc"], "tchub adapt tcl-epyc --device local"),
         ([], "tchub adapt tcl-epyc --device local"),
         (["tcl-epyc@1.0.0"], "tchub adapt tcl-epyc@1.0.0 --device local"),
         (["--device", "t4"], "tchub bundle --workload bert-tiny --target DEVICE --checkpoint tcl-t4"),

@@ -100,15 +100,6 @@ def test_predict_is_the_models_own_score_of_the_sequences(
     assert np.array_equal(scores, Squash()(raw))
 
 
-def test_without_update_the_weights_stay(
-    checkpoint: Any, context: Any, measure_candidates: list[Any], small_candidates: list[Any]
-) -> None:
-    model = hub.tvm_cost_model(checkpoint, update="none")
-    before = model.predict(context, measure_candidates)
-    model.update(context, measure_candidates, results_of(small_candidates))
-    assert np.array_equal(model.predict(context, measure_candidates), before)
-
-
 def test_few_shot_learns_the_order_that_was_measured_and_spares_the_base(
     context: Any, measure_candidates: list[Any]
 ) -> None:

@@ -165,13 +165,6 @@ def test_random_moves_become_rare() -> None:
     assert 0 < sum(late) < 10
 
 
-def test_the_memory_is_bounded() -> None:
-    agent = QAgent(2, replace(QUICK, memory=3), 0)
-    for reward in range(5):
-        agent.remember(Transition(action(0, 0), float(reward), NONE))
-    assert [one.reward for one in agent._memory] == [2.0, 3.0, 4.0]
-
-
 def test_an_agent_leaves_the_random_numbers_of_torch_alone() -> None:
     import torch
 

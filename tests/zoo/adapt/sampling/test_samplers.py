@@ -37,19 +37,6 @@ def test_picks_are_distinct_unlabeled_and_exactly_as_many_as_asked(name, pool, k
 
 
 @every_sampler
-def test_a_seed_decides_the_choice(name):
-    pool = make_pool(["conv2d", "matmul", "pool"] * 5, 20)
-    labeled = np.arange(0, 300, 25)
-    picks = [
-        create_sampler(name).select(pool, labeled, 40, predict_pool(pool, labeled, 1), np.random.default_rng(seed))
-        for seed in (0, 0, 1)
-    ]
-    same, again, other = (pick.indices.tolist() for pick in picks)
-    assert same == again
-    assert name not in ("random", "stratified", "fasor") or same != other, "where chance decides"
-
-
-@every_sampler
 def test_without_a_model_every_sampler_chooses(name):
     pool = make_pool(["conv2d", "matmul"], 30)
     picked = create_sampler(name).select(pool, [], 20, None, np.random.default_rng(0))
