@@ -1,4 +1,4 @@
-"""Detection of this machine and of machines made up for the test."""
+"""Detection of this machine and of machines made up for the test, and devices of a user's own."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tchub.hub.device.detect import detect_local, match_gpu
+from tchub.hub.device.detect import add_device, detect_local, match_gpu
 from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.host_facts import HostFacts, read_caches, usable_cores
-from tchub.zoo.devices import Device, distance, get_device
+from tchub.zoo.devices import Device, UnknownDeviceError, distance, get_device, list_devices, own_folder
+from tchub.zoo.errors import TchubError
 from tchub.zoo.machine import first_processor, x86_facts
 
 AVX512 = frozenset({"sse2", "sse4_2", "avx", "avx2", "fma", "bmi1", "bmi2", "movbe", "f16c", "avx512f"}) | {
@@ -168,3 +169,33 @@ def test_linux_tells_all_of_an_x86(tmp_path: Path) -> None:
     (tmp_path / "arm").write_text("processor : 0\nCPU implementer : 0x41\nCPU part : 0xd0c\n")
     arm = first_processor(tmp_path / "arm")
     assert (arm["CPU part"], x86_facts(arm), first_processor(tmp_path / "none")) == ("0xd0c", None, {})
+
+
+def test_the_nearest_devices_numbers_stand_in_and_say_so():
+    added = add_device("rtx4090", "rtx3090")
+    assert added == get_device("rtx4090")
+    assert (added.family, added.target) == ("rtx4090", get_device("rtx3090").target)
+    assert added.spec.values() == get_device("rtx3090").spec.values()
+    assert set(added.spec.sources.values()) == {"assumed: as rtx3090"}
+    assert added in list_devices("gpu")
+    assert distance(added, get_device("rtx3090")).gap == 0
+
+
+def test_a_sheet_from_a_file_is_validated(tmp_path: Path):
+    sheet = get_device("t4").to_dict()
+    (tmp_path / "sheet.json").write_text(json.dumps(sheet))
+    assert add_device("t4g", str(tmp_path / "sheet.json")).spec.values() == get_device("t4").spec.values()
+    sheet["spec"]["cuda_cores"] = {"value": -1, "source": "nowhere"}
+    for text in (json.dumps(sheet), "{", "[]"):
+        (tmp_path / "sheet.json").write_text(text)
+        with pytest.raises(TchubError):
+            add_device("t4h", str(tmp_path / "sheet.json"))
+    assert not (own_folder() / "t4h.json").exists()
+
+
+@pytest.mark.parametrize("name", ["t4", "epyc", "../evil", "", "Upper", "tesla-k80"])
+def test_a_name_that_is_taken_or_none_is_refused(name: str):
+    with pytest.raises(DeviceError, match="can be called"):
+        add_device(name, "t4")
+    with pytest.raises(UnknownDeviceError, match="nowhere"):
+        add_device("fresh", "nowhere")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from distill_kit import changed, distill
+from device_corpora import RECIPE, make_corpus
 from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.registry import Index, describe, resolve
@@ -20,6 +21,49 @@ from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
 from tchub.zoo.training.fit import CheckpointFacts
 from toy_checkpoints import publish, write_index
+
+
+def distill(capsys, *args) -> dict:
+    code = main(["distill", *map(str, args), "--epochs", "1", "--json"])
+    return json.loads(capsys.readouterr().out) | {"exit_code": code}
+
+
+def make_corpora(root: Path) -> dict[str, Path]:
+    """Ten tasks each, from the number given; each tests on its first one, which another may have measured too."""
+    first = {"epyc": 0, "xeon": 5, "graviton": 15, "ryzen-3700x": 8, "t4": 0}
+    made = {device: make_corpus(root / f"on-{device}", device, start) for device, start in first.items()}
+    made["tiny"] = make_corpus(root / "tiny", "epyc", 30, count=1)
+    (root / "recipe.yaml").write_text(f"{RECIPE}groups_per_batch: 4\n")
+    return made | {"recipe": root / "recipe.yaml"}
+
+
+def make_base(corpora: dict[str, Path], out: Path) -> Path:
+    """A knowledge base of epyc and xeon."""
+    given = ["distill", "new:tcl", "--corpus", corpora["epyc"], "--corpus", corpora["xeon"], "--out", out]
+    given += ["--recipe", corpora["recipe"], "--epochs", 1, "--weights-licence", "Apache-2.0", "--quiet"]
+    assert main([str(part) for part in given]) == 0
+    return out
+
+
+def changed(base: Path, folder: Path, **fields) -> Path:
+    """A copy of the base's files with another config."""
+    folder.mkdir()
+    for name in ("model.safetensors", "metrics.json", "README.md"):
+        (folder / name).write_bytes((base / name).read_bytes())
+    config = json.loads((base / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | fields))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpora(tmp_path_factory) -> dict[str, Path]:
+    return make_corpora(tmp_path_factory.mktemp("corpora"))
+
+
+@pytest.fixture(scope="session")
+def base(corpora, tmp_path_factory) -> Path:
+    """A knowledge base of epyc and xeon."""
+    return make_base(corpora, tmp_path_factory.mktemp("base") / "kb")
 
 
 def test_a_new_base_records_its_devices_in_the_order_of_learning(base):
