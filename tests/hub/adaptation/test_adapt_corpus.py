@@ -14,7 +14,6 @@ from tchub.hub.adaptation.adapt import adapt
 from tchub.hub.adaptation.config import AdaptConfig
 from tchub.hub.adaptation.result import AdaptResult
 from tchub.hub.api import CheckpointChoice
-from tchub.hub.cli import main
 from tchub.hub.registry import Registry
 from tchub.zoo.adapt.errors import AdaptError
 from tchub.zoo.corpus import Corpus, CorpusError, split_tasks
@@ -100,13 +99,3 @@ def test_a_corpus_that_does_not_fit_is_refused(base: CheckpointChoice, corpus: P
     (corpus / "corpus.json").write_text(json.dumps(meta))
     with pytest.raises(CorpusError, match="has no test task"):
         run(base, corpus)
-
-
-def test_the_command_says_what_judged(base: CheckpointChoice, corpus: Path, capsys: pytest.CaptureFixture[str]):
-    with toy_world(base):
-        assert main(["adapt", "tcl-epyc", "--corpus", str(corpus), "--labels", "8", "--rounds", "1"]) == 0
-    shown = capsys.readouterr()
-    assert "test split of the corpus xeon-corpus: 80 programs of 2 tasks" in shown.out
-    assert "8 labels a task: 64" in shown.out
-    assert f"tchub evaluate tcl-epyc+local-xeon --corpus {corpus}" in shown.err
-    assert "seed 0" in shown.out

@@ -178,27 +178,17 @@ def check_resumed(adapts: Adapts, whole: dict[str, Ran], method: str, work: Path
     assert sorted(killed.seen + resumed.epochs) == sorted(expected.epochs), "no epoch is trained twice"
 
 
-@pytest.mark.parametrize(
-    ("method", "step"),
-    [*(("continual", step) for step in ("start", "cross-validate", "learn")), ("multi-task", "learn")],
-)
-def test_a_run_killed_when_a_step_of_a_method_begins_goes_on(
-    adapts: Adapts, whole: dict[str, Ran], tmp_path: Path, method: str, step: str
-):
-    epochs = Epochs()
-    with pytest.raises(KilledError, match=step):
-        adapts(method, tmp_path / "killed", epochs, KillAt(f"{method}: {step}", 0))
-    check_resumed(adapts, whole, method, tmp_path, epochs)
+# Method -> the steps at whose begin, and the epochs after which, a run is killed.
+KILLS = {"continual": ("start", "cross-validate", "learn", 1, 2, 3, 4), "multi-task": ("learn", 3, 7)}
 
 
-@pytest.mark.parametrize(
-    ("method", "after"), [*(("continual", after) for after in (1, 2, 3, 4)), ("multi-task", 3), ("multi-task", 7)]
-)
-def test_a_run_killed_after_an_epoch_goes_on(
-    adapts: Adapts, whole: dict[str, Ran], tmp_path: Path, method: str, after: int
+@pytest.mark.parametrize(("method", "kill"), [(method, kill) for method, kills in KILLS.items() for kill in kills])
+def test_a_run_killed_when_a_step_begins_or_after_an_epoch_goes_on(
+    adapts: Adapts, whole: dict[str, Ran], tmp_path: Path, method: str, kill: str | int
 ):
     """While a corpus is learnt or distilled, in the second fold of cross-validation, and in the last training."""
-    epochs = Epochs(after)
-    with pytest.raises(KilledError):
-        adapts(method, tmp_path / "killed", epochs)
+    epochs = Epochs(kill if isinstance(kill, int) else None)
+    at = KillAt(f"{method}: {kill}", 0) if isinstance(kill, str) else None
+    with pytest.raises(KilledError, match=kill if isinstance(kill, str) else None):
+        adapts(method, tmp_path / "killed", epochs, at)
     check_resumed(adapts, whole, method, tmp_path, epochs)

@@ -111,6 +111,9 @@ def test_keys_are_replaced_step_by_step(mirror, key, run, done, tmp_path):
     assert (code, "none of the given keys" in err) == (1, True)
     update = done("index", "refresh")
     assert (update["keys"], update["serial"]) == (3, 1)
+    for version in (2, 3):
+        (mirror / "metadata" / f"{version}.root.json").unlink()
+    assert done("index", "refresh")["keys"] == 3, "the roots are in the cache"
 
 
 def test_a_single_key_is_replaced_by_signing_with_both(mirror, key, run, done, tmp_path):

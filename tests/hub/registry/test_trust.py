@@ -116,17 +116,6 @@ def test_without_any_trusted_key_nothing_is_taken(publisher, epyc):
     assert "TCHUB_TRUSTED_KEYS" in caught.value.remedy
 
 
-def test_keys_are_replaced_on_the_way_and_remembered(publisher, cache, epyc, fetched):
-    publisher.publish(epyc, serial=6, trust=("second",))
-    publisher.publish(epyc, serial=7, by=("second",), trust=("third",), revoke=("first",))
-    publisher.publish(epyc, serial=8, by=("third",))
-    update = publisher.refresh(cache)
-    assert (update.serial, update.keys) == (8, 3)
-    for version in (2, 3):
-        (publisher.root / METADATA / f"{version}.root.json").unlink()
-    assert publisher.refresh(cache).keys == 3, "the roots are in the cache"
-
-
 def test_a_key_that_was_seen_to_be_taken_back_stays_taken_back(publisher, cache, epyc, fetched):
     thief = Publisher(publisher.root, {"first": publisher.key("first")}, publisher.trusted)
     before = {path: path.read_bytes() for path in (publisher.root / METADATA).iterdir()}

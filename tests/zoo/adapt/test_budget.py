@@ -52,13 +52,6 @@ def test_programs_of_a_pool():
     assert parse_budget("auto").seconds == math.inf
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"), [("999999", "999999 (the whole pool: 128)"), ("128", "128"), ("10%", "10%"), ("15m", "15m")]
-)
-def test_a_budget_beyond_the_pool_shows_the_size_of_the_pool(text: str, shown: str):
-    assert parse_budget(text).text_for(128) == shown
-
-
 def curve(labels: list[int], law) -> list[LearningPoint]:
     return [LearningPoint(n, float(n), law(n), 0.7) for n in labels]
 
