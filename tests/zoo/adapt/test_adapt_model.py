@@ -1,17 +1,21 @@
-"""The registry of methods and the choice among them."""
+"""The methods, the choice among them, and that cross-validation judges by labels that it has not learnt."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from method_kit import NET, line_data, tiny_tilenet, training_set
+from method_kit import NET, line_data, make_data, small, tiny_tilenet, training_set
 from tchub.zoo.adapt import adapt_model as adapt_model_module
 from tchub.zoo.adapt import method as ensemble
-from tchub.zoo.adapt.adapt_model import CrossValidation, adapt_model, applying, blend
+from tchub.zoo.adapt.adapt_model import CrossValidation, adapt_model, applying, blend, cross_validate, nested_gain
 from tchub.zoo.adapt.errors import AdaptError
+from tchub.zoo.adapt.method import FewShot, TrainedModel, TrainingSet
+from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 
 
@@ -69,3 +73,106 @@ def test_what_a_method_lacks_is_named_with_a_remedy(model: CostModel):
         with pytest.raises(AdaptError, match=why) as caught:
             applying(name, base, sources)
         assert caught.value.remedy
+
+
+DATA = make_data(tasks=6, programs=20)
+# Half of each task.
+UNSEEN = np.arange(len(DATA)) % 2 == 0
+
+
+def oracle(sign: float) -> CostModel:
+    """A model that knows the order of `line_data`, or its opposite."""
+    model = create("tlp", width=160, hidden=8, hardware=False)
+    model.forward = lambda x: sign * (x[:, 0, 3] - x[:, 0, 0])  # pyright: ignore
+    return model
+
+
+def validated(start: CostModel, result: CostModel, **more) -> CrossValidation:
+    found = cross_validate(
+        lambda *_: TrainedModel(result, {}), start, training_set(start, line_data(), **more), near=False
+    )
+    assert found is not None
+    return found
+
+
+def test_a_good_method_is_told_from_a_bad_one(model: CostModel):
+    good, bad = (validated(model, oracle(sign)) for sign in (1, -1))
+    assert good.accuracy > 0.99
+    assert bad.accuracy < 0.01
+    assert good.base == bad.base
+    assert nested_gain([good]) == pytest.approx(1 - good.base, abs=0.01)
+    assert nested_gain([bad, good]) == nested_gain([good]), "the better one is chosen on every part of the labels"
+
+
+def test_gains_are_over_the_incumbent_not_over_the_start(model: CostModel):
+    """The start may be another source than the one that was named."""
+    result = validated(model, oracle(1), incumbent=oracle(1))
+    assert result.base > 0.99
+    assert nested_gain([result]) == pytest.approx(0, abs=0.01)
+
+
+def test_the_choice_is_made_on_the_folds_that_do_not_count():
+    """Each strength is right in one fold and wrong in the other: the luck of the better one is not a gain."""
+    folds = np.array([[5.0, 5.0], [9.0, 2.0], [2.0, 8.0]])
+    result = CrossValidation((0.5, 1.0), np.repeat(folds[:, :, None], 3, axis=2), np.full((2, 3), 10.0))
+    assert (result.strength, result.accuracy) == (0.5, pytest.approx(0.55))
+    assert nested_gain([result]) == pytest.approx(0.2 - 0.5)
+    tied = CrossValidation((0.25, 0.5), np.repeat(folds[[0, 1, 1], :, None], 3, axis=2), np.full((2, 3), 10.0))
+    assert tied.strength == 0.25, "of equal strengths the smallest is taken"
+
+
+def test_programs_of_the_held_fold_are_never_learnt(model: CostModel):
+    seen: list[set[float]] = []
+
+    def watch(start: CostModel, part: TrainingSet) -> TrainedModel:
+        seen.append(set(part.data.latency.tolist()))
+        return TrainedModel(start, {})
+
+    data = line_data()
+    cross_validate(watch, model, training_set(model, data), near=False)
+    assert len(seen) == 3
+    counts = Counter(latency for part in seen for latency in part)
+    assert set(counts.values()) == {2}, "every program is held once"
+    assert len(counts) == len(data)
+
+
+def remembering(indices: np.ndarray) -> CostModel:
+    """Knows the latency of some programs, and of any other nothing."""
+    known = {float(DATA.features[i, 0, 0]): -float(np.log(DATA.latency[i])) for i in indices}
+    model = small()
+    model.forward = lambda x: torch.tensor([known.get(float(one[0, 0]), 0.0) for one in x])  # pyright: ignore
+    return model
+
+
+def learnt_before(unseen: np.ndarray | None) -> TrainingSet:
+    """The base has learnt before what is not `UNSEEN`."""
+    base = remembering(np.flatnonzero(~UNSEEN))
+    return TrainingSet(base, DATA, DATA.features, get_device("epyc"), incumbent=base, unseen=unseen)
+
+
+def test_programs_that_a_model_has_learnt_before_are_learnt_again_and_judge_nothing():
+    """A method that learns the rest as well is far better than a base that knows none of it."""
+    parts: list[int] = []
+
+    def learn_all(start: CostModel, part: TrainingSet) -> TrainedModel:
+        parts.append(len(part.data))
+        return TrainedModel(remembering(np.arange(len(DATA))), {})
+
+    judged, misled = (
+        cross_validate(learn_all, learnt_before(None).base, learnt_before(unseen), near=False)
+        for unseen in (UNSEEN, None)
+    )
+    assert judged is not None
+    assert misled is not None
+    assert sum(parts[:3]) == sum(parts[3:]) == 2 * len(DATA), "all are learnt, whichever judge"
+    assert judged.base == 0.5, "no better than a coin on what it has not learnt"
+    assert nested_gain([judged]) == pytest.approx(0.5)
+    assert misled.base > 0.5, "by memory"
+
+
+def test_too_few_judges_decide_nothing(model: CostModel):
+    few = training_set(model, line_data(tasks=2, programs=4))
+    assert cross_validate(FewShot().learn, model, few, near=True) is None
+    for unseen in (np.arange(len(DATA)) < 0, np.arange(len(DATA)) < 6):
+        unjudged = learnt_before(unseen)
+        assert cross_validate(lambda start, _: TrainedModel(start, {}), small(), unjudged, near=True) is None
