@@ -49,15 +49,6 @@ def test_a_pipe_gets_lines_and_quiet_gets_nothing(capsys: Any) -> None:
         assert shown.err.splitlines() == told
 
 
-def test_lines_say_the_time_that_is_left(capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("tchub.hub.cli.progress.LINE_EVERY", 0.0)
-    session = view()
-    with shown_progress(Output("human")) as progress:
-        for session.done in (13, 20, 127):
-            progress.session("tuned", session)
-    assert [line[-4:] for line in capsys.readouterr().err.splitlines()] == ["0 ms", "left", "left"]
-
-
 PROGRAM = """
 import os, sys, time
 sys.path.insert(0, {tests!r})

@@ -32,7 +32,7 @@ def server() -> Iterator[MirrorServer]:
 
 
 @pytest.fixture
-def mirrored(tmp_path: Path, server: MirrorServer) -> Entry:
+def entry(tmp_path: Path, server: MirrorServer) -> Entry:
     """A checkpoint that the mirror holds."""
     entry = publish(tmp_path / "zoo", "tcl-epyc")
     server.add(tmp_path / "zoo")

@@ -11,18 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mirror_server import broken_off, dripping, endless, make_certificate, running, silent, status
 from registry_kit import refused
-from tchub.hub.registry import Entry, Store
+from tchub.hub.registry import Store
 from tchub.hub.registry.errors import IntegrityError, NotInSourceError, SourceError
 from tchub.hub.registry.mirror import Mirror
 from tchub.zoo.files import StorageError
 from toy_checkpoints import make_registry, publish
 
 VERSION = "tcl-epyc/1.0.0"
-
-
-@pytest.fixture
-def entry(mirrored: Entry) -> Entry:
-    return mirrored
 
 
 def arrived(dest: Path) -> dict[str, bytes]:

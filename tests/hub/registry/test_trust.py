@@ -18,7 +18,7 @@ from tchub import hub
 from tchub.hub.registry import Index, parse_source
 from tchub.hub.registry.errors import NotInSourceError
 from tchub.hub.registry.trust import METADATA, REFRESHED, TrustedIndexes
-from tchub.zoo.errors import TchubError, TchubWarning
+from tchub.zoo.errors import TchubWarning
 from tchub.zoo.files import StorageError
 
 
@@ -161,15 +161,6 @@ def test_a_version_whose_weights_change_is_refused(publisher, cache, epyc, uncha
         publisher.refresh(tmp_path / "new", shipped=Index((epyc,)))
     publisher.publish(replace(epyc, files=epyc.files | {"README.md": epyc.files["config.json"]}), serial=7)
     assert publisher.refresh(cache).serial == 7, "a card may change"
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b'{"source": 5}', b"[]"])
-def test_a_damaged_state_is_replaced_by_the_next_refresh(publisher, cache, fetched, content):
-    (cache / REFRESHED).write_bytes(content)
-    with pytest.raises(TchubError):
-        publisher.client(cache).stored()
-    assert publisher.refresh(cache).unusable
-    assert publisher.client(cache).stored().parsed == fetched
 
 
 def test_a_cache_that_cannot_be_written_is_a_typed_error_and_keeps_what_it_has(
