@@ -1,4 +1,4 @@
-"""Resolution: a name or a device leads to one checkpoint, and every other one gets a reason."""
+"""Resolution: a name or a device leads to one checkpoint, and every other one gets a reason; names and versions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.hub.registry import Entry, Index, resolve
+from tchub.hub.registry import CheckpointName, Entry, Index, Version, resolve
 from tchub.hub.registry.errors import CheckpointNameError, UnknownCheckpointError
 from tchub.zoo.devices import get_device, list_devices
+from tchub.zoo.errors import TchubError
 from toy_checkpoints import publish
 
 
@@ -166,3 +167,49 @@ def test_local_checkpoints_are_found_by_name_and_never_chosen_for_a_device(tmp_p
     assert resolve([local], "tcl-epyc+local").entry is local
     with pytest.raises(UnknownCheckpointError):
         resolve([local], device=get_device("epyc"))
+
+
+@pytest.mark.parametrize(
+    ("text", "arch", "family", "variant", "version"),
+    [
+        ("tcl-epyc", "tcl", "epyc", None, None),
+        ("tcl-epyc@1.2.3", "tcl", "epyc", None, "1.2.3"),
+        ("tcl-epyc+local", "tcl", "epyc", "local", None),
+        ("tcl-epyc+local@1.0.1", "tcl", "epyc", "local", "1.0.1"),
+        ("tenset_mlp-rtx-3080@2.0.0", "tenset_mlp", "rtx-3080", None, "2.0.0"),
+    ],
+)
+def test_names_have_an_architecture_a_family_and_maybe_more(text, arch, family, variant, version):
+    parsed = CheckpointName.parse(text)
+    assert (parsed.arch, parsed.family, parsed.variant) == (arch, family, variant)
+    assert (str(parsed.version) if parsed.version else None) == version
+    assert str(parsed) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "tcl", "tcl-", "-epyc", "TCL-epyc", "tcl-epyc@", "tcl-epyc@1", "tcl-epyc@main", "tcl-../../etc",
+     "tcl-e/f", "tcl-epyc+", "tcl-epyc@1.0.0@1.0.0", "tcl-epyc\n",
+     "tcl-" + "x" * 200, "tcl-..", "tcl-a..b", "tcl-épyc",
+     *(f"tcl-epyc@{version}" for version in ("1.0", "v1.0.0", "01.0.0", "1.0.0+b", "1.0.0-rc.1", "1.0.x", "١.0.0"))],
+)  # fmt: skip
+def test_anything_else_is_refused_with_a_remedy(text):
+    with pytest.raises(CheckpointNameError) as caught:
+        CheckpointName.parse(text)
+    assert caught.value.remedy
+
+
+@given(st.text(max_size=40))
+def test_no_text_makes_the_parser_fail_otherwise_or_yields_a_path(text):
+    try:
+        name = CheckpointName.parse(text).name
+    except TchubError:
+        return
+    assert "/" not in name
+    assert "\\" not in name
+    assert ".." not in name
+
+
+def test_versions_are_ordered_by_their_numbers():
+    texts = ["0.9.0", "1.0.0", "1.0.1", "1.2.0", "1.10.0", "2.0.0"]
+    assert [str(version) for version in sorted({Version.parse(text) for text in texts})] == texts
