@@ -25,7 +25,7 @@ from tchub.hub.search.settings import DecisionSettings, DQNSettings
 from tchub.zoo.corpus.tir import task_id
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.tvm_import import import_tensor_intrinsics
-from test_cost_model_inputs import tiny
+from test_cost_model import tiny
 from tvm.s_tir import meta_schedule as ms
 
 TRIALS, BATCH = 6, 3
