@@ -95,12 +95,9 @@ def test_any_other_machine_gets_a_generic_device(facts: HostFacts) -> None:
     assert Device.from_dict(json.loads(json.dumps(local.device.to_dict()))) == local.device
 
 
-def test_without_llvm_an_unknown_machine_is_generic() -> None:
-    assert detect_local(facts=intel(198, "Intel(R) Core(TM)"), ask_llvm=False).mcpu == "generic"
-
-
-def test_without_llvm_a_known_machine_keeps_its_own_target() -> None:
+def test_without_llvm_a_known_machine_keeps_its_own_target_and_another_is_generic() -> None:
     assert detect_local(facts=amd(25, 17, "AMD EPYC 9R14"), ask_llvm=False).mcpu == "znver4"
+    assert detect_local(facts=intel(198, "Intel(R) Core(TM)"), ask_llvm=False).mcpu == "generic"
 
 
 def test_cores_can_be_asked_for_within_what_is_usable() -> None:

@@ -15,7 +15,7 @@ from tchub.hub.networks.sources import open_network
 from tiny_network import Tiny
 
 
-def test_names_files_and_configs_are_networks(tmp_path: Path, pt2: Path) -> None:
+def test_names_files_and_configs_are_networks(pt2: Path) -> None:
     assert open_network("bert-tiny").name == "bert-tiny"
     network = open_network(pt2)
     assert network.name == "tiny"

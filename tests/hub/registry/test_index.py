@@ -116,7 +116,7 @@ def test_what_readers_could_disagree_about_or_choke_on_is_refused(text, why):
         Index.parse(text)
 
 
-def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
     path = tmp_path / "index.json"
     path.touch()
     os.truncate(path, MAX_BYTES + 1)

@@ -22,7 +22,7 @@ REPO = "zoo/tcl-epyc"
 
 
 @pytest.fixture
-def hub(tmp_path):
+def hub():
     with running() as server:
         yield server
 

@@ -132,11 +132,6 @@ def test_a_column_that_may_be_null_may_be_missing_and_no_other(corpus: Corpus):
         Corpus.open(corpus.path)
 
 
-def test_an_ordinary_folder_is_not_a_corpus(tmp_path: Path):
-    with pytest.raises(CorpusError, match="not a corpus"):
-        Corpus.open(tmp_path)
-
-
 @pytest.mark.parametrize("rows", [1, 4, 100])
 def test_any_layout_of_rows_and_groups_reads_alike(corpus: Corpus, rows: int):
     """Several groups a task, several tasks a group, with the statistics of another writer or none."""
