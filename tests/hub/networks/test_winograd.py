@@ -17,7 +17,7 @@ from tchub.hub.networks.winograd import ConvShape, convolutions
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.choice import AlternativeChoice
 from tchub.hub.search.scheduler import TaskProgress, next_round
-from test_attention import TARGET, imported, outputs
+from test_attention import TARGET, imported, outputs, tasks_of
 from tvm.s_tir import meta_schedule as ms
 
 
@@ -50,10 +50,6 @@ def network() -> tuple[torch.nn.Module, torch.Tensor, Any]:
     torch.manual_seed(0)
     module, x = Residual(), torch.randn(1, 16, 14, 14)
     return module, x, imported(module, x)
-
-
-def tasks_of(mod: Any) -> list[TuningTask]:
-    return network_tasks(mod, TARGET, "net")
 
 
 def test_it_finds_what_it_can_compute(network: tuple[Any, Any, Any]) -> None:
