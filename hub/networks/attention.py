@@ -10,7 +10,7 @@ nothing in the softmax, and what was computed for them is left out when the head
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,11 @@ import numpy as np
 from tvm import IRModule, relax, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .simplify import constant_values, function_pass, operator_name, static_shape
+from .simplify import OPAQUE, constant_values, function_pass, operator_name, static_shape
 
 op: Any = relax.op
 
 _LANES = 16
-# TVM's pattern of operators that it fuses with no other.
-_OPAQUE = 8
 # Rows of a product's tile in registers; at least one of these should divide its rows.
 _TILES = (4, 5, 6, 7, 8)
 # Share of the scores that may be added.
@@ -98,10 +96,10 @@ def _bound(func: Any) -> dict[Any, Any]:
     return {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
 
 
-def producers(func: Any) -> tuple[dict[Any, Any], Callable[[Any], Any]]:
-    """Return what each variable is bound to, and a function from a value to the call that gives it, or None.
+def match_products(func: Any, match: Callable[[Any, Callable[[Any], Any]], Any]) -> dict[Any, Any]:
+    """Return what `match` gives for each matrix product of a function, by its call; None leaves a product out.
 
-    The latter is for values that nothing else uses.
+    It takes the call, and a function from a value that nothing else uses to the call that gives it, or None.
     """
     bound, uses = _bound(func), Counter()
     for value in bound.values():
@@ -112,7 +110,38 @@ def producers(func: Any) -> tuple[dict[Any, Any], Callable[[Any], Any]]:
         call = bound.get(value) if isinstance(value, relax.Var) and uses[value] == 1 else None
         return call if isinstance(call, relax.Call) else None
 
-    return bound, producer
+    products = (one for one in bound.values() if isinstance(one, relax.Call) and operator_name(one) == "matmul")
+    return {call: one for call in products if (one := match(call, producer)) is not None}
+
+
+def follow_scores(
+    call: Any, producer: Callable[[Any], Any], softmax_input: Callable[[Any], Any], between: Collection[str]
+) -> tuple[Any, tuple[tuple[Any, int], ...]] | None:
+    """Return the product of queries and keys of an attention that ends in a product, and what follows before softmax.
+
+    Each step of the latter comes with the number of the argument that holds the scores. None for another product.
+
+    Args:
+        softmax_input: gives what a call of a softmax over the last axis reads; None for another call.
+        between: operators that may stand between product and softmax.
+    """
+    softmax, extents = producer(call.args[0]), static_shape(call.args[0])[-2:]
+    while softmax is not None and operator_name(softmax) == "reshape":
+        softmax = producer(softmax.args[0])
+    if softmax is None or (read := softmax_input(softmax)) is None:
+        return None
+    chain: list[tuple[Any, int]] = []
+    step = producer(read)
+    while step is not None and operator_name(step) in between and len(chain) < _LONGEST_CHAIN:
+        position = next((i for i, arg in enumerate(step.args[:2]) if static_shape(arg)[-2:] == extents), None)
+        if position is None:
+            return None
+        chain.insert(0, (step, position))
+        step = producer(step.args[position])
+    if step is None or operator_name(step) != "matmul" or str(call.ty.dtype) != "float32":
+        return None
+    alike = all(static_shape(one)[-2:] == extents for one in (step, *(one for one, _ in chain)))
+    return (step, tuple(chain)) if alike else None
 
 
 def padded_rows(rows: int) -> int:
@@ -183,7 +212,7 @@ class _Padder(PyExprMutator):
         elif any(shape[axis] != extent for axis, extent in extents.items()):
             # In a kernel of its own: within that of the product MetaSchedule finds no schedule.
             after = [extents.get(axis, shape[axis]) - shape[axis] for axis in range(-len(shape), 0)]
-            facts = {"primfunc_name_hint": "pad", "primfunc_attrs": {"op_pattern": _OPAQUE}}
+            facts = {"primfunc_name_hint": "pad", "primfunc_attrs": {"op_pattern": OPAQUE}}
             other = self.builder_.emit(self.builder_.call_te(topi.nn.pad, other, [0] * len(shape), after, **facts))
         args[position], args[1 - position] = x, other
         return relax.Call(step.op, args, step.attrs)
@@ -199,48 +228,25 @@ class _Padder(PyExprMutator):
 
 def pad_attention() -> Any:
     """Return a pass that pads the tokens of attention where that makes its products faster; float32 alone."""
-    return function_pass("TchubPadAttention", lambda mod, func: _Padder(mod, _attentions(func)))
-
-
-def _attentions(func: Any) -> dict[Any, _Attention]:
-    """Return the attentions of a function that are worth padding, by the call of their product with the values."""
-    bound, producer = producers(func)
-    matches = {}
-    for call in bound.values():
-        if isinstance(call, relax.Call) and operator_name(call) == "matmul" and (one := _attention(call, producer)):
-            matches[call] = one
-    return matches
+    return function_pass("TchubPadAttention", lambda mod, func: _Padder(mod, match_products(func, _attention)))
 
 
 def _attention(call: Any, producer: Callable[[Any], Any]) -> _Attention | None:
     """Return the attention that ends in a product; None for another product, or where padding is not worth it."""
-    shape, softmax = static_shape(call.args[0]), producer(call.args[0])
-    while softmax is not None and operator_name(softmax) == "reshape":
-        softmax = producer(softmax.args[0])
-    if (
-        softmax is None
-        or operator_name(softmax) != "nn.softmax"
-        or int(softmax.attrs.axis) not in (-1, len(softmax.ty.shape) - 1)
-    ):
+    followed = follow_scores(call, producer, _softmax_input, _BETWEEN)
+    if followed is None or not all(_is_paddable(step, position) for step, position in followed[1]):
         return None
-    chain: list[tuple[Any, int]] = []
-    step = producer(softmax.args[0])
-    while step is not None and operator_name(step) in _BETWEEN and len(chain) < _LONGEST_CHAIN:
-        position = next((i for i, arg in enumerate(step.args[:2]) if static_shape(arg)[-2:] == shape[-2:]), None)
-        if position is None or not _is_paddable(step, position):
-            return None
-        chain.append((step, position))
-        step = producer(step.args[position])
-    if step is None or operator_name(step) != "matmul" or str(call.ty.dtype) != "float32":
+    scores, chain = followed
+    if any(len(static_shape(one)) < 3 for one in (*call.args, *scores.args)):
         return None
-    every = [softmax, step, *(one for one, _ in chain)]
-    if len(shape) < 3 or any(static_shape(one)[-2:] != shape[-2:] for one in every):
-        return None
-    if any(len(static_shape(arg)) < 3 for arg in (*step.args, call.args[1])):
-        return None
-    rows, columns = shape[-2:]
+    rows, columns = static_shape(call.args[0])[-2:]
     added = padded_rows(rows) * padded_columns(columns) / (rows * columns) - 1
-    return _Attention(step, tuple(reversed(chain)), rows, columns) if 0 < added <= _MOST_ADDED else None
+    return _Attention(scores, chain, rows, columns) if 0 < added <= _MOST_ADDED else None
+
+
+def _softmax_input(call: Any) -> Any:
+    is_last = operator_name(call) == "nn.softmax" and int(call.attrs.axis) in (-1, len(call.ty.shape) - 1)
+    return call.args[0] if is_last else None
 
 
 def _is_paddable(step: Any, position: int) -> bool:

@@ -8,7 +8,7 @@ section III-B), for CPUs. MetaSchedule finds the design space by the annotation 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import e, log2
@@ -19,8 +19,8 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import IntImm, Select, const, reinterpret
 
-from .attention import producers
-from .simplify import constant_values, function_pass, operator_name, static_shape
+from .attention import follow_scores, match_products
+from .simplify import TAKES_ELEMENTWISE, constant_values, function_pass, operator_name, static_shape
 from .softmax import is_by_lanes, lanes_of, reduced_by_lanes, vectorise_reductions
 
 op: Any = relax.op
@@ -30,10 +30,7 @@ _ROWS, _REGISTERS, _LANES = 16, 4, 16
 # 2 ** f for f from -0.5 to 0.5, the constant first, to 8e-8; a power below the least counts as that.
 _POWERS = (1.00000007, 0.693146967, 0.240221197, 0.0555071334, 0.00967554117, 0.00132764519)
 _LEAST_EXPONENT = -126.0
-# Between product and softmax.
-_BETWEEN, _LONGEST_CHAIN = ("add", "divide", "multiply", "reshape"), 6
-# TVM's pattern of operators that take what is elementwise behind them, as a convolution does.
-_TAKES_ELEMENTWISE = 4
+_BETWEEN = ("add", "divide", "multiply", "reshape")  # which may stand between product and softmax
 
 
 @dataclass(frozen=True, order=True)
@@ -99,52 +96,39 @@ class _Fuser(PyExprMutator):
             *map(self.visit_expr, (one.query, one.key, call.args[1])),
             *masks,
             primfunc_name_hint="attention",
-            primfunc_attrs={"op_pattern": _TAKES_ELEMENTWISE},
+            primfunc_attrs={"op_pattern": TAKES_ELEMENTWISE},
         )
 
 
 def _matches(mod: Any, func: Any) -> dict[Any, _Match]:
     """Return the attentions of a function, by the call of their product with the values."""
-    bound, producer = producers(func)
-    matches = {}
-    for call in bound.values():
-        if isinstance(call, relax.Call) and operator_name(call) == "matmul" and (one := _match(mod, call, producer)):
-            matches[call] = one
-    return matches
 
+    def softmax_input(call: Any) -> Any:
+        return call.args[1].fields[0] if is_by_lanes(mod, call) else None
 
-def _match(mod: Any, call: Any, producer: Callable[[Any], Any]) -> _Match | None:
-    softmax = producer(call.args[0])
-    while softmax is not None and operator_name(softmax) == "reshape":
-        softmax = producer(softmax.args[0])
-    if softmax is None or not is_by_lanes(mod, softmax):
-        return None
-    chain: list[tuple[Any, int]] = []
-    step = producer(softmax.args[1].fields[0])
-    rows, columns = static_shape(call.args[0])[-2:]
-    while step is not None and operator_name(step) in _BETWEEN and len(chain) < _LONGEST_CHAIN:
-        position = next((i for i, arg in enumerate(step.args[:2]) if static_shape(arg)[-2:] == (rows, columns)), None)
-        if position is None or static_shape(step)[-2:] != (rows, columns):
+    def match(call: Any, producer: Callable[[Any], Any]) -> _Match | None:
+        followed = follow_scores(call, producer, softmax_input, _BETWEEN)
+        if followed is None:
             return None
-        chain.append((step, position))
-        step = producer(step.args[position])
-    if step is None or operator_name(step) != "matmul" or str(call.ty.dtype) != "float32":
-        return None
-    query, key, value = map(static_shape, (*step.args, call.args[1]))
-    if len(query) < 3 or not query[:-2] == key[:-2] == value[:-2] or str(step.ty.dtype) != "float32":
-        return None
-    if static_shape(step)[-2:] != (rows, columns) or (mixed := _mixed(chain, columns)) is None:
-        return None
-    scale, keys, masks = mixed
-    mask_rows = tuple((1, 1, *static_shape(mask))[-2] for mask in masks)
-    shape = AttentionShape(query[:-2], rows, columns, keys, query[-1], value[-1], scale, mask_rows)
-    return _Match(shape, step.args[0], step.args[1], tuple(masks)) if set(mask_rows) <= {1, rows} else None
+        scores, chain = followed
+        query, key, value = map(static_shape, (*scores.args, call.args[1]))
+        if len(query) < 3 or not query[:-2] == key[:-2] == value[:-2] or str(scores.ty.dtype) != "float32":
+            return None
+        rows, columns = static_shape(call.args[0])[-2:]
+        if (mixed := _mixed(chain, columns)) is None:
+            return None
+        scale, keys, masks = mixed
+        mask_rows = tuple((1, 1, *static_shape(mask))[-2] for mask in masks)
+        shape = AttentionShape(query[:-2], rows, columns, keys, query[-1], value[-1], scale, mask_rows)
+        return _Match(shape, *scores.args, tuple(masks)) if set(mask_rows) <= {1, rows} else None
+
+    return match_products(func, match)
 
 
-def _mixed(chain: list[tuple[Any, int]], columns: int) -> tuple[float, int, list[Any]] | None:
+def _mixed(chain: Sequence[tuple[Any, int]], columns: int) -> tuple[float, int, list[Any]] | None:
     """Return what stands between product and softmax as a scale, the keys that count, and masks; None for others."""
     scale, keys, masks = 1.0, columns, []
-    for step, position in reversed(chain):
+    for step, position in chain:
         if operator_name(step) == "reshape":
             continue
         other = step.args[1 - position]
