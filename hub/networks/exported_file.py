@@ -123,7 +123,8 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
         with torch.no_grad(), _silence():
             return torch.export.export(module, tuple(args), dict(kwargs))
     except Exception as error:
-        location = _location_of(error)
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
+        location = "".join(f"{Path(f.filename).name}:{f.lineno} in {f.name}: {f.line}" for f in frames[-1:])
         first = (str(error).strip() or last_line(error)).splitlines()[0]  # hints and frames follow
         dynamic = "data-dependent" in str(error) or type(error).__name__ in ("GuardOnDataDependentSymNode", "UserError")
         raise NetworkImportError(
@@ -146,12 +147,6 @@ def _silence() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _location_of(error: BaseException) -> str:
-    """Return the innermost line of the user's code in a traceback, as `FILE:LINE in FUNCTION: CODE`."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
-    return "".join(f"{Path(f.filename).name}:{f.lineno} in {f.name}: {f.line}" for f in frames[-1:])
 
 
 # Half precision: TVM on CPUs has no arithmetic for it, so such a network is computed in float32.

@@ -110,6 +110,9 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     model = load_onnx(path)
     inputs, returned = _inputs(model), {output.name: _dtype(output).name for output in model.graph.output}
     notes = precision_notes(onnx_in_float32(model))
+    axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
+    names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
+    free = [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
 
     def refuse() -> Any:
         raise file_error(path, "has no PyTorch form", "import it into TVM")
@@ -124,7 +127,7 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
 
         return OnnxNetwork(name, refuse, examples, notes=notes, path=path, model=model, taken=taken, returned=returned)
 
-    return at_sizes(path.stem, _free_sizes(inputs), shapes, make)
+    return at_sizes(path.stem, free, shapes, make)
 
 
 def _inputs(model: Any) -> list[OnnxInput]:
@@ -159,12 +162,6 @@ def _dtype(value: Any) -> np.dtype[Any]:
     from onnx.helper import tensor_dtype_to_np_dtype
 
     return tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-
-
-def _free_sizes(inputs: list[OnnxInput]) -> list[FreeSize]:
-    axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
-    names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
-    return [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
 
 
 def load_onnx(path: Path) -> Any:

@@ -77,9 +77,11 @@ def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> li
         if not 1 <= len(combinations) <= MAX_VARIANTS:
             problem = f"; the sizes make {len(combinations)} networks, and 1 to {MAX_VARIANTS} are tuned at once"
     if problem or len(matched) < len(free):
+        batch = [size for size in free if size.is_batch]
+        examples = ("batch=1,8" if [size] == batch else f"{size.name}={size.most or 128}" for size in free)
         raise NetworkImportError(
             f"{network} has dynamic shapes: {'; '.join(map(str, free))}{problem}",
-            remedy=f"say for which sizes to tune it: {_example(free)}",
+            remedy=f"say for which sizes to tune it: {' '.join(f'--shape {one}' for one in examples)}",
             network=network,
             free=[size.name for size in free],
         )
@@ -103,12 +105,6 @@ def _matched(free: Sequence[FreeSize], shapes: Shapes) -> dict[str, tuple[str, S
     if len(left) == len(names) == 1:
         matched[left[0].name] = (names[0], shapes[names[0]])
     return matched
-
-
-def _example(free: Sequence[FreeSize]) -> str:
-    batch = [size for size in free if size.is_batch]
-    options = ["batch=1,8" if [size] == batch else f"{size.name}={size.most or 128}" for size in free]
-    return " ".join(f"--shape {word}" for word in options)
 
 
 def free_sizes(exported: Any) -> list[FreeSize]:

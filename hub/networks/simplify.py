@@ -16,6 +16,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import IntImm
 
 op: Any = relax.op
+# TVM's patterns, by which it fuses: opaque operators stay alone, others take what is elementwise, as convolutions do.
+OPAQUE, TAKES_ELEMENTWISE = 8, 4
 
 
 def call_pass(name: str, rewrite: Callable[[Any, Any], Any]) -> Any:
@@ -100,14 +102,6 @@ def _gelu(_: Any, call: Any) -> Any:
     return op.multiply(x, op.add(half, op.multiply(half, op.erf(op.multiply(x, scale)))))
 
 
-def _pad(_: Any, call: Any) -> Any:
-    return call if any(map(int, call.attrs.pad_width)) else call.args[0]
-
-
-def _broadcast(_: Any, call: Any) -> Any:
-    return call.args[0] if _same_type(call, call.args[0]) else call
-
-
 def _squeeze(_: Any, call: Any) -> Any:
     axes = call.attrs.axis
     return op.squeeze(call.args[0], [int(axis) % call.args[0].ty.ndim for axis in axes]) if axes else call
@@ -185,8 +179,10 @@ def _dtype(value: Any) -> str:
 
 
 _SIMPLER: dict[str, Callable[[Any, Any], Any]] = {
-    "clip": _clip, "nn.gelu": _gelu, "nn.leakyrelu": _leaky, "nn.pad": _pad, "broadcast_to": _broadcast,
-    "squeeze": _squeeze, "add": _without(0), "multiply": _without(1), "power": _power,
+    "nn.pad": lambda _, call: call if any(map(int, call.attrs.pad_width)) else call.args[0],
+    "broadcast_to": lambda _, call: call.args[0] if _same_type(call, call.args[0]) else call,
+    "clip": _clip, "nn.gelu": _gelu, "nn.leakyrelu": _leaky, "squeeze": _squeeze, "add": _without(0),
+    "multiply": _without(1), "power": _power,
     "nn.conv1d": _convolution_of_one_row, "nn.conv2d": _absorb_padding,
 }  # fmt: skip
 

@@ -13,12 +13,10 @@ from typing import Any
 from tvm import te, topi
 from tvm.ir import Op
 
-from .simplify import call_pass, static_shape
+from .simplify import OPAQUE, call_pass, static_shape
 
 # Lanes by which a row is reduced, the widest first, down to those that are added one by one.
 _LANES, _FEW = (16, 8), 4
-# TVM's pattern of operators that it fuses with no other.
-_OPAQUE = 8
 _NAME = "softmax"
 
 
@@ -37,7 +35,7 @@ def by_lanes() -> Any:
         shape = static_shape(call)
         if len(shape) < 2 or int(call.attrs.axis) not in (-1, len(shape) - 1) or lanes_of(shape[-1]) is None:
             return call
-        names = {"primfunc_name_hint": _NAME, "primfunc_attrs": {"op_pattern": _OPAQUE}}
+        names = {"primfunc_name_hint": _NAME, "primfunc_attrs": {"op_pattern": OPAQUE}}
         return builder.call_te(_softmax, call.args[0], **names)
 
     return call_pass("TchubSoftmaxByLanes", rewrite)
@@ -47,7 +45,7 @@ def is_by_lanes(mod: Any, call: Any) -> bool:
     """Return whether a call of a module is of a softmax that `by_lanes` put there."""
     callee = call.args[0] if call.op == Op.get("relax.call_tir") else None
     attrs = mod[callee].attrs if callee is not None and callee.name_hint.startswith(_NAME) else None
-    return attrs is not None and attrs.get("op_pattern") == _OPAQUE
+    return attrs is not None and attrs.get("op_pattern") == OPAQUE
 
 
 def _softmax(x: Any) -> Any:

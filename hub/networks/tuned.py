@@ -261,7 +261,7 @@ def _card_argument(value: Any, spec: TensorSpec, device: Any) -> Any:
 def _argument(value: Any, spec: TensorSpec) -> Any:
     """Return an argument as TVM's tensor, of the data type that the compiled function takes."""
     if not _is_torch(value):
-        return tvm.runtime.tensor(np.ascontiguousarray(value, dtype=numpy_type(spec.computed)).reshape(spec.shape))
+        return tvm.runtime.tensor(np.ascontiguousarray(value, dtype=np.dtype(spec.computed)).reshape(spec.shape))
     import torch
 
     if value.device.type != "cpu" or value.layout != torch.strided:
@@ -286,7 +286,7 @@ def _torch_result(value: Any, spec: TensorSpec, constant: bool) -> Any:
 
 
 def _numpy_result(value: Any, spec: TensorSpec, _constant: bool) -> Any:
-    return value.numpy().astype(numpy_type(spec.dtype), copy=False)
+    return value.numpy().astype(np.dtype(spec.dtype), copy=False)
 
 
 def read_arrays(path: Path, signature: Signature) -> dict[str, Any]:
@@ -313,7 +313,7 @@ def read_arrays(path: Path, signature: Signature) -> dict[str, Any]:
         arrays = {name: arrays[f"arr_{i}"] for i, name in enumerate(names)}
     for spec in signature.inputs:
         if spec.dtype == "bfloat16" and getattr(arrays.get(spec.name), "dtype", None) == np.float32:
-            arrays[spec.name] = arrays[spec.name].astype(numpy_type(spec.dtype))
+            arrays[spec.name] = arrays[spec.name].astype(np.dtype(spec.dtype))
     return arrays
 
 
@@ -335,14 +335,9 @@ def random_arrays(signature: Signature) -> dict[str, Any]:
     rng = np.random.default_rng(0)
 
     def make(spec: TensorSpec) -> Any:
-        dtype = numpy_type(spec.dtype)
+        dtype = np.dtype(spec.dtype)
         if dtype.kind in "iub":
             return np.full(spec.shape, spec.dtype == "bool", dtype)
         return np.asarray(rng.standard_normal(spec.shape)).astype(dtype)
 
     return {spec.name: make(spec) for spec in signature.inputs}
-
-
-def numpy_type(name: str) -> Any:
-    """Return NumPy's data type of this name, e.g. `float32` or `bfloat16`."""
-    return np.dtype(name)

@@ -18,7 +18,7 @@ from tvm import relax, te
 from tvm.ir import Op
 from tvm.tirx import IntImm, Select, const
 
-from .simplify import call_pass, constant_values
+from .simplify import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values
 
 # Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
@@ -27,8 +27,6 @@ _KERNEL = 3
 # of its caches: tiles of 4 need 2.25 times the weights of tiles of 2.
 _OPERATIONS_A_BYTE = 4
 _LANES = 64  # floats of a tile's innermost loop, at most
-# TVM's patterns, by which it fuses: opaque operators stay alone, those like convolutions take what is elementwise.
-_CONVOLUTION, _OPAQUE = 4, 8
 
 
 @dataclass(frozen=True, order=True)
@@ -107,14 +105,14 @@ def winograd(shapes: Collection[ConvShape]) -> Any:
             partial(_input_transform, shape),
             call.args[0],
             primfunc_name_hint="winograd_input",
-            primfunc_attrs={"op_pattern": _OPAQUE},
+            primfunc_attrs={"op_pattern": OPAQUE},
         )
         product = builder.emit(op.matmul(tiles, relax.const(transformed(weight, shape.tile))))
         return builder.call_te(
             partial(_output_transform, shape),
             product,
             primfunc_name_hint="winograd_output",
-            primfunc_attrs={"op_pattern": _CONVOLUTION},
+            primfunc_attrs={"op_pattern": TAKES_ELEMENTWISE},
         )
 
     return call_pass("TchubWinograd", rewrite)
@@ -225,8 +223,8 @@ def _rows(matrix: np.ndarray[Any, Any], index: Any, term: Callable[[int], Any]) 
 
 def winograd_input(schedule: Any, block: Any) -> list[Any]:
     """Return the space of the input's transform: a tile of some channels is read, transformed and written."""
-    half = _producer(schedule, block)
-    tile = _producer(schedule, half)
+    half = schedule.get_producers(block)[0]
+    tile = schedule.get_producers(half)[0]
     product, p, channels = schedule.get_loops(block)
     outer, inner = _split(schedule, channels)
     schedule.reorder(p, outer, product, inner)
@@ -241,7 +239,7 @@ def winograd_output(schedule: Any, block: Any) -> list[Any]:
 
     What follows with other axes is left as it is, unscheduled.
     """
-    half = _producer(schedule, block)
+    half = schedule.get_producers(block)[0]
     m, chain = int(schedule.get(schedule.get_loops(half)[3]).extent), [block]
     while consumers := list(schedule.get_consumers(chain[-1])):
         chain.append(consumers[0])
@@ -261,10 +259,6 @@ def winograd_output(schedule: Any, block: Any) -> list[Any]:
 
 def _split(schedule: Any, loop: Any) -> list[Any]:
     return schedule.split(loop, schedule.sample_perfect_tile(loop, n=2, max_innermost_factor=_LANES))
-
-
-def _producer(schedule: Any, block: Any) -> Any:
-    return schedule.get_producers(block)[0]
 
 
 def _finish(schedule: Any, outermost: Any, blocks: list[tuple[Any, int]]) -> None:
