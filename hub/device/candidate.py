@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.canonical import trace_key
+from ...zoo.primitives.metaschedule import plain
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -47,7 +48,7 @@ def args_of(infos: Iterable[Any]) -> tuple[tuple[tuple[int, ...], str], ...]:
 
 def trace_json(trace: Any) -> list[Any]:
     """Return a TVM `Trace` as plain `[instructions, decisions]`."""
-    return _plain(trace.as_json())
+    return plain(trace.as_json())
 
 
 def replayed(mod: IRModule, trace: Sequence[Any]) -> Any:
@@ -77,16 +78,3 @@ def tuning_record(
         return None
     args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
     return ms.database.TuningRecord(schedule.trace, workload, list(seconds), target, args)
-
-
-def _plain(value: Any) -> Any:
-    """Return TVM's containers of a JSON trace as plain lists, numbers and strings."""
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, bool | int | float) or value is None:
-        return value
-    if hasattr(value, "items"):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if hasattr(value, "__iter__"):
-        return [_plain(v) for v in value]
-    return value.value if hasattr(value, "value") else value

@@ -135,7 +135,7 @@ def read_trace(trace: Trace) -> tuple[Template, list[Decision]]:
     parts = as_json(trace, True)
     instructions = get(parts, 0)
     key = structural_hash(instructions, False, False)
-    template = _of_hash.get(key) or _remember(_of_hash, key, Template(_plain(instructions)))
+    template = _of_hash.get(key) or _remember(_of_hash, key, Template(plain(instructions)))
     return template, _live_decisions(template, get(parts, 1))
 
 
@@ -153,7 +153,7 @@ def from_trace_json(obj: Sequence[Any] | str | bytes) -> PrimitiveSequence:
         raise TraceFormatError(f"not a trace of the form [instructions, decisions]: {error}") from error
     try:
         key = str(trace.instructions)
-        template = _of_text.get(key) or _remember(_of_text, key, Template(_plain(trace.instructions)))
+        template = _of_text.get(key) or _remember(_of_text, key, Template(plain(trace.instructions)))
         return template.fill(_decisions(template, trace.decisions))
     except RecursionError:
         raise TraceFormatError("a trace is not nested as deep as this") from None
@@ -185,7 +185,7 @@ def _live_decisions(template: Template, pairs: Any) -> list[Decision]:
     """The decisions in slot order; a live trace that decided everything lists them in that very order."""
     _, _, array, get, size = _tvm()
     if size(pairs) != len(template.samplers):
-        return _decisions(template, _plain(pairs))
+        return _decisions(template, plain(pairs))
     answers = [get(get(pairs, i), 1) for i in range(len(template.samplers))]
     return [tuple([int(get(a, j)) for j in range(size(a))]) if isinstance(a, array) else int(a) for a in answers]
 
@@ -193,7 +193,7 @@ def _live_decisions(template: Template, pairs: Any) -> list[Decision]:
 def _decisions(template: Template, pairs: list[Any]) -> list[Decision]:
     try:
         answers: dict[int, Decision] = {}
-        for index, answer in ((int(_plain(index)), _plain(answer)) for index, answer in pairs):
+        for index, answer in ((int(plain(index)), plain(answer)) for index, answer in pairs):
             answers[index] = tuple(map(int, answer)) if isinstance(answer, list) else int(answer)
     except (TypeError, ValueError, OverflowError):
         raise TraceFormatError(f"a decision is [instruction index, answer]: {pairs!r:.200}") from None
@@ -203,18 +203,20 @@ def _decisions(template: Template, pairs: list[Any]) -> list[Decision]:
     return [answers.get(index, 0) for index in template.samplers]
 
 
-def _plain(obj: Any) -> Any:
-    """JSON values and TVM's containers and constants as Python's own."""
-    if obj is None or isinstance(obj, str | int | float):
+def plain(obj: Any) -> Any:
+    """Return JSON values, and TVM's containers and constants, as Python's own."""
+    if isinstance(obj, str):
+        return str(obj)  # of a tvm_ffi.String too
+    if obj is None or isinstance(obj, int | float):
         return obj
     if isinstance(obj, list | tuple):
-        return [_plain(item) for item in obj]
+        return [plain(item) for item in obj]
     if hasattr(obj, "items"):  # or a tvm_ffi.Map
-        return {str(k): _plain(v) for k, v in obj.items()}
+        return {str(k): plain(v) for k, v in obj.items()}
     if hasattr(obj, "value"):  # tirx.IntImm and FloatImm
         return obj.value
     if hasattr(obj, "__iter__"):  # tvm_ffi.Array
-        return [_plain(item) for item in obj]
+        return [plain(item) for item in obj]
     from tvm.ir import save_json  # an IndexMap, which Trace.as_json() writes so too
 
     return save_json(obj)
