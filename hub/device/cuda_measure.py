@@ -64,8 +64,12 @@ class CudaMeasurer(Measurer):
         self._runs.shutdown(wait=False, cancel_futures=True)
         self._worker.stop()
         super().close()
-        if self.watched["disturbed"]:
-            warnings.warn(self._drift(), TchubWarning, stacklevel=2)
+        if slower := self.watched["disturbed"]:
+            why = f": {' and '.join(sorted(self._slowed))}" if self._slowed else " (see `nvidia-smi`)"
+            beside = (
+                f"{CUDA}:{self._card[1]} ran slower than before beside {slower} of {self.outcomes.total()} programs"
+            )
+            warnings.warn(f"{beside}{why}; their latencies are too long", TchubWarning, stacklevel=2)
 
     def submit_run(self, *args: Any) -> Future[JobResult]:
         return self._runs.submit(self._run, args)
@@ -77,14 +81,6 @@ class CudaMeasurer(Measurer):
             opened = self._call(_OPEN)
             return opened if opened.error is not None else result
         return result
-
-    def _drift(self) -> str:
-        """Return what a user should know of a card that slowed down."""
-        why = f": {' and '.join(sorted(self._slowed))}" if self._slowed else " (see `nvidia-smi`)"
-        return (
-            f"{CUDA}:{self._card[1]} ran slower than before beside {self.watched['disturbed']} of "
-            f"{self.outcomes.total()} programs{why}; their latencies are too long"
-        )
 
     def _call(self, job: str, *args: Any) -> JobResult:
         """Have the process that owns the card do a job; a fatal fault is its last one."""
@@ -126,13 +122,6 @@ class CardFault:
     message: str
     fatal: bool = True
     lost: bool = False
-
-
-@dataclass(frozen=True)
-class CardRunResult(RunResult):
-    """A `RunResult` of the card with this PCI bus address."""
-
-    bus_id: str = ""
 
 
 # A chain of 20,000 additions and multiplications on each core, a tenth of a millisecond: its time tells the clock.
@@ -227,4 +216,4 @@ def run(
         program.close()
     except ProgramError as error:
         return CardFault(str(error), fatal=error.fatal)
-    return CardRunResult(costs, time.perf_counter() - start, wrong, repeated, disturbed, held.driver.bus_id)
+    return RunResult(costs, time.perf_counter() - start, wrong, repeated, disturbed, held.driver.bus_id)

@@ -275,7 +275,9 @@ class CudaNetwork(CudaLaunches):
                 if key in self._graphs:
                     self._graphs[key] = self._captured()
                 else:
-                    self._forget_graphs()
+                    while len(self._graphs) >= self._KEPT_GRAPHS:
+                        if (graph := self._graphs.pop(next(iter(self._graphs)))) is not None:
+                            driver.call("cuGraphExecDestroy", graph)
                     self._graphs[key] = None
                     self._launch_all()
             finally:
@@ -288,11 +290,6 @@ class CudaNetwork(CudaLaunches):
             driver.call("cuMemcpyDtoDAsync_v2", address, source, size, driver.stream)
         driver.call("cuEventRecord", after, driver.stream)
         driver.call("cuStreamWaitEvent", stream, after, 0)
-
-    def _forget_graphs(self) -> None:
-        while len(self._graphs) >= self._KEPT_GRAPHS:
-            if (graph := self._graphs.pop(next(iter(self._graphs)))) is not None:
-                self._driver.call("cuGraphExecDestroy", graph)
 
     @property
     def outputs(self) -> list[tuple[list[int], str]]:

@@ -33,8 +33,6 @@ _NOISE, _BUSY, _STOLEN = 0.05, 0.25, 0.02  # shares from which on a machine is t
 _DISK_WARN_GIB, _DISK_FAIL_GIB = 5, 0.5
 # TVM's own order of preference.
 COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
-_PROGRAM = 'extern "C" int tchub_doctor(void) { return 7; }\n'
-_CALL = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).tchub_doctor() != 7)"
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -128,11 +126,12 @@ def check_compiler() -> Check:
         return Check("compiler", "fail", f"none of {', '.join(COMPILERS)} found", remedy)
     with tempfile.TemporaryDirectory(prefix="tchub-doctor-") as folder:
         source, output = Path(folder, "t.cc"), Path(folder, "t.so")
-        source.write_text(_PROGRAM, encoding="utf-8")
+        source.write_text('extern "C" int tchub_doctor(void) { return 7; }\n', encoding="utf-8")
         if (why := _why_not(path, "-shared", "-fPIC", "-o", str(output), str(source))) is not None:
             return Check("compiler", "fail", f"{path} cannot link a shared library: {why}", remedy)
         # In a process of its own, which may crash.
-        if (why := _why_not(sys.executable, "-c", _CALL, str(output))) is not None:
+        call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).tchub_doctor() != 7)"
+        if (why := _why_not(sys.executable, "-c", call, str(output))) is not None:
             what = f"a program that was compiled in {tempfile.gettempdir()} cannot be loaded: {why}"
             return Check("compiler", "fail", what, "set TMPDIR to a folder whose disk is not mounted noexec")
     return Check("compiler", "ok", path)

@@ -225,6 +225,7 @@ class RunResult:
         latencies: seconds a run, one entry a repeat.
         repeated: times that it was timed again because the machine was disturbed.
         disturbed: whether the machine was disturbed at the end too.
+        bus_id: PCI bus address of the card that ran it.
     """
 
     latencies: list[float]
@@ -232,6 +233,7 @@ class RunResult:
     wrong: str | None = None
     repeated: int = 0
     disturbed: bool = False
+    bus_id: str = ""
 
 
 def _tensors(args_info: ArgsInfo) -> list[Any]:

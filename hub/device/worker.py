@@ -67,12 +67,6 @@ _JOBS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _job(name: str) -> Callable[..., Any]:
-    """Return a job by its name, or one of another module as `package.module:function`."""
-    module, _, function = name.rpartition(":")
-    return getattr(import_module(module), function) if module else _JOBS[name]
-
-
 def _answer_jobs(connection: Connection) -> None:
     """Answer jobs until the other side closes: (True, value) or (False, exception name, message)."""
     while True:
@@ -81,7 +75,8 @@ def _answer_jobs(connection: Connection) -> None:
         except EOFError:
             return
         try:
-            answer = (True, _job(name)(*args))
+            module, _, function = name.rpartition(":")  # a job of another module is `package.module:function`
+            answer = (True, (getattr(import_module(module), function) if module else _JOBS[name])(*args))
         except Exception as error:
             answer = (False, type(error).__name__, last_line(error))
         connection.send(answer)

@@ -24,15 +24,6 @@ RIVALS = {"torch.compile": "torch", "onnxruntime": "onnxruntime", "openvino": "o
 """Runtimes that a tuned network is compared with, and the packages that they need (`pip install tchub[bench]`)."""
 
 
-def _check_rivals(names: Sequence[str]) -> None:
-    """Raise TuningError unless each name is a runtime that is installed."""
-    for name in names:
-        if name not in RIVALS:
-            raise TuningError(f"unknown runtime {name!r}", remedy=f"choose from: {', '.join(RIVALS)}", runtime=name)
-        if find_spec(RIVALS[name]) is None:
-            raise TuningError(f"{name} is not installed", remedy="pip install 'tchub[bench]'", runtime=name)
-
-
 @dataclass(frozen=True)
 class TuneConfig:
     """The settings of a tuning run; `tune` takes each as an argument by its name, and options have the first sentences.
@@ -101,7 +92,11 @@ class TuneConfig:
     runner: Any = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        _check_rivals([name for name in self.compare if name != "stock"])
+        for name in (one for one in self.compare if one != "stock"):
+            if name not in RIVALS:
+                raise TuningError(f"unknown runtime {name!r}", remedy=f"choose from: {', '.join(RIVALS)}", runtime=name)
+            if find_spec(RIVALS[name]) is None:
+                raise TuningError(f"{name} is not installed", remedy="pip install 'tchub[bench]'", runtime=name)
         at_least_one = "give a number of at least 1"
         problems = {
             "layout": (self.layout not in LAYOUTS, f"choose one of: {', '.join(LAYOUTS)}"),

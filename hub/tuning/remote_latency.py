@@ -45,7 +45,8 @@ def compare_remote(
         LatencyError: the server cannot run them, or went away.
     """
     device = {"address": [address.host, address.port, address.key], "threads": threads, "timeout": timeout}
-    return _compare(network, libraries, device, timeout, "the library is kept: run it on the device itself")
+    limit, remedy = TimeLimit(timeout, timeout), "the library is kept: run it on the device itself"
+    return compare_in_process(__name__, network, libraries, device, limit, remedy)
 
 
 def compare_card(
@@ -70,11 +71,7 @@ def compare_card(
     """
     remedy = "see `tchub doctor` and `nvidia-smi`; the same command goes on"
     request = {"card": number, "rivals": list(rivals), "precision": precision}
-    return _compare(network, libraries, request, timeout, remedy)
-
-
-def _compare(network: Network, libraries: Libraries, device: dict[str, Any], timeout: float, remedy: str) -> Comparison:
-    return compare_in_process(__name__, network, libraries, device, TimeLimit(timeout, timeout), remedy)
+    return compare_in_process(__name__, network, libraries, request, TimeLimit(timeout, timeout), remedy)
 
 
 class _RemoteNetwork:
