@@ -16,7 +16,6 @@ from .writer import CorpusWriter, write_corpus
 
 # Facts that the writer fills in, or that merge by a rule of their own.
 _OWN = ("files", "format", "tasks", "programs", "created", "source", "device_sheet")
-_MERGE_COMMAND = "tchub corpus import DIR... --out DIR"
 _METASCHEDULE = "metaschedule"  # the framework of a corpus that names none
 
 
@@ -89,8 +88,12 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> MergeResul
     inputs = [Corpus.open(folder) for folder in {Path(folder).resolve(): folder for folder in folders}.values()]
     before = [Corpus.open(out)] if (out / META_FILE).exists() else []
     corpora = [*before, *inputs]
-    for corpus in corpora[1:]:
-        _check_alike(corpora[0], corpus)
+    metas = [{"framework": _METASCHEDULE, **corpus.meta} for corpus in corpora]
+    for corpus, meta in zip(corpora, metas, strict=True):
+        if name := difference(metas[0], meta, CORPUS_SCOPE):
+            problem = f"{corpora[0].path} is of {name} {metas[0].get(name)!r}, {corpus.path} of {meta.get(name)!r}"
+            remedy = "merge each kind into a folder of its own; `tchub train` takes several corpora"
+            raise CorpusError(problem, remedy=remedy, field=name, path=str(corpus.path))
     with CorpusWriter(out, _meta_of(corpora)) as writer:
         for task_id in sorted({task_id for corpus in corpora for task_id in corpus.tasks}):
             holders = [corpus for corpus in corpora if task_id in corpus.tasks]
@@ -105,14 +108,6 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> MergeResul
     whole = Corpus.open(out)
     given = sum(corpus.meta["programs"] for corpus in inputs)
     return MergeResult(whole, given, not before or before[0].meta != whole.meta)
-
-
-def _check_alike(first: Corpus, other: Corpus) -> None:
-    one, two = ({"framework": _METASCHEDULE, **corpus.meta} for corpus in (first, other))
-    if name := difference(one, two, CORPUS_SCOPE):
-        problem = f"{first.path} is of {name} {one.get(name)!r}, {other.path} of {two.get(name)!r}"
-        remedy = "merge each kind into a folder of its own; `tchub train` takes several corpora"
-        raise CorpusError(problem, remedy=remedy, field=name, path=str(other.path))
 
 
 def _rank(program: Program) -> tuple[bool, float, str]:
@@ -135,7 +130,7 @@ def _meta_of(corpora: Sequence[Corpus]) -> dict[str, Any]:
     metas = [corpus.meta for corpus in corpora]
     meta = {k: v for k, v in metas[0].items() if k not in _OWN and all(k in m and m[k] == v for m in metas)}
     meta["created"] = min(each["created"] for each in metas)
-    meta.setdefault("command", _MERGE_COMMAND)
+    meta.setdefault("command", "tchub corpus import DIR... --out DIR")
     if sources := sorted({s for each in metas for s in str(each.get("source") or "").split("; ") if s}):
         meta["source"] = "; ".join(sources)
     if sheets := [each["device_sheet"] for each in metas if "device_sheet" in each]:

@@ -103,7 +103,9 @@ class Outline:
         value = self.size
         self.size += count
         self.counts[kind] += 1
-        self._count_blocks(kind, at)
+        # By the number of blocks seen, the next one that is made will be called.
+        mentioned = at if kind in _LOCATED else (*at[:1], *at[2:]) if kind in _CACHES else at[:1]
+        self.blocks = max(self.blocks, 1 + max(mentioned, default=-1))
         if kind in ("Split", "LoopPartition") and count > 1:
             self._split(at[0], at[1], value, count - 1)
         elif kind == "Reorder":
@@ -116,14 +118,13 @@ class Outline:
             self._cache(kind, at[0], names)
         elif kind == "Annotate" and names:
             self._annotate(names, value, count)
-        elif count:
-            self._mark(kind, at, names, value)
+        elif kind == "Vectorize" and count:
+            self._vectorize(at, value)
+        elif kind in ("Unroll", "Parallel") and count:
+            (self.unrolls if kind == "Unroll" else self.parallels).append(value)
+        elif kind in _LOCATED and count:
+            self.locations.append(value)
         self.blocks += kind in _MAKERS
-
-    def _count_blocks(self, kind: str, at: tuple[int, ...]) -> None:
-        """Keep the number of blocks seen, by which the next one that is made will be called."""
-        mentioned = at if kind in _LOCATED else (*at[:1], *at[2:]) if kind in _CACHES else at[:1]
-        self.blocks = max(self.blocks, 1 + max(mentioned, default=-1))
 
     def _loops(self, block: int, upto: int) -> list[list[Part]]:
         nest = self.nests.setdefault(block, [])
@@ -171,14 +172,6 @@ class Outline:
         elif names and names[0].startswith("shared"):
             self.shared += 1
             self.copies.add(self.blocks)
-
-    def _mark(self, kind: str, at: tuple[int, ...], names: tuple[str, ...], value: int) -> None:
-        if kind == "Vectorize":
-            self._vectorize(at, value)
-        elif kind in ("Unroll", "Parallel"):
-            (self.unrolls if kind == "Unroll" else self.parallels).append(value)
-        elif kind in _LOCATED:
-            self.locations.append(value)
 
     def _annotate(self, names: tuple[str, ...], value: int, count: int) -> None:
         tensor, key = self.tensor_core, names[0]

@@ -113,18 +113,14 @@ def encode(primitive: Primitive, layout: RowLayout) -> np.ndarray:
     row[8] = (index + 1) / len(GROUPS[group])
     shown, hidden = _arrange(primitive, 3 + layout.factors)
     for i, number in enumerate(shown):
-        row[9 + i] = index_code(number) if i < 2 else size_code(number)
-    row[layout.name], unknown = _name_code(primitive.names)
+        row[9 + i] = (min(max(number, -2), 29) + 3) / 16 if i < 2 else size_code(number)
+    names = primitive.names  # of which the first may have a token, and the digest tells the others
+    row[layout.name], unknown = (_TOKEN[names[0]], names[1:]) if names and names[0] in _TOKEN else (0.0, names)
     if hidden or unknown:
         row[layout.name + 1] = _digest(hidden, unknown)
     if group == 0:
         _derive(row, primitive.numbers[3:], layout)
     return row
-
-
-def index_code(number: int) -> float:
-    """A small ordinal, -2 to 29, as a nonzero number."""
-    return (min(max(number, -2), 29) + 3) / 16
 
 
 def size_code(number: int) -> float:
@@ -147,13 +143,6 @@ def _arrange(primitive: Primitive, room: int) -> tuple[tuple[int, ...], tuple[in
         shown, hidden = numbers[:room], numbers[room:]
     out_of_range = any(n not in _INDEX_RANGE for n in shown[:2]) or any(abs(n) > _EXACT for n in shown[2:])
     return shown, numbers if out_of_range else hidden
-
-
-def _name_code(names: tuple[str, ...]) -> tuple[float, tuple[str, ...]]:
-    """Token of the first name (0: none, or not a known one), and the names it does not tell."""
-    if names and names[0] in _TOKEN:
-        return _TOKEN[names[0]], names[1:]
-    return 0.0, names
 
 
 def _digest(numbers: Sequence[int], names: Sequence[str]) -> float:

@@ -190,7 +190,8 @@ def plain(kind: str) -> Handler:
         if inputs and variable_kind(inputs[0]) in ("b", "l"):
             numbers += scope.target(inputs[0])[: 1 if variable_kind(inputs[0]) == "b" else 2]
             inputs = inputs[1:]
-        for operand in [*inputs, *map(_quoted, attrs)]:
+        # Texts of inputs are quoted: a bare `b1` would be a variable.
+        for operand in [*inputs, *(dumps(one) if isinstance(one, str) else one for one in attrs)]:
             more, texts = scope.flatten(operand)
             numbers += more
             names += texts
@@ -206,11 +207,6 @@ def add_unit_loop(scope: Scope, inputs: Operands, _: Operands, outputs: list[str
     nest = Nest(scope.block(inputs[0])) if at == NONE else scope.nest(inputs[0])
     scope.insert(nest, max(at, 0), outputs)
     scope.extents[outputs[0]] = 1
-
-
-def _quoted(attribute: Any) -> Any:
-    """An attribute in the form of an input, whose texts are quoted (a bare `b1` would be a variable)."""
-    return dumps(attribute) if isinstance(attribute, str) else attribute
 
 
 def _flags(attrs: Operands, *usual: tuple[str, int]) -> tuple[str, ...]:

@@ -107,19 +107,15 @@ def load_state(
         parts.setdefault(part, {})[rest] = tensor.to(next(model.parameters()).device)
     try:
         model.load_state_dict(parts["model"])
-        _load_optimizer(optimizer, parts["optimizer"])
+        entries: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in parts["optimizer"].items():
+            index, _, key = name.partition(".")
+            entries.setdefault(int(index), {})[key] = tensor
+        optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
         values = {name: numbers[name] for name in _NUMBERS}
         return TrainState(best=parts["best"], average=parts["average"] or None, **values)
     except (KeyError, RuntimeError, ValueError) as error:
         raise _refuse(path, f"does not fit this model ({error})") from error
-
-
-def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    entries: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        index, _, key = name.partition(".")
-        entries.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def _refuse(path: Path, reason: str) -> TrainingError:

@@ -110,7 +110,8 @@ def read_workload(key: list[Any]) -> KeyedComputation:
             return _of_problem(PROBLEMS[name](*arguments))
         if not _HASH.match(name):
             return _FUNCTIONS[name](*arguments)
-        anchor = _anchor(arguments) or unknown
+        guesses = (_GUESSES[len(shapes[0])](*shapes) for shapes in _triples(arguments) if len(shapes[0]) in _GUESSES)
+        anchor = next(filter(None, guesses), unknown)  # the first operator whose three shapes fit
         return KeyedComputation(anchor.op, anchor.flops, anchor.text, whole)
     except (KeyError, TypeError, ValueError, IndexError, ArithmeticError):
         return unknown
@@ -186,16 +187,6 @@ _FUNCTIONS: dict[str, Callable[..., KeyedComputation]] = {
 
 
 # Graphs by the shapes of their tensors
-
-
-def _anchor(arguments: list[Any]) -> KeyedComputation | None:
-    """Return the first operator whose three shapes fit; None without one."""
-    for data, weight, out in _triples(arguments):
-        guess = _GUESSES.get(len(data))
-        computed = guess(data, weight, out) if guess else None
-        if computed:
-            return computed
-    return None
 
 
 def _triples(arguments: list[Any]) -> Iterator[tuple[Shape, Shape, Shape]]:

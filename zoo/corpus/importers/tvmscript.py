@@ -74,17 +74,12 @@ def _check(node: ast.AST, named: set[str]) -> None:
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in ("T", "I"):
         raise ValueError(f"the script gives {node.id} another meaning")
     if isinstance(node, ast.Attribute):
-        _check_attribute(node)
+        root, _, name = ast.unparse(node).partition(".")
+        known = {"T": _TIR, "I": _MODULE}.get(root, frozenset({"data"}))  # of its own buffers only their data
+        if name not in known:
+            raise ValueError(f"the script uses {root[:60]}.{name[:60]}")
     if isinstance(node, ast.BinOp) and any(_is_repeatable(side) for side in (node.left, node.right)):
         raise ValueError("the script computes with texts or lists")
-
-
-def _check_attribute(node: ast.Attribute) -> None:
-    """Allow `T.x` and `T.axis.x` that are known, and of the script's own buffers only their data."""
-    root, _, name = ast.unparse(node).partition(".")
-    known = {"T": _TIR, "I": _MODULE}.get(root, frozenset({"data"}))
-    if name not in known:
-        raise ValueError(f"the script uses {root[:60]}.{name[:60]}")
 
 
 def _is_repeatable(node: ast.expr) -> bool:
