@@ -49,9 +49,7 @@ def find_alternatives(
 
     Args:
         graph: as `prepare.for_inference` gives it.
-        direct: the network's own tasks.
         target: a `tvm.target.Target`.
-        network: its name.
         shapes: those to take of `find_shapes`; None for all.
     """
     own = Counter({task.task_id: task.weight for task in direct})

@@ -23,7 +23,6 @@ class BuiltLibrary:
     """A compiled network.
 
     Attributes:
-        path: the shared library.
         functions: kernels in it; tuned: those with a schedule of the database.
     """
 

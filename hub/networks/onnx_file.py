@@ -50,7 +50,6 @@ class OnnxNetwork(Network):
     """A network from an ONNX file; it has no exported program.
 
     Attributes:
-        path: of the file.
         model: what it holds, in float32.
         taken: its inputs, as the caller sees them.
         returned: names and data types of its outputs.

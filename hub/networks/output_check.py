@@ -71,7 +71,6 @@ def check_output(
     """Compare the outputs of a compiled network with the original's.
 
     Args:
-        ours: of the compiled network.
         theirs: of the original, in float32.
         exact: gives the original's outputs in float64, or None where it cannot; asked only where `ours` is not within
             the tolerance.

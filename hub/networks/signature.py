@@ -68,7 +68,6 @@ class Signature:
         args: trees of the arguments by position.
         names: of `args`; empty where they are not known.
         kwargs: trees of the arguments by name.
-        returns: the tree of the result.
     """
 
     inputs: tuple[TensorSpec, ...]

@@ -71,7 +71,6 @@ def network_tasks(
     Args:
         mod: as `prepare.lower` gives it.
         target: a `tvm.target.Target`.
-        network: its name.
         known: tasks by id that were described before, e.g. of the same network lowered otherwise.
 
     Raises:

@@ -94,8 +94,6 @@ def first_build(
 
     Args:
         target: a `tvm.target.Target`.
-        layout: that is asked for.
-        compare: runs the library once.
         linker: see `build_library`.
         precision: see `prepare.for_inference`.
 

@@ -73,7 +73,6 @@ class Shard:
 
     Attributes:
         number: from 1.
-        count: how many there are.
     """
 
     number: int
@@ -272,7 +271,6 @@ def collect(
         workload: a suite, a network or an operator of the reference workloads, or several with commas between.
         programs: shared evenly by the tasks; a task with a smaller space gives fewer.
         out: the corpus folder; measured programs are in its `records.sqlite` from the moment they are measured.
-        config: the settings.
         progress, note: called after each program, and with each step.
         **options: fields of `CollectConfig`, e.g. `seed=1`; they win over `config`.
 

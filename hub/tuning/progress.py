@@ -39,7 +39,6 @@ class SessionView:
         untuned: each task's untuned latency in seconds, by task id.
         phases: seconds of the tuning's clock spent in each phase, in earlier parts of the run too.
         current: index of the task in hand, or None.
-        phase: the phase in hand.
         reused: programs of earlier runs that this one began with.
         unread: programs that were scored worst because no features could be made of them.
         notes: sentences for the user.

@@ -44,7 +44,6 @@ class TuneResult:
         report: as `report.json` has it.
         folder: with the library, `network.json`, `records.sqlite` with every measured program, the same as a
             MetaSchedule database, `report.json` and `report.html`.
-        library: the compiled network.
     """
 
     report: dict[str, Any]
@@ -75,7 +74,6 @@ class SessionOutcome:
     Attributes:
         label: `tuned` or `stock`.
         model: what guided it.
-        view: tasks, progress and programs.
         database: MetaSchedule's, with its programs.
         folder: of its store.
         choice: between the ways to compute its operators.
@@ -100,8 +98,6 @@ def make_report(
 
     Args:
         facts: network, target, threads, settings.
-        outcomes: the sessions.
-        local: this machine.
         status: `done` or `interrupted`.
         started: unix time.
     """

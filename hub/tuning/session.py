@@ -57,13 +57,9 @@ class TuningSession:
     """One network, one cost model, one store; what the store holds of an earlier part of the run is taken up.
 
     Args:
-        tasks: what to tune.
         target: a `tvm.target.Target`.
         model: a MetaSchedule cost model.
-        measure: builds and runs a batch.
         store: takes every program; programs of its home are where a new run begins.
-        config: trials and search.
-        stop: asks the run to end early.
         on_change: called whenever the view changed.
         untuned: latencies in seconds, by task id, of untuned programs that were measured already.
         roofline: of the device, which bounds what a task can gain; None: not known. The attribute of this name is what

@@ -78,8 +78,6 @@ def tune(
         shapes: sizes to tune at where the network has dynamic shapes, e.g. `{"batch": [1, 8]}`: one library for each
             choice; the trials are shared. The report's latencies are those of the first, and `variants` has all.
         out: folder; see `TuneResult.folder`.
-        config: the settings.
-        progress: receives every step.
         **options: fields of `TuneConfig`, e.g. `trials=256, checkpoint="tilenet-epyc"`; they win over `config`.
 
     Raises:

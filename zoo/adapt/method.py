@@ -58,7 +58,6 @@ class TrainingSet:
     """All that a method may learn from.
 
     Attributes:
-        base: the model to adapt.
         data: measured programs of the device, with its hardware row.
         incumbent_features: of the same programs as the incumbent reads them, with its own hardware row.
         device: the device; sources: other devices' programs.

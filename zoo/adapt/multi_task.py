@@ -70,7 +70,6 @@ def multi_task(
     Args:
         model: the network to start from, which stays as it is.
         target: the few measured programs of the target, learnt by the first head; sources: of each other device.
-        config: the recipe.
         seed, resume_dir, on_epoch: see `zoo.training.train`.
 
     Returns:

@@ -29,8 +29,6 @@ class CorpusFinding:
     """One answer of `check_corpus`.
 
     Attributes:
-        name: what was checked.
-        ok: whether it holds.
         message: the number behind the answer, in one line.
     """
 

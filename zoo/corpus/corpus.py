@@ -90,7 +90,6 @@ class Corpus:
     The label of a program is the smallest latency of its task divided by its own latency, in (0, 1].
 
     Attributes:
-        path: the folder.
         meta: `corpus.json`.
         tasks: the tasks by id, in the order of their ids.
     """

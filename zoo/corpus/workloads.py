@@ -19,7 +19,6 @@ class NetworkSpec:
     """A network at one input shape, batch 1, float32.
 
     Attributes:
-        name: the name that commands take.
         model: class name in `transformers`, or `resnext` for the one network that it lacks.
         config: keyword arguments of the model's configuration class.
         input: `image` (1, 3, size, size), `tokens` (1, size) or `audio` (1, mel bins, size).
@@ -38,7 +37,6 @@ class OperatorSpec:
     """One operator written in TVM's tensor-expression language.
 
     Attributes:
-        name: the name that commands take.
         op: `conv2d`, `depthwise`, `dense`, `batch_matmul`, `softmax` or `pool`.
         shape: the operator's sizes, by name (see `hub.networks.workloads`).
     """

@@ -67,7 +67,6 @@ class CorpusWriter:
     Attributes:
         meta: the content of `corpus.json`; it may be completed until the end. At least `device`, `family`,
             `target`, `tvm_version` and `licence`; counts, format and time of creation are filled in.
-        tasks: the tasks so far, by id.
         added: how many programs of each task were added.
     """
 

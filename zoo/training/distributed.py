@@ -21,7 +21,6 @@ class World:
 
     Attributes:
         rank: this process, from 0; only 0 writes and speaks.
-        size: how many there are.
         device: PyTorch's device of this process.
     """
 

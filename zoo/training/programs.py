@@ -85,7 +85,6 @@ class Share:
         programs: share of the programs of each of the target's training tasks; none (0) leave the target to be judged
             alone (zero-shot). The other corpora are taken whole.
         per_task: programs of a task at most, of any corpus; 0 takes all.
-        seed: decides which.
         without: (task, key) of programs that are never taken.
     """
 

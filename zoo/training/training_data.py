@@ -31,7 +31,6 @@ class TrainingData:
         schema: what the matrices are; device: the target's.
         own: training programs of the target, None where nothing of it is learnt (zero-shot); sources: of the others.
         val: what chooses an epoch: the target's validation tasks, or without any program of it the sources'.
-        test: the target's test tasks.
         corpora: for each corpus its facts and counts, the target first; share: how much was taken.
         kinds: framework and operator class of each task, by its id.
     """

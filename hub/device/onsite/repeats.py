@@ -19,7 +19,6 @@ class TimingConfig:
     Attributes:
         min_repeat_seconds: a repeat runs the program often enough to last this long.
         min_repeats: repeats always taken, except of clearly slow programs.
-        max_repeats: repeats at most.
         spread: stop when the standard error of the median, as a share of it, is under this.
         max_seconds: stop after this much timing, whatever the spread.
         slow_factor: a program this many times slower than the best known of its task gets one repeat only.
