@@ -150,25 +150,19 @@ def compare_in_process(
 def reference_file(network: Network, folder: Path) -> Path:
     """Return the file that the worker takes the right output from: the ONNX file itself, or an exported program."""
     import torch
+    from torch.utils._pytree import tree_structure
 
     from .onnx_file import OnnxNetwork
 
     if isinstance(network, OnnxNetwork):
         return network.path.resolve()
-    path = folder / "network.pt2"
-    torch.export.save(_saveable(network.export()), path)
-    return path
-
-
-def _saveable(exported: Any) -> Any:
-    """Return a program whose outputs are flat: PyTorch cannot save every form of them, e.g. that of `x.topk(5)`."""
-    from torch.utils._pytree import tree_structure
-
+    # With flat outputs: PyTorch cannot save every form of them, e.g. that of `x.topk(5)`.
+    exported, path = copy(network.export()), folder / "network.pt2"
     entry, *rest = exported.module_call_graph
     flat = tree_structure(tuple(range(entry.signature.out_spec.num_leaves)))
-    exported = copy(exported)
     exported._module_call_graph = [replace(entry, signature=replace(entry.signature, out_spec=flat)), *rest]
-    return exported
+    torch.export.save(exported, path)
+    return path
 
 
 def measure(

@@ -85,15 +85,11 @@ def _split_prepacking(mod: Any) -> Any:
     """
     aside, rest = {}, {}
     for var, function in mod.functions_items():
-        alone = isinstance(function, tvm.tirx.PrimFunc) and not _permutes(function)
+        is_kernel, blocks = isinstance(function, tvm.tirx.PrimFunc), list[Any]()
+        if is_kernel:
+            structural_walk(function.body, (SBlock, blocks.append))
+        alone = is_kernel and not any(PREPACKED in block.annotations for block in blocks)
         (aside if alone else rest)[var] = function
     split = transform.SplitLayoutRewritePreproc()(IRModule(rest, mod.attrs, mod.global_infos))
     split.update(IRModule(aside))
     return split
-
-
-def _permutes(function: Any) -> bool:
-    """Return whether a scheduled function permutes weights before it reads them."""
-    blocks: list[Any] = []
-    structural_walk(function.body, (SBlock, blocks.append))
-    return any(PREPACKED in block.annotations for block in blocks)

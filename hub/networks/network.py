@@ -90,7 +90,10 @@ def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[No
     except TchubError:
         raise
     except Exception as error:
-        operator = operator_in(str(error))
+        # `aten.foo.default` of PyTorch, the name of an ONNX operator, or `R.foo` of Relax.
+        pattern = r"Unsupported function types? \['?([^\]']+)|for frontend ONNX: (\w+)|\b(R\.[\w.]+)\("
+        match = re.search(pattern, str(error))
+        operator = match[match.lastindex or 0] if match else None
         location = where(operator) if operator else ""
         raise NetworkImportError(
             f"TVM cannot {step} {network}: {operator or last_line(error)}" + (f" ({location})" if location else ""),
@@ -103,13 +106,6 @@ def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[No
         ) from error
 
 
-def operator_in(message: str) -> str | None:
-    """Return the operator that TVM complains of, or None: `aten.foo.default` of PyTorch or `R.foo` of Relax."""
-    pattern = r"Unsupported function types? \['?([^\]']+)|for frontend ONNX: (\w+)|\b(R\.[\w.]+)\("
-    match = re.search(pattern, message)
-    return match[match.lastindex or 0] if match else None
-
-
 def import_exported(exported: Any, name: str) -> IRModule:
     """Import an exported program into Relax.
 
@@ -120,22 +116,17 @@ def import_exported(exported: Any, name: str) -> IRModule:
         warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
         _check_tensors(exported, name)
         exported = decomposed(exported)
-        _check_stateless(exported, name)
+        # TVM's importer would drop it: only a decomposed program says what it writes besides its outputs.
+        signature = exported.graph_signature
+        if written := [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]:
+            raise NetworkImportError(
+                f"{name} writes to {', '.join(written)} when it is called, and a compiled network keeps no state",
+                remedy="export it after .eval(), or take what it changes as an input and return it as a new tensor",
+                network=name,
+                written=written,
+            )
         program = drop_constants(fold_constants(exported))
         return from_exported_program(program, run_ep_decomposition=False, custom_convert_map=converters())
-
-
-def _check_stateless(exported: Any, name: str) -> None:
-    """Refuse what TVM's importer would drop: only a decomposed program says what it writes besides its outputs."""
-    signature = exported.graph_signature
-    written = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
-    if written:
-        raise NetworkImportError(
-            f"{name} writes to {', '.join(written)} when it is called, and a compiled network keeps no state",
-            remedy="export it after .eval(), or take what it changes as an input and return it as a new tensor",
-            network=name,
-            written=written,
-        )
 
 
 def where_in_network(exported: Any, operator: str) -> str:

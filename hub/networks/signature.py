@@ -103,11 +103,14 @@ class Signature:
         args, kwargs = _tree(exported.call_spec.in_spec, _numbered(taken)).children
         result = _tree(exported.call_spec.out_spec, _numbered(returned))
         outputs = [spec for spec in returned if isinstance(spec, TensorSpec)]
+        paths = [path for path, leaf in result.leaves() if leaf.kind == "tensor"]
+        shown = [path if path and not path[0].isdigit() else f"output_{path}".rstrip("_") for path in paths]
+        unique = [name if shown.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(shown)]
         names: list[str] = [] if entry is None else list(entry.forward_arg_names or ())
         known = len(names) == len(args.children) + len(kwargs.children)
         return cls(
             tuple(spec for spec in taken if isinstance(spec, TensorSpec)),
-            tuple(replace(spec, name=name) for spec, name in zip(outputs, _output_names(result), strict=True)),
+            tuple(replace(spec, name=name) for spec, name in zip(outputs, unique, strict=True)),
             args.children,
             tuple(names[: len(args.children)]) if known else (),
             dict(zip(map(str, kwargs.keys), kwargs.children, strict=True)),
@@ -243,10 +246,3 @@ def _tree(spec: Any, leaves: Iterator[Tree]) -> Tree:
         )
     kind = "dict" if name in ("dict", "OrderedDict", "defaultdict") else "results"
     return Tree(kind, None, tuple(keys), children)
-
-
-def _output_names(returns: Tree) -> list[str]:
-    """Return a name for each tensor of a result: its path."""
-    paths = [path for path, leaf in returns.leaves() if leaf.kind == "tensor"]
-    names = [path if path and not path[0].isdigit() else f"output_{path}".rstrip("_") for path in paths]
-    return [name if names.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(names)]
