@@ -34,11 +34,6 @@ def card_count() -> int:
         return 0
 
 
-def card_bus(number: int) -> str:
-    """Return the PCI bus address of a card that the driver shows."""
-    return CudaDriver(number=number, context=False).bus_id
-
-
 def describe_card(number: int) -> LocalDevice:
     """Return a card of this machine; asks its driver, and takes nothing of the card.
 

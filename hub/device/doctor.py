@@ -21,11 +21,12 @@ import numpy as np
 from ..registry.store import cache_root, home_root
 from .amd_cards import KFD, REMEDY, amd_cards, describe_amd
 from .card_state import LEAST_BYTES, card_state
-from .cuda_card import card_bus, card_count, describe_card
+from .cuda_card import card_count, describe_card
 from .cuda_compile import NVRTC, TENSOR_CORES, compute_capability, find_compiler
 from .detect import LocalDevice, detect_local
 from .errors import DeviceError
 from .host_facts import usable_cpus
+from .onsite.cuda import CudaDriver
 
 PINNED = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -249,7 +250,7 @@ def check_cards(known: int) -> Iterator[Check]:
 
 def check_card_state(number: int) -> Check:
     """What a card does now, and whether anybody else uses it."""
-    if (state := card_state(card_bus(number))) is None:
+    if (state := card_state(CudaDriver(number=number, context=False).bus_id)) is None:
         remedy = "pip install 'tchub[cuda]': NVML says why a card slows down"
         return Check(f"cuda:{number}", "warn", "clocks and power are unknown: no NVML", remedy)
     value = f"{state}, {state.processes} processes" if state.processes else str(state)

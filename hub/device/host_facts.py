@@ -17,7 +17,7 @@ SYS_CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 SYS_VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
 _ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64", "aarch64": "aarch64"}
-_SIZE_UNITS = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
+_KIB = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
     caches: dict[tuple[int, str], tuple[float, int]] = {}
     for index in root.glob("cpu[0-9]*/cache/index*"):
         level, kind = _text(index / "level"), _text(index / "type")
-        size, shared = _kib(_text(index / "size")), _text(index / "shared_cpu_list")
+        size, shared = re.fullmatch(r"(\d+)([KMG]?)", _text(index / "size")), _text(index / "shared_cpu_list")
         if level.isdigit() and kind in ("Data", "Unified") and size is not None:
-            caches[int(level), shared] = (size, _count_cpus(shared))
+            caches[int(level), shared] = (int(size[1]) * _KIB[size[2]], _count_cpus(shared))
 
     def per_core(level: int) -> float | None:
         sizes = [s / max(1, n // threads_per_core) for (at, _), (s, n) in caches.items() if at == level]
@@ -144,11 +144,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-def _kib(text: str) -> float | None:
-    match = re.fullmatch(r"(\d+)([KMG]?)", text)
-    return int(match[1]) * _SIZE_UNITS[match[2]] if match else None
 
 
 def _count_cpus(ranges: str) -> int:

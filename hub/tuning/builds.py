@@ -113,8 +113,11 @@ def first_build(
         except (NetworkImportError, OutputMismatchError) as error:
             first = first or error
             continue
-        notes = () if first is None else (f"convolutions keep the layout of the original: {first.message}",)
-        return FirstBuild(mod, graph, one, comparison, notes + _unchecked(comparison))
+        notes = [] if first is None else [f"convolutions keep the layout of the original: {first.message}"]
+        for check in (each for each in comparison.checks.values() if each.unchecked):
+            uncounted = "" if check.checked else ", so the compiled network counts as not checked"
+            notes.append(f"the output check says little: {'; '.join(check.unchecked)}{uncounted}")
+        return FirstBuild(mod, graph, one, comparison, tuple(notes))
     assert first is not None
     raise first
 
@@ -170,13 +173,3 @@ def _compared(
     for check in comparison.checks.values():
         require(check, f"{network.name}, as TVM imports it,")
     return mod, comparison
-
-
-def _unchecked(comparison: Comparison) -> tuple[str, ...]:
-    """Say which outputs can not show a wrong kernel."""
-    return tuple(
-        f"the output check says little: {'; '.join(check.unchecked)}"
-        + ("" if check.checked else ", so the compiled network counts as not checked")
-        for check in comparison.checks.values()
-        if check.unchecked
-    )

@@ -157,7 +157,7 @@ def _load_tasks(
         if noted is None:
             progress(f"extracting the tasks of {name}")
             extracted = tasks_of(name, target, precision=precision)
-            noted = [{**_plain(task), "mod": str(tvm.ir.save_json(task.mod))} for task in extracted]
+            noted = [{n: getattr(one, n) for n in _ROW} | {"mod": str(tvm.ir.save_json(one.mod))} for one in extracted]
             store.note(key, noted)
         tasks += [TuningTask(**{**row, "mod": tvm.ir.load_json(row["mod"])}) for row in noted]
     return merge(tasks)
@@ -165,10 +165,6 @@ def _load_tasks(
 
 _ROW = {"task_id": str, "name": str, "op": str, "weight": int, "flops": float, "networks": dict[str, int], "mod": str}
 _TaskRow = TypedDict("_TaskRow", _ROW)  # pyright: ignore  # as a collection notes a task; `mod` is TVM's JSON
-
-
-def _plain(task: TuningTask) -> dict[str, Any]:
-    return {n: getattr(task, n) for n in ("task_id", "name", "op", "weight", "flops", "networks")}
 
 
 @dataclass

@@ -124,7 +124,8 @@ class TuningSession:
         self._started = time.monotonic()
         self._choose()
         self._check_target()
-        while self.view.done < self.config.trials and not self._is_target_met():
+        target = self.config.latency_target
+        while self.view.done < self.config.trials and not (target and 1e3 * self.view.latency() <= target):
             chosen = next_round(self.view.progress, self.view.batch, getattr(self._measure_batch, "room", ROOM))
             if not chosen or settled(self.view.progress, self.config.early_stop):
                 break
@@ -164,10 +165,6 @@ class TuningSession:
         if self._schedules:
             for engine in self._engines:
                 engine.search.suggest(self._schedules)
-
-    def _is_target_met(self) -> bool:
-        target = self.config.latency_target
-        return target is not None and 1e3 * self.view.latency() <= target
 
     def _check_target(self) -> None:
         """Note a latency target that the device cannot reach; the trials are then spent as without one."""

@@ -260,8 +260,14 @@ class Update:
         self._original = model
         self.model = copy.deepcopy(model)
         names = [name for name, p in self.model.named_parameters() if p.requires_grad]
-        self._factors = _add_factors(self.model, config.rank) if kind == "low-rank" else {}
+        self._factors: dict[str, LowRank] = {}
         if kind == "low-rank":
+            # Every trainable matrix of a linear layer; they are listed first, since each gets submodules.
+            modules = [(name, module) for name, module in self.model.named_modules() if isinstance(module, nn.Linear)]
+            for name, linear in modules:
+                if linear.weight.requires_grad:
+                    self._factors[f"{name}.weight"] = LowRank(linear.weight, config.rank)
+                    parametrize.register_parametrization(linear, "weight", self._factors[f"{name}.weight"])
             trained = {f"{name}.{part}": p for name, f in self._factors.items() for part, p in f.named_parameters()}
         else:
             trained = {name: self.model.get_parameter(name) for name in names}
@@ -296,13 +302,3 @@ class Update:
         result = copy.deepcopy(self._original)
         result.load_state_dict(self.model.state_dict())
         return result.eval()
-
-
-def _add_factors(model: CostModel, rank: int) -> dict[str, LowRank]:
-    """Add factors of low rank to every trainable matrix of an `nn.Linear`, by the name of the matrix."""
-    factors: dict[str, LowRank] = {}
-    linears = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear) and m.weight.requires_grad]
-    for name, linear in linears:
-        factors[f"{name}.weight"] = LowRank(linear.weight, rank)
-        parametrize.register_parametrization(linear, "weight", factors[f"{name}.weight"])
-    return factors

@@ -139,20 +139,16 @@ class Results:
 
 def machine_facts() -> dict[str, Any]:
     """The CPU, its cores, the system and the driver."""
+    lines = reversed(_text("/proc/cpuinfo").splitlines())
+    named = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     return {
-        "cpu_model": _cpu_model(),
+        "cpu_model": named.get("model name") or named.get("CPU part") or platform.processor() or "unknown",
         "arch": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "nvidia_driver": _text("/proc/driver/nvidia/version").partition("\n")[0] or None,
     }
-
-
-def _cpu_model() -> str:
-    lines = _text("/proc/cpuinfo").splitlines()
-    named = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
-    return named.get("model name") or named.get("CPU part") or platform.processor() or "unknown"
 
 
 def _text(path: str) -> str:

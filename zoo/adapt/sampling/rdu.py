@@ -23,8 +23,8 @@ class RDUSampler(Sampler):
     a program is picked for t_s = f(x) d_s(x) + u_s(x); each pick joins the labeled set before the next
     (line 30). The first call, without a model or labels, is Rand_Select of line 16.
 
-    The model's scores are scaled to [0, 1] over the pool. Ties are broken at random. The greedy looks at `chunks`
-    of a large pool one after another.
+    The model's scores are scaled to [0, 1] over the pool, equal ones to 0. Ties are broken at random. The greedy looks
+    at `chunks` of a large pool one after another.
     """
 
     name: ClassVar[str] = "rdu"
@@ -34,7 +34,9 @@ class RDUSampler(Sampler):
         rest, predictions = request.shuffled(), request.predictions
         if predictions is None or not len(request.labeled):
             return RandomSampler().pick(request)
-        f = normalise(finite_scores(predictions))
+        scores = finite_scores(predictions)
+        span = np.ptp(scores) if len(scores) else 0.0
+        f = (scores - scores.min()) / span if span > 0 else np.zeros_like(scores)
         left = op_budgets(request.pool, request.labeled, min(request.k, len(rest)))
         number = {op: i for i, op in enumerate(left)}
         op = np.array([number.get(name, -1) for name in request.pool.ops])[request.pool.task[rest]]
@@ -45,12 +47,6 @@ class RDUSampler(Sampler):
             known = np.concatenate([known, f[rest[rows[-1][0].astype(int)]]])
         index, diversity, uncertainty, total = np.concatenate(rows, axis=1)
         return request.picked(rest[index.astype(int)], diversity=diversity, uncertainty=uncertainty, total=total)
-
-
-def normalise(scores: np.ndarray) -> np.ndarray:
-    """Scale finite scores to [0, 1] over the pool; equal scores become 0."""
-    span = np.ptp(scores) if len(scores) else 0.0
-    return (scores - scores.min()) / span if span > 0 else np.zeros_like(scores)
 
 
 def chunks(kind: np.ndarray, budgets: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
