@@ -14,7 +14,6 @@ REMEDY = (
     "measure on an NVIDIA card or a CPU (--device cuda or cpu); programs that were measured on AMD's cards elsewhere "
     "can be imported (`tchub corpus import`), trained on, and adapted to (`tchub adapt --corpus`)"
 )
-_TRIPLE = "amdgcn-amd-amdhsa"
 
 
 def amd_cards(root: Path = KFD) -> list[str]:
@@ -42,7 +41,7 @@ def describe_amd(arch: str, *, ask_tvm: bool = True) -> str:
 
     release = codegen.llvm_version_major(allow_none=True)
     generated = tvm.get_global_func("target.build.rocm", allow_missing=True) is not None
-    if generated and release and codegen.llvm_is_valid_cpu(arch, _TRIPLE):
+    if generated and release and codegen.llvm_is_valid_cpu(arch, "amdgcn-amd-amdhsa"):
         able = f"TVM's LLVM {release} has code for it"
         linker = next(iter(find_lld(required=False)), None)
         able += f", and {linker} links it" if linker else ", but no ld.lld is here to link it"

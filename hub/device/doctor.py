@@ -56,7 +56,10 @@ def _judged(name: str, value: str, remedy: str, *, warn: bool = False, fail: boo
 def run_checks() -> Iterator[Check]:
     """Run all checks, in the order of what depends on what; they take some seconds."""
     yield Check("python", "ok", ".".join(map(str, sys.version_info[:3])))
-    pins = read_pins()
+    pins = {}  # exact versions that tchub's own metadata asks for, by package
+    for requirement in metadata.requires("tchub") or []:
+        if match := re.match(r"([\w.-]+)==([\w.]+)$", requirement.split(";")[0].strip()):
+            pins[match[1].lower()] = match[2]
     versions = [check_version(package, pins.get(package)) for package in PINNED]
     yield from versions
     sound = all(check.status == "ok" for check in versions)
@@ -81,15 +84,6 @@ def run_checks() -> Iterator[Check]:
 def failed(checks: list[Check]) -> bool:
     """Return whether any check failed."""
     return any(check.status == "fail" for check in checks)
-
-
-def read_pins() -> dict[str, str]:
-    """Return the exact versions that tchub's own metadata asks for, by package."""
-    pins = {}
-    for requirement in metadata.requires("tchub") or []:
-        if match := re.match(r"([\w.-]+)==([\w.]+)$", requirement.split(";")[0].strip()):
-            pins[match[1].lower()] = match[2]
-    return pins
 
 
 def check_version(package: str, pin: str | None) -> Check:

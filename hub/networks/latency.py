@@ -47,17 +47,11 @@ class Latency:
         """Median of the repeats in seconds."""
         return median(self.seconds)
 
-    @property
-    def quartiles(self) -> tuple[float, float]:
-        """First and third quartile in seconds."""
-        if len(self.seconds) < 2:
-            return self.median, self.median
-        first, _, third = quantiles(self.seconds, n=4, method="inclusive")
-        return first, third
-
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form, in seconds."""
-        first, third = self.quartiles
+        first, third = self.median, self.median
+        if len(self.seconds) > 1:
+            first, _, third = quantiles(self.seconds, n=4, method="inclusive")
         repeats = list(self.seconds)
         return {"median": self.median, "first_quartile": first, "third_quartile": third, "repeats": repeats}
 

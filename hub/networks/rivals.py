@@ -192,16 +192,6 @@ def _onnx_file(reference: ReferenceNetwork, folder: Path) -> str:
 # The worker
 
 
-def _shield(threads: int) -> None:
-    """Stay on the last cores; with real-time priority, if granted and some cores stay free, as the measurer does."""
-    if hasattr(os, "sched_setaffinity"):
-        physical = physical_cores(sorted(os.sched_getaffinity(0)))
-        os.sched_setaffinity(0, timing_cpus(physical, threads))
-        if threads < len(physical):
-            with contextlib.suppress(PermissionError):  # not root: the timing is the same, only less shielded
-                os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-
-
 def _library(path: str, sha256: str, inputs: Sequence[torch.Tensor]) -> Run:
     device: Any = tvm.cpu()
     main = relax.VirtualMachine(open_library(path, sha256), device)["main"]  # which keeps its machine
@@ -235,10 +225,16 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer the request on stdin."""
+    """Answer the request on stdin, on the last cores; with real-time priority, as the measurer, if cores stay free."""
     request = json.loads(sys.stdin.read())
-    _shield(request["threads"])
-    torch.set_num_threads(request["threads"])
+    threads = request["threads"]
+    if hasattr(os, "sched_setaffinity"):
+        physical = physical_cores(sorted(os.sched_getaffinity(0)))
+        os.sched_setaffinity(0, timing_cpus(physical, threads))
+        if threads < len(physical):
+            with contextlib.suppress(PermissionError):  # not root: the timing is the same, only less shielded
+                os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    torch.set_num_threads(threads)
     print(json.dumps(answer(request)))
 
 

@@ -101,13 +101,16 @@ def winograd(shapes: Collection[ConvShape]) -> Any:
             return call
         weight = constant_values(call.args[1])
         assert weight is not None
+        # (3, 3, inputs, outputs) as the product takes them: ((m + 2) ** 2, inputs, outputs).
+        matrix = matrices(shape.tile)[1]
+        both = np.einsum("ix,jy,xyco->ijco", matrix, matrix, weight.astype(np.float64)).astype(np.float32)
         tiles = builder.emit_te(
             partial(_input_transform, shape),
             call.args[0],
             primfunc_name_hint="winograd_input",
             primfunc_attrs={"op_pattern": OPAQUE},
         )
-        product = builder.emit(op.matmul(tiles, relax.const(transformed(weight, shape.tile))))
+        product = builder.emit(op.matmul(tiles, relax.const(both.reshape(-1, *weight.shape[2:]))))
         return builder.call_te(
             partial(_output_transform, shape),
             product,
@@ -146,13 +149,6 @@ def matrices(m: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.nda
     output[-1, -1] = weights[-1, -1] = 1.0
     image[-1] = np.poly(points)[::-1]
     return output, weights, image
-
-
-def transformed(weight: np.ndarray[Any, Any], m: int) -> np.ndarray[Any, Any]:
-    """Return weights (3, 3, inputs, outputs) as the product takes them: ((m + 2) ** 2, inputs, outputs)."""
-    _, matrix, _ = matrices(m)
-    both = np.einsum("ix,jy,xyco->ijco", matrix, matrix, weight.astype(np.float64))
-    return both.reshape(-1, *weight.shape[2:]).astype(np.float32)
 
 
 def _extents(*extents: int) -> list[Any]:

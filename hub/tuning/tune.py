@@ -219,7 +219,13 @@ class _Run:
     def tune(self, models: list[ModelChoice]) -> TuneResult:
         """Tune with each model, compile, compare and report."""
         with self._reporting_when_stopped():
-            self._measure_roofline()
+            # A builder and a runner do not say what device they are for; the kernels are a CPU's.
+            if self.config.builder is None and self.device.card is None:
+                self.progress.stage("measure the peak of the device")
+                self.roofline = measure_roofline(self.measure, self.device.facts.cores)
+                if self.roofline is None:
+                    why = "the peak of the device could not be measured"
+                    self.progress.note(f"{why}: trials go by the tasks' latencies alone")
             for label, model in zip(("tuned", "stock"), models, strict=False):
                 self._session(label, model)
             finished = [self._finish(variant) for variant in self.variants]
@@ -235,14 +241,6 @@ class _Run:
         tuned = [(one.library, one.variant.signature, one.variant.first.mod) for one in finished]
         write_manifest(self.folder, self.network.name, tuned, self.device.facts.target, self.device.facts.cores)
         return TuneResult(report, self.folder, finished[0].library)
-
-    def _measure_roofline(self) -> None:
-        if self.config.builder is not None or self.device.card is not None:
-            return  # a builder and a runner do not say what device they are for; the kernels are a CPU's
-        self.progress.stage("measure the peak of the device")
-        self.roofline = measure_roofline(self.measure, self.device.facts.cores)
-        if self.roofline is None:
-            self.progress.note("the peak of the device could not be measured: trials go by the tasks' latencies alone")
 
     def _session(self, label: str, model: ModelChoice) -> None:
         folder = self.folder if label == "tuned" else self.folder / label

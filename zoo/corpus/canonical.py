@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 _Nodes = list[dict[str, Any]]
 """The objects of a function as TVM's JSON has them: each stands after all that it is made of."""
 
-_POSTPROC = "EnterPostproc"
-_ROOT = "root"  # TVM's postprocessors look the block around all others up by this name
-
 
 def renamed_module(mod: Any) -> tuple[IRModule, dict[str, str]]:
     """Return a TIR module with canonical names, and these names by the old ones of its blocks and buffers.
@@ -106,7 +103,7 @@ def trace_key(trace: Sequence[Any]) -> str:
 def before_postproc(trace: Sequence[Any]) -> list[Any]:
     """Return the part of a trace that was chosen, not derived."""
     instructions, decisions = trace
-    end = next((i for i, instruction in enumerate(instructions) if instruction[0] == _POSTPROC), len(instructions))
+    end = next((i for i, step in enumerate(instructions) if step[0] == "EnterPostproc"), len(instructions))
     return [instructions[:end], [decision for decision in decisions if decision[0] < end]]
 
 
@@ -141,7 +138,7 @@ def _names(nodes: _Nodes) -> Iterator[tuple[int, tuple[str, str]]]:
     for index in places.get("s_tir.SBlock", ()):
         block = nodes[index]["data"]
         if index == root:
-            yield index, ("name_hint", _ROOT)
+            yield index, ("name_hint", "root")  # by which TVM's postprocessors look it up
             continue
         kind = "map" if nodes[block["init"]]["type"] == "None" else "reduce"
         name = f"{kind}{next(numbers['block'])}"

@@ -256,8 +256,12 @@ def _class_of_blocks(blocks: list[Any]) -> str:
     """Return the class of a computation without a name (softmax, norms, fused operators), from its reductions."""
     reducing = _reductions(blocks)
     products = [reduction for reduction in reducing if len(reduction.factors) == 2]
-    if convolutions := [product for product in products if product.sliding]:
-        return "depthwise" if _is_depthwise(convolutions[0]) else "conv2d"
+    if one := next((product for product in products if product.sliding), None):
+        # Depthwise: each channel has a filter of its own, one axis in both factors, and the window alone is summed.
+        channels = [one.extents[axis] for axis in one.reduced - one.sliding]
+        used = [one.used(read) & one.spatial for read in one.reads]
+        own = all(extent == 1 for extent in channels) and len(used) == 2 and used[0] & used[1]
+        return "depthwise" if own else "conv2d"
     if any(_sums_after(blocks, reduction) for reduction in reducing if reduction.operator == "Max"):
         return "softmax"
     if any(reduction.sliding for reduction in reducing):
@@ -268,13 +272,6 @@ def _class_of_blocks(blocks: list[Any]) -> str:
     if any(len(reduction.block.writes) > 1 and reduction.operator == "Add" for reduction in reducing):
         return "norm"
     return "reduce" if reducing else "elementwise"
-
-
-def _is_depthwise(convolution: Reduction) -> bool:
-    """Return whether each channel has a filter of its own: one axis in both factors, nothing summed but the window."""
-    channels = [convolution.extents[axis] for axis in convolution.reduced - convolution.sliding]
-    used = [convolution.used(read) & convolution.spatial for read in convolution.reads]
-    return all(extent == 1 for extent in channels) and len(used) == 2 and bool(used[0] & used[1])
 
 
 def _sums_after(blocks: list[Any], maximum: Reduction) -> bool:

@@ -76,7 +76,6 @@ def ansor_reader(_file: Path, _name: str, context: ImportContext) -> LineReader:
 # Workload keys -------------------------------------------------------------------------------------------
 
 Shape = list[int]
-_HASH = re.compile(r"[0-9a-f]{32}\Z")
 _WINOGRAD = (4, 6)
 """Sides of a 3x3 kernel transformed for output tiles of 2x2 and 4x4."""
 _LARGEST = 16
@@ -108,7 +107,7 @@ def read_workload(key: list[Any]) -> KeyedComputation:
     try:
         if name in PROBLEMS:
             return _of_problem(PROBLEMS[name](*arguments))
-        if not _HASH.match(name):
+        if not re.fullmatch("[0-9a-f]{32}", name):  # the hash of a graph
             return _FUNCTIONS[name](*arguments)
         guesses = (_GUESSES[len(shapes[0])](*shapes) for shapes in _triples(arguments) if len(shapes[0]) in _GUESSES)
         anchor = next(filter(None, guesses), unknown)  # the first operator whose three shapes fit
