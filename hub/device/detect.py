@@ -96,12 +96,16 @@ def detect_local(
     base, exact, reasons = identify(facts)
     if host_cpu is None and ask_llvm:
         host_cpu = _llvm_host_cpu()
-    mcpu, why = _mcpu(base if exact else None, host_cpu)
+    mcpu, why = "generic", "LLVM could not be asked"
+    if host_cpu:
+        mcpu, why = host_cpu, "LLVM's name of this CPU"
+    elif base is not None and exact:
+        mcpu, why = str(base.target["mcpu"]), f"the target of {base.name}"
     target: dict[str, Any] = {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}
     if facts.arch == "aarch64":
         target["mtriple"] = "aarch64-linux-gnu"
     device = localised(base or generic(facts), exact, mcpu, target, facts)
-    reasons += [why, f"num-cores {cores}: {why_cores}"]
+    reasons += [f"mcpu {mcpu}: {why}", f"num-cores {cores}: {why_cores}"]
     return LocalDevice(
         device=device,
         cpu_model=facts.brand or "unknown",
@@ -118,14 +122,6 @@ def _llvm_host_cpu() -> str | None:
     except (ImportError, OSError):
         return None
     return str(codegen.llvm_get_system_cpu()) if codegen.llvm_version_major(allow_none=True) else None
-
-
-def _mcpu(known: Device | None, host_cpu: str | None) -> tuple[str, str]:
-    if host_cpu:
-        return host_cpu, f"mcpu {host_cpu}: LLVM's name of this CPU"
-    if known is not None:
-        return known.target["mcpu"], f"mcpu {known.target['mcpu']}: the target of {known.name}"
-    return "generic", "mcpu generic: LLVM could not be asked"
 
 
 _VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel", "ARM": "arm"}

@@ -210,8 +210,10 @@ def describe_remote(
         DeviceError: the servers know no target, have another architecture than the given one, or use fewer threads.
     """
     threads = threads or facts.threads or 1
-    chosen = target or _target_of(facts)
-    problem = remedy = None
+    chosen, problem, remedy = target or None, None, None
+    if chosen is None and facts.mcpu is not None and facts.architecture is not None:
+        triple = {} if facts.architecture == platform.machine() else {"mtriple": f"{facts.architecture}-linux-gnu"}
+        chosen = {"kind": "llvm", "mcpu": facts.mcpu, **triple}
     if facts.threads is not None and facts.threads < threads:
         problem = f"use {facts.threads} threads at most, not {threads}"
         remedy = f"ask for so many, or start them with TVM_NUM_THREADS={threads} in the environment"
@@ -245,14 +247,6 @@ def describe_remote(
         exact=False,
         reasons=(f"servers of {address}: mcpu {facts.mcpu}, triple {facts.triple}", f"spec sheet: {base.name}"),
     )
-
-
-def _target_of(facts: ServerFacts) -> dict[str, Any] | None:
-    """Return the target of what a server says of itself, if that is enough."""
-    if facts.mcpu is None or facts.architecture is None:
-        return None
-    triple = {} if facts.architecture == platform.machine() else {"mtriple": f"{facts.architecture}-linux-gnu"}
-    return {"kind": "llvm", "mcpu": facts.mcpu, **triple}
 
 
 def find_linker(target: dict[str, Any], linker: str | None) -> str | None:

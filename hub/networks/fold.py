@@ -108,22 +108,16 @@ def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:
 def fold_arrays() -> Any:
     """Return a Relax pass that computes operators of constants by NumPy: batch norms' factors, layouts of weights."""
 
-    def shape_of(call: Any) -> list[int]:
-        return [int(extent) for extent in call.ty.shape]
-
     def value_of(builder: Any, arg: Any) -> Any:
         if isinstance(arg, IntImm | FloatImm):  # a batch norm's epsilon
             dtype: Any = arg.ty
             return np.array(arg.value, str(dtype.dtype))
         return constant_values(builder.lookup_binding(arg) if isinstance(arg, relax.Var) else arg)
 
-    def permuted(call: Any, x: Any) -> Any:
-        return np.transpose(x, [int(axis) for axis in call.attrs.axes] if call.attrs.axes else None)
-
     computed: dict[str, Any] = {
         **{name: getattr(np, name) for name in ("add", "divide", "multiply", "negative", "sqrt", "subtract")},
-        "permute_dims": permuted,
-        **dict.fromkeys(("reshape", "expand_dims", "squeeze"), lambda call, x: x.reshape(shape_of(call))),
+        "permute_dims": lambda call, x: np.transpose(x, [int(axis) for axis in call.attrs.axes or ()] or None),
+        **dict.fromkeys(("reshape", "expand_dims", "squeeze"), lambda call, x: x.reshape(static_shape(call))),
     }
 
     def rewrite(builder: Any, call: Any) -> Any:

@@ -58,21 +58,18 @@ def open_network(
         if (path / "config.json").is_file():
             path = path / "config.json"
         if path.is_file():
-            return _open_file(path, shapes)
+            with reading(path):
+                match path.suffix.lower():
+                    case ".pt2":
+                        return from_exported(load_exported(path), path.stem, shapes)
+                    case ".onnx":
+                        return read_onnx(path, shapes)
+                    case ".json":
+                        return read_config(path, shapes)
+            remedy = f"give a name, or a file in {', '.join(_SUFFIXES)}"
+            raise file_error(path, "is of no kind that can be tuned", remedy)
         if path.suffix in _SUFFIXES:
             raise NetworkLoadError(f"there is no file {path}", remedy="check the path", path=str(path))
         source = load_network(str(source))
     choices(source.name, [], shapes)  # its shapes are fixed
     return source
-
-
-def _open_file(path: Path, shapes: Shapes | None) -> Network:
-    with reading(path):
-        match path.suffix.lower():
-            case ".pt2":
-                return from_exported(load_exported(path), path.stem, shapes)
-            case ".onnx":
-                return read_onnx(path, shapes)
-            case ".json":
-                return read_config(path, shapes)
-    raise file_error(path, "is of no kind that can be tuned", f"give a name, or a file in {', '.join(_SUFFIXES)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -165,14 +165,10 @@ def name_of(label: str, run: Mapping[str, Any]) -> str:
 
 def css() -> str:
     """Return the theme's colours as CSS variables, for light and dark paper."""
-    light, dark = (_variables((name, pair[i]) for name, pair in COLOURS.items()) for i in (0, 1))
+    light, dark = (" ".join(f"--{name}: {pair[i]};" for name, pair in COLOURS.items()) for i in (0, 1))
     return (
         f":root {{ color-scheme: light dark; {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
     )
-
-
-def _variables(colours: Iterable[Sequence[str]]) -> str:
-    return " ".join(f"--{name}: {colour};" for name, colour in colours)
 
 
 def _short(name: str, letters: int = 28) -> str:

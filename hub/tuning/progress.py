@@ -115,18 +115,12 @@ def curve(
         untuned: latency in seconds of tasks as extracted.
     """
     best: dict[str, float] = {}
-
-    def take(program: MeasuredProgram) -> None:
+    points: list[CurvePoint] = []
+    reused, tuned = ([p for p in programs if p.strategy == strategy] for strategy in ("reused", "tune"))
+    for count, program in enumerate([*reused, *tuned], 1 - len(reused)):
         if program.task_id in weights and isfinite(program.latency):
             best[program.task_id] = min(best.get(program.task_id, inf), program.latency)
-
-    for program in programs:
-        if program.strategy == "reused":
-            take(program)
-    points = []
-    for count, program in enumerate((p for p in programs if p.strategy == "tune"), 1):
-        take(program)
         total = sum(w * min(best.get(task, inf), untuned.get(task, inf)) for task, w in weights.items())
-        if isfinite(total):
+        if count > 0 and isfinite(total):
             points.append(CurvePoint(count, program.clock, total, len(best)))
     return points
