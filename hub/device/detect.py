@@ -131,7 +131,10 @@ _HIDDEN = "the brand string names no part (a virtual machine hides it): recognis
 
 def identify(facts: HostFacts) -> tuple[Device | None, bool, list[str]]:
     """Return the device of these facts (None: nothing near), whether its own marks match, and the reasons."""
-    seen = _identity(facts)
+    seen = f"{facts.vendor_id or 'a CPU'} {facts.arm_part or ''}".strip()
+    if facts.cpu_family is not None:
+        seen = f"{facts.vendor_id} family {facts.cpu_family} model {facts.model}"
+    seen += f" ({facts.brand})" if facts.brand else ""
     for device in list_devices("cpu"):
         if _matches(device.match, facts):
             hidden = [] if any(c.isdigit() for c in facts.brand) or not facts.brand else [_HIDDEN]
@@ -248,11 +251,3 @@ def _matches(match: Mapping[str, Any], facts: HostFacts) -> bool:
         and match.get("brand", "").lower() in facts.brand.lower()
         and match.get("sys_vendor", "").lower() in facts.sys_vendor.lower()
     )
-
-
-def _identity(facts: HostFacts) -> str:
-    if facts.cpu_family is not None:
-        numbers = f"{facts.vendor_id} family {facts.cpu_family} model {facts.model}"
-    else:
-        numbers = f"{facts.vendor_id or 'a CPU'} {facts.arm_part or ''}".strip()
-    return f"{numbers} ({facts.brand})" if facts.brand else numbers

@@ -59,7 +59,10 @@ def check_archive(path: Path) -> None:
     Raises:
         NetworkImportError: it does; nothing of it was loaded.
     """
-    reader = _open(path)
+    try:
+        reader: Any = torch._C.PyTorchFileReader(str(path))
+    except (RuntimeError, ValueError, LookupError):  # ValueError: names that are no texts
+        raise _refuse(path, "is no file of torch.export.save, or is cut short") from None
     try:
         _check_records(path, reader, reader.get_all_records())
         program = json.loads(reader.get_record("models/model.json"))
@@ -81,13 +84,6 @@ def check_archive(path: Path) -> None:
 
 
 _refuse = partial(file_error, remedy="save it again with torch.export.save, from a module that you trust")
-
-
-def _open(path: Path) -> Any:
-    try:
-        return torch._C.PyTorchFileReader(str(path))
-    except (RuntimeError, ValueError, LookupError):  # ValueError: names that are no texts
-        raise _refuse(path, "is no file of torch.export.save, or is cut short") from None
 
 
 def _check_records(path: Path, reader: Any, names: list[str]) -> None:

@@ -237,7 +237,10 @@ def cached_model(
         began = time.perf_counter()
         result = train(state)
         if time.perf_counter() - began >= least_seconds:
-            _write(path, result)
+            model = result.model
+            header = {"arch": model.arch, "config": model.config.as_dict(), "facts": result.facts}
+            tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+            write_files(folder, {path.name: save(tensors, metadata={"model": json.dumps(header)})})
             shutil.rmtree(state, ignore_errors=True)
     return result
 
@@ -253,10 +256,3 @@ def _read(path: Path) -> TrainedModel | None:
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError):
         return None
     return TrainedModel(model.eval(), header["facts"])
-
-
-def _write(path: Path, result: TrainedModel) -> None:
-    model = result.model
-    header = {"arch": model.arch, "config": model.config.as_dict(), "facts": result.facts}
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
-    write_files(path.parent, {path.name: save(tensors, metadata={"model": json.dumps(header)})})

@@ -147,19 +147,15 @@ def epoch_batches(data: RankingDataset, groups: int, programs: int, rng: np.rand
             cut += np.array_split(rng.permutation(members), count)
     order = rng.permutation(len(cut))
     for start in range(0, len(cut), groups):
-        yield _pad(data, [cut[i] for i in order[start : start + groups]])
+        parts = [cut[i] for i in order[start : start + groups]]
+        lengths, index = np.array([len(part) for part in parts]), np.concatenate(parts)
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        labels = np.zeros(mask.shape, np.float32)
+        labels[mask] = data.labels[index]
+        yield Batch(index, labels, mask)
 
 
 def steps_per_epoch(data: RankingDataset, programs: int, groups: int) -> int:
     """Return the batches of an epoch with so many programs a group and groups a batch."""
     count = sum(math.ceil(len(members) / programs) for members in data.members if len(members) > 1)
     return max(1, math.ceil(count / groups))
-
-
-def _pad(data: RankingDataset, parts: list[np.ndarray]) -> Batch:
-    lengths = np.array([len(p) for p in parts])
-    mask = np.arange(lengths.max()) < lengths[:, None]
-    index = np.concatenate(parts)
-    labels = np.zeros(mask.shape, np.float32)
-    labels[mask] = data.labels[index]
-    return Batch(index, labels, mask)

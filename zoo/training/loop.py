@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..models.base import CostModel
 from .config import TrainConfig
@@ -153,7 +152,10 @@ class _TrainingRun:
         """Take one step of all processes on one batch; return its loss."""
         labels = torch.from_numpy(batch.labels).to(self.device)
         mask = torch.from_numpy(batch.mask).to(self.device)
-        own = self._rows(batch.index[self.world.part(len(batch.index))])
+        index = batch.index[self.world.part(len(batch.index))]
+        x, heads = torch.from_numpy(self.data.features[index]).to(self.device), self.heads
+        rows = self.model.describe(x) if heads is None else self.model.describe_heads(x, heads[index].to(self.device))
+        own = rows.float()  # (n, columns), by the head of each program's task if it has one
         loss = self.model.training_loss(self.world.gather(own, len(batch.index)), labels, mask, self.loss, rng)
         self.optimizer.zero_grad(set_to_none=True)
         self.world.backward(loss, own)
@@ -163,12 +165,6 @@ class _TrainingRun:
         self.optimizer.step()
         self._average()
         return float(loss.detach())
-
-    def _rows(self, index: np.ndarray) -> Tensor:
-        """Return the loss's input of each program, (n, columns) of float32, by the head of its task if it has one."""
-        x, heads = torch.from_numpy(self.data.features[index]).to(self.device), self.heads
-        rows = self.model.describe(x) if heads is None else self.model.describe_heads(x, heads[index].to(self.device))
-        return rows.float()
 
     def _average(self) -> None:
         if self.state.average is None:

@@ -191,7 +191,9 @@ def _as_knowledge_base(training_set: TrainingSet) -> ProgressiveNetwork:
 
 def _with_source(base: ProgressiveNetwork, source: SourceData, training_set: TrainingSet) -> ProgressiveNetwork:
     """Return a base that knows a source too, learnt by the settings of `tchub distill`."""
-    programs, val = _split(source.data)
+    programs, val, held = source.data, None, source.data.group % VALIDATION_EVERY == VALIDATION_EVERY - 1
+    if held.any():  # a source of few tasks keeps all of them for training
+        programs, val = (source.data.take(np.flatnonzero(part)) for part in (~held, held))
     config, seed = DistillConfig().phases(base.kb.arch, programs), training_set.seed
 
     def learn_source(state: Path | None) -> TrainedModel:
@@ -201,11 +203,3 @@ def _with_source(base: ProgressiveNetwork, source: SourceData, training_set: Tra
     extended = cached_model(training_set.folder, key, learn_source).model
     assert isinstance(extended, ProgressiveNetwork)
     return extended
-
-
-def _split(data: RankingDataset) -> tuple[RankingDataset, RankingDataset | None]:
-    """Split off validation tasks; a source of few tasks keeps all of them for training."""
-    held = data.group % VALIDATION_EVERY == VALIDATION_EVERY - 1
-    if not held.any():
-        return data, None
-    return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
