@@ -252,15 +252,13 @@ class CudaNetwork(CudaLaunches):
         is copied there. Nothing is waited for. From the second call with the same addresses on, they are one graph.
         """
         driver, plan = self._driver, self._plan
-        direct = [
-            (buffer, address)
-            for (buffer, _, _), address, one in zip(plan["outputs"], outputs, self._direct, strict=True)
-            if one
-        ]
+        buffers = [buffer for buffer, _, _ in plan["outputs"]]
+        ends = list(zip(buffers, outputs, self._direct, strict=True))
+        direct = [(buffer, address) for buffer, address, one in ends if one]
         places = {self._buffers[b]: address for b, address in [*zip(plan["inputs"], inputs, strict=True), *direct]}
         copies = [
             (address, places.get(self._buffers[buffer], self._buffers[buffer]), self._sizes[buffer])
-            for (buffer, _, _), address, one in zip(plan["outputs"], outputs, self._direct, strict=True)
+            for buffer, address, one in ends
             if not one
         ]
         key = tuple(places.values())

@@ -251,7 +251,6 @@ class Measurer(ProgramMeasurer):
         self.unchecked: dict[str, str] = {}
 
     def close(self) -> None:
-        """End the workers and remove the scratch folder."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.runner.close()
         super().close()

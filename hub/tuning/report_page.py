@@ -24,17 +24,15 @@ def gains(report: dict[str, Any]) -> list[str]:
     beside |= {name: TITLES[name] for name in ("torch.compile", "onnxruntime", "openvino")}
     lines = [_gain(latency[name]["median"], tuned, title) for name, title in beside.items() if name in latency]
     titles = {"tuned": "the tuned network"} | beside
-    disturbed = [title for name, title in titles.items() if name in latency and _varied(latency[name])]
+    # Where the middle half of the repeats is too wide, a ratio of medians does not mean much.
+    ends = {name: (one.get("first_quartile", 0.0), one.get("third_quartile", 0.0)) for name, one in latency.items()}
+    wide = {name for name, (first, third) in ends.items() if third > WIDE * first}
+    disturbed = [title for name, title in titles.items() if name in wide]
     if disturbed:
         lines.append(
             f"{' and '.join(disturbed)} varied by more than half while timed: the machine was busy, so time it again"
         )
     return lines
-
-
-def _varied(latency: dict[str, Any]) -> bool:
-    """Return True where the middle half of the repeats is too wide for a ratio of medians to mean much."""
-    return latency.get("third_quartile", 0.0) > WIDE * latency.get("first_quartile", 0.0)
 
 
 def _gain(other: float, tuned: float, title: str) -> str:

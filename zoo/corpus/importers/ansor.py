@@ -241,18 +241,12 @@ def _stride(size: int, out: int, kernel: int) -> int:
     return 1 if size - kernel + 1 == out else max(1, round(size / out))
 
 
-def _guess_batch_matmul(data: Shape, weight: Shape, out: Shape) -> KeyedComputation | None:
-    batch, m, k = data
-    if out[:2] == [batch, m] and len(out) == 3 and weight in ([batch, out[2], k], [batch, k, out[2]]):
-        return _of_problem(_matmul(m, out[2], k, batch))
-    return None
-
-
 def _guess_matmul(data: Shape, weight: Shape, out: Shape) -> KeyedComputation | None:
-    m, k = data
-    if len(out) == 2 and out[0] == m and weight in ([out[1], k], [k, out[1]]):
-        return _of_problem(_matmul(m, out[1], k))
+    """Try a matrix product, or a batch of them."""
+    *batch, m, k = data
+    if out[:-1] == [*batch, m] and weight in ([*batch, out[-1], k], [*batch, k, out[-1]]):
+        return _of_problem(_matmul(m, out[-1], k, *batch))
     return None
 
 
-_GUESSES = {4: _guess_convolution, 3: _guess_batch_matmul, 2: _guess_matmul}
+_GUESSES = {4: _guess_convolution, 3: _guess_matmul, 2: _guess_matmul}
