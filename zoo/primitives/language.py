@@ -13,12 +13,11 @@ kinds, what their numbers and names are, and how Ansor's steps and AutoTVM's kno
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -127,13 +126,10 @@ class PrimitiveSequence:
     def __str__(self) -> str:
         return "\n".join(map(str, self.primitives))
 
-    def key(self) -> str:
-        """Return 16 hex characters of the sha256 of the primitives; the framework is not part of it."""
-        return hashlib.sha256(_canonical(self._rows()).encode()).hexdigest()[:16]
-
     def to_json(self) -> str:
         """Return a compact JSON text that `from_json` reads back."""
-        return _canonical({"framework": self.framework, "primitives": self._rows()})
+        rows = [[p.kind, list(p.numbers), list(p.names)] for p in self.primitives]
+        return json.dumps({"framework": self.framework, "primitives": rows}, separators=(",", ":"), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PrimitiveSequence:
@@ -150,13 +146,6 @@ class PrimitiveSequence:
                 remedy="Pass the text that PrimitiveSequence.to_json() wrote.",
             ) from error
         return cls(tuple([primitive(p.kind, p.numbers, p.names) for p in stored.primitives]), stored.framework)
-
-    def _rows(self) -> list[list[Any]]:
-        return [[p.kind, list(p.numbers), list(p.names)] for p in self.primitives]
-
-
-def _canonical(data: object) -> str:
-    return json.dumps(data, separators=(",", ":"), sort_keys=True, ensure_ascii=True)
 
 
 class _StoredPrimitive(msgspec.Struct, array_like=True, forbid_unknown_fields=True):

@@ -154,13 +154,6 @@ def is_none(operand: Any) -> bool:
     return operand is None or (isinstance(operand, str) and operand == "None")
 
 
-def text(operand: str) -> str:
-    """Return a string constant without the quotes that inputs (not attributes) are written with."""
-    if len(operand) > 1 and operand[0] == operand[-1] == '"':
-        return json.loads(operand)
-    return operand
-
-
 class Scope:
     """Names of random variables -> what they stand for, and the primitives so far."""
 
@@ -255,7 +248,9 @@ class Scope:
             return [len(parts), *[n for ns, _ in parts for n in ns]], [n for _, ns in parts for n in ns]
         if isinstance(operand, dict):
             return [], [json.dumps(operand, sort_keys=True)]
-        constant = text(operand) if isinstance(operand, str) else repr(operand)
+        constant = operand if isinstance(operand, str) else repr(operand)
+        if isinstance(operand, str) and len(operand) > 1 and operand[0] == operand[-1] == '"':
+            constant = json.loads(operand)  # inputs, unlike attributes, are written with quotes
         return self.index_map(constant) if constant.startswith("{") else ([], [constant])
 
     def index_map(self, graph: str) -> tuple[list[Number], list[str]]:

@@ -34,13 +34,6 @@ def test_json_gives_the_same_sequence_back(sequence: PrimitiveSequence) -> None:
     assert PrimitiveSequence.from_json(sequence.to_json()) == sequence
 
 
-@settings(max_examples=60, deadline=None)
-@given(sequences, sequences)
-def test_keys_are_equal_only_for_equal_primitives(a: PrimitiveSequence, b: PrimitiveSequence) -> None:
-    assert (a.key() == b.key()) == (a.primitives == b.primitives)
-    assert len(a.key()) == 16
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"framework": "x", "primitives": [["Split"]]}',

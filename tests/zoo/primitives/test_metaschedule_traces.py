@@ -87,7 +87,7 @@ def test_candidates_that_differ_keep_sequences_and_matrices_of_their_own(traces:
     sequences = {str(trace.as_json(remove_postproc=True)): sequence_of(trace) for trace in traces}
     matrices = get_schema(f"tcl-{kind}").extract(list(sequences.values()))
     assert len(sequences) > 1
-    assert len({s.key() for s in sequences.values()}) == len(sequences)
+    assert len({s.primitives for s in sequences.values()}) == len(sequences)
     assert len({m.tobytes() for m in matrices}) == len(sequences)
 
 
