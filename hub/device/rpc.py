@@ -174,8 +174,11 @@ class ServerPool:
             self._last_fault = "no server is free"
             return None
         endpoint, matchkey = offer
-        if self._is_suspect(endpoint):
-            return None  # the offer lapses, and the server registers again
+        with self._changed:
+            suspects = {server for server, until in self._quarantine.items() if until > time.monotonic()}
+            # Passed over only while another is not at fault, else the fault is the program's.
+            if endpoint in suspects and not set(self.servers) <= suspects:
+                return None  # the offer lapses, and the server registers again
         worker = Worker(self._zygote, WorkerSetup(), waits=True)
         args = (*endpoint, matchkey, self._lease, self.config.threads)
         result = worker.call(CONNECT, args, self.config.connect_timeout)
@@ -195,12 +198,6 @@ class ServerPool:
 
     def _suspect(self, endpoint: Endpoint) -> None:
         self._quarantine[endpoint] = time.monotonic() + _QUARANTINE_SECONDS
-
-    def _is_suspect(self, endpoint: Endpoint) -> bool:
-        """Return whether to pass over a server: only while another is not at fault, else the fault is the program's."""
-        with self._changed:
-            suspects = {server for server, until in self._quarantine.items() if until > time.monotonic()}
-            return endpoint in suspects and not set(self.servers) <= suspects
 
     def _no_server(self) -> NoServerError:
         address = self.address

@@ -176,10 +176,8 @@ class _Padder(PyExprMutator):
         self.matches = matches
 
     def visit_call_(self, call: Any) -> Any:
-        one = self.matches.get(call)
-        return super().visit_call_(call) if one is None else self._padded(call, one)
-
-    def _padded(self, call: Any, one: _Attention) -> Any:
+        if (one := self.matches.get(call)) is None:
+            return super().visit_call_(call)
         rows, columns = padded_rows(one.rows), padded_columns(one.columns)
         emit = self.builder_.emit
         query, key, value = map(self.visit_expr, (*one.scores.args, call.args[1]))

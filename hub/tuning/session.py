@@ -123,8 +123,12 @@ class TuningSession:
         self.view.phases.update(before)  # the tuning's clock starts here: what came before is no part of it
         self._started = time.monotonic()
         self._choose()
-        self._check_target()
-        target = self.config.latency_target
+        target, pairs = self.config.latency_target, zip(self.view.tasks, self.view.progress, strict=True)
+        if target and target < (least := 1e3 * sum(task.weight * one.bound for task, one in pairs)):
+            self.view.notes.append(
+                f"the latency target of {target:g} ms is out of reach: the roofline of this device allows "
+                f"{least:.3g} ms at best; all trials are spent"
+            )
         while self.view.done < self.config.trials and not (target and 1e3 * self.view.latency() <= target):
             chosen = next_round(self.view.progress, self.view.batch, getattr(self._measure_batch, "room", ROOM))
             if not chosen or settled(self.view.progress, self.config.early_stop):
@@ -165,16 +169,6 @@ class TuningSession:
         if self._schedules:
             for engine in self._engines:
                 engine.search.suggest(self._schedules)
-
-    def _check_target(self) -> None:
-        """Note a latency target that the device cannot reach; the trials are then spent as without one."""
-        target, pairs = self.config.latency_target, zip(self.view.tasks, self.view.progress, strict=True)
-        least = 1e3 * sum(task.weight * one.bound for task, one in pairs)
-        if target is not None and target < least:
-            self.view.notes.append(
-                f"the latency target of {target:g} ms is out of reach: the roofline of this device allows "
-                f"{least:.3g} ms at best; all trials are spent"
-            )
 
     # What was measured before ------------------------------------------------------------------------
 

@@ -108,7 +108,8 @@ class _TrainingRun:
             "val": val.fingerprint() if val is not None else None,
             "model": model.config.as_dict(),
         }
-        self.state = TrainState.start(model, averaged=config.average > 0)
+        average = copied_weights(model) if config.average > 0 else None
+        self.state = TrainState(best=copied_weights(model), average=average)
         if self.folder is not None:
             self.state = load_state(self.folder, model, self.optimizer, self.state, self.identity)
         self.resumed_from = self.state.epoch

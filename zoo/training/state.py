@@ -49,11 +49,6 @@ class TrainState:
     best_score: float = 0.0
     average: dict[str, Tensor] | None = None
 
-    @classmethod
-    def start(cls, model: CostModel, averaged: bool) -> TrainState:
-        """Return the state before the first epoch."""
-        return cls(best=copied_weights(model), average=copied_weights(model) if averaged else None)
-
 
 def copied_weights(model: CostModel) -> dict[str, Tensor]:
     """Return copies of a model's weights and buffers, by name."""
