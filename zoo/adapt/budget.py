@@ -154,19 +154,16 @@ def slowdown(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights
 
 def expected_slowdown(points: Sequence[LearningPoint], labels: int) -> float:
     """Return the curve, fitted to two points or more of different labels, 1 at least, at 1 label or more."""
-    n = np.array([point.labels for point in points], dtype=np.float64)
-    y = np.array([point.slowdown for point in points])
-    fits = [(*_fit(n**-power, y), power) for power in POWERS]
-    _, floor, slope, power = min(fits)
-    return floor + slope * labels**-power
-
-
-def _fit(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
-    """Return error, floor and slope, both at least 0, of y = floor + slope x with the smallest squared error."""
     from scipy.optimize import nnls
 
-    (floor, slope), error = nnls(np.stack([np.ones_like(x), x], axis=1), y)
-    return float(error) ** 2, float(floor), float(slope)
+    n = np.array([point.labels for point in points], dtype=np.float64)
+    y = np.array([point.slowdown for point in points])
+    fits = []
+    for power in POWERS:
+        (floor, slope), error = nnls(np.stack([np.ones_like(n), n**-power], axis=1), y)
+        fits.append((float(error) ** 2, float(floor), float(slope), power))
+    _, floor, slope, power = min(fits)
+    return floor + slope * labels**-power
 
 
 def decide(points: Sequence[LearningPoint], count: int, cost: float, worth: float, least: int) -> StopDecision:

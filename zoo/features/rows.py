@@ -117,7 +117,8 @@ def encode(primitive: Primitive, layout: RowLayout) -> np.ndarray:
     names = primitive.names  # of which the first may have a token, and the digest tells the others
     row[layout.name], unknown = (_TOKEN[names[0]], names[1:]) if names and names[0] in _TOKEN else (0.0, names)
     if hidden or unknown:
-        row[layout.name + 1] = _digest(hidden, unknown)
+        text = "\0".join([*map(str, hidden), "", *unknown])
+        row[layout.name + 1] = ((zlib.crc32(text.encode()) >> 8) + 1) / (1 << 24)
     if group == 0:
         _derive(row, primitive.numbers[3:], layout)
     return row
@@ -143,11 +144,6 @@ def _arrange(primitive: Primitive, room: int) -> tuple[tuple[int, ...], tuple[in
         shown, hidden = numbers[:room], numbers[room:]
     out_of_range = any(n not in _INDEX_RANGE for n in shown[:2]) or any(abs(n) > _EXACT for n in shown[2:])
     return shown, numbers if out_of_range else hidden
-
-
-def _digest(numbers: Sequence[int], names: Sequence[str]) -> float:
-    text = "\0".join([*map(str, numbers), "", *names])
-    return ((zlib.crc32(text.encode()) >> 8) + 1) / (1 << 24)
 
 
 def _derive(row: np.ndarray, factors: Sequence[int], layout: RowLayout) -> None:

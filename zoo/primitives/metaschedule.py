@@ -61,7 +61,12 @@ class Template:
         scope = Scope()
         samplers: list[int] = []
         for index, instruction in enumerate(instructions):
-            name, inputs, attrs, outputs = _parts(index, instruction)
+            try:
+                kind, *operands = instruction
+                name, (inputs, attrs, outputs) = str(RENAMED.get(kind, kind)), map(list, operands)
+            except (TypeError, ValueError):
+                message = "an instruction is [name, inputs, attributes, outputs]"
+                raise TraceFormatError(message, index=index, instruction=instruction) from None
             if name == _END:
                 break
             try:
@@ -84,16 +89,6 @@ class Template:
         return PrimitiveSequence(
             tuple([fixed or filler.fill(decisions) for fixed, filler in zip(self._fixed, self._fillers, strict=True)])
         )
-
-
-def _parts(index: int, instruction: Any) -> tuple[str, list[Any], list[Any], list[str]]:
-    try:
-        name, inputs, attrs, outputs = instruction
-        return str(RENAMED.get(name, name)), list(inputs), list(attrs), list(outputs)
-    except (TypeError, ValueError):
-        raise TraceFormatError(
-            "an instruction is [name, inputs, attributes, outputs]", index=index, instruction=instruction
-        ) from None
 
 
 def _read(scope: Scope, samplers: list[int], index: int, parts: tuple[str, list, list, list[str]]) -> None:

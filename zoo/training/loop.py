@@ -164,20 +164,16 @@ class _TrainingRun:
         if self.config.clip_norm > 0:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         self.optimizer.step()
-        self._average()
+        if self.state.average is not None:
+            # Early on a long memory would keep the random start: it grows with the steps taken.
+            self.state.steps += 1
+            keep = min(self.config.average, (1 + self.state.steps) / (10 + self.state.steps))
+            with torch.no_grad():
+                for name, value in self.model.state_dict().items():
+                    mean = self.state.average[name]
+                    # A counter, as of normalised batches, has no mean.
+                    _ = mean.lerp_(value, 1 - keep) if mean.is_floating_point() else mean.copy_(value)
         return float(loss.detach())
-
-    def _average(self) -> None:
-        if self.state.average is None:
-            return
-        # Early on a long memory would keep the random start: it grows with the steps taken.
-        self.state.steps += 1
-        keep = min(self.config.average, (1 + self.state.steps) / (10 + self.state.steps))
-        with torch.no_grad():
-            for name, value in self.model.state_dict().items():
-                mean = self.state.average[name]
-                # A counter, as of normalised batches, has no mean.
-                _ = mean.lerp_(value, 1 - keep) if mean.is_floating_point() else mean.copy_(value)
 
     @contextlib.contextmanager
     def _averaged_weights(self):

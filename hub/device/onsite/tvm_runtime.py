@@ -74,7 +74,14 @@ class TvmRuntime:
         packed = (_Value * max(1, len(args)))(*(self._pack(arg, keep) for arg in args))
         result = _Value(_NONE, 0, 0)
         if self._ffi.TVMFFIFunctionCall(handle, packed, ctypes.c_int32(len(args)), ctypes.byref(result)):
-            raise ProgramError(self._raised())
+            raised = ctypes.c_void_p()
+            self._ffi.TVMFFIErrorMoveFromRaised(ctypes.byref(raised))
+            if not raised.value:
+                raise ProgramError("an error that TVM did not describe")
+            kind, message = (_Bytes.from_address(raised.value + _HEADER + 16 * i) for i in range(2))
+            text = b": ".join(ctypes.string_at(part.data, part.size) for part in (kind, message))
+            self._ffi.TVMFFIObjectDecRef(raised)
+            raise ProgramError(text.decode(errors="replace").strip())
         return self._unpack(result)
 
     def _global(self, name: str) -> ctypes.c_void_p:
@@ -107,16 +114,6 @@ class TvmRuntime:
             return results
         cell = _Bytes.from_address(results.handle + _HEADER)
         return ctypes.string_at(cell.data, cell.size)
-
-    def _raised(self) -> str:
-        handle = ctypes.c_void_p()
-        self._ffi.TVMFFIErrorMoveFromRaised(ctypes.byref(handle))
-        if not handle.value:
-            return "an error that TVM did not describe"
-        kind, message = (_Bytes.from_address(handle.value + _HEADER + 16 * i) for i in range(2))
-        text = b": ".join(ctypes.string_at(part.data, part.size) for part in (kind, message))
-        self._ffi.TVMFFIObjectDecRef(handle)
-        return text.decode(errors="replace").strip()
 
 
 class _Object:

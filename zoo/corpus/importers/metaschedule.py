@@ -150,7 +150,12 @@ class _LogTasks:
 
     def of_trace(self, run: _MeasuredTrace) -> Task:
         """Return the task of a measured trace."""
-        name = run.task or _shown(run.trace)
+        name = run.task
+        if not name:  # what the trace shows of it: the blocks that it names, and the extents of the loops that it tiles
+            instructions, decisions = before_postproc(run.trace)
+            blocks = {attributes[0] for kind, _, attributes, _ in instructions if kind in ("GetBlock", "GetSBlock")}
+            tiled = (tiles for index, tiles in decisions if instructions[index][0] == _TILES)
+            name = json.dumps([sorted(blocks), sorted(math.prod(map(int, tiles[:16])) for tiles in tiled)])
         if name not in self._tasks:
             self._tasks[name] = _hashed(name, name, self._facts.get(name, TaskFacts(run.task)))
         return self._tasks[name]
@@ -194,14 +199,6 @@ class _LogTasks:
 def _hashed(identity: str, problem: str, facts: TaskFacts) -> Task:
     """Return a task without a module; those of one problem count as one computation."""
     return facts.task(identity, identity, computation.unknown(digest(problem)), digest(identity), "other", 0.0)
-
-
-def _shown(trace: _Trace) -> str:
-    """Return what a trace shows of its task: the blocks that it names, and the extents of the loops that it tiles."""
-    instructions, decisions = before_postproc(trace)
-    blocks = {attributes[0] for kind, _, attributes, _ in instructions if kind in ("GetBlock", "GetSBlock")}
-    extents = sorted(math.prod(map(int, tiles[:16])) for index, tiles in decisions if instructions[index][0] == _TILES)
-    return json.dumps([sorted(blocks), extents])
 
 
 def _beside(folder: Path, name: str, read: Callable[[Path], Any]) -> Any:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..importers.records import DATABASE, BadLine, ImportContext, LogEntry
+from ..importers.records import DATABASE, BadLine, ImportContext
 from ..importers.run import read_entries
 from .ansor import replay
 from .operators import ReplayError, workload
@@ -52,7 +52,13 @@ def replay_log(
         per_task[task_id] += 1
         tried[op] += 1
         try:
-            _add(database, entry, json.dumps(target) if target else entry.program.target)
+            task, seconds = workload(entry.task.workload), list(entry.program.latencies)
+            schedule = replay(task, json.loads(entry.program.trace))
+            arguments = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=False)
+            known = database.commit_workload(task.mod)
+            tvm_target = _target(json.dumps(target) if target else entry.program.target)
+            record = ms.database.TuningRecord(schedule.trace, known, seconds, tvm_target, arguments)
+            database.commit_tuning_record(record)
             replayed[op] += 1
         except ReplayError as error:
             reasons[op, error.reason] += 1
@@ -67,18 +73,6 @@ def replay_log(
         **skipped,
         "broken": dict(broken),
     }
-
-
-def _add(database: Any, entry: LogEntry, target: str) -> None:
-    from tvm.s_tir import meta_schedule as ms
-
-    task = workload(entry.task.workload)
-    schedule = replay(task, json.loads(entry.program.trace))
-    arguments = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=False)
-    known, latencies = database.commit_workload(task.mod), list(entry.program.latencies)
-    database.commit_tuning_record(
-        ms.database.TuningRecord(schedule.trace, known, latencies, _target(target), arguments)
-    )
 
 
 @lru_cache(64)

@@ -97,7 +97,14 @@ def statement_features(
         missing = {key: one for key, one in zip(keys, wanted, strict=True) if _load(store, key) is None}
         done = 0
         for batch, results in _make(list(missing.values()), workers):
-            _save(store, batch, results)
+            rows = [
+                (program.key, None, result.reason, result.message)
+                if isinstance(result, NoFeatures)
+                else (program.key, zlib.compress(result.tobytes(), 1), None, None)
+                for program, result in zip(batch, results, strict=True)
+            ]
+            with store:
+                store.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", rows)
             done += len(batch)
             if count:
                 count("lowering", done, len(missing))
@@ -230,17 +237,6 @@ def _open(folder: Path) -> sqlite3.Connection:
     store = sqlite3.connect(folder / STORE_FILE, timeout=60)
     store.execute("CREATE TABLE IF NOT EXISTS features (key TEXT PRIMARY KEY, rows BLOB, reason TEXT, message TEXT)")
     return store
-
-
-def _save(store: sqlite3.Connection, batch: list[LoweringJob], results: list[_Features]) -> None:
-    rows = [
-        (program.key, None, result.reason, result.message)
-        if isinstance(result, NoFeatures)
-        else (program.key, zlib.compress(result.tobytes(), 1), None, None)
-        for program, result in zip(batch, results, strict=True)
-    ]
-    with store:
-        store.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", rows)
 
 
 def _load(store: sqlite3.Connection, key: str) -> _Features | None:
