@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,11 @@ def detect_local(
         )
     base, exact, reasons = identify(facts)
     if host_cpu is None and ask_llvm:
-        host_cpu = _llvm_host_cpu()
+        with suppress(ImportError, OSError):
+            from tvm.target import codegen
+
+            if codegen.llvm_version_major(allow_none=True):
+                host_cpu = str(codegen.llvm_get_system_cpu())
     mcpu, why = "generic", "LLVM could not be asked"
     if host_cpu:
         mcpu, why = host_cpu, "LLVM's name of this CPU"
@@ -114,14 +119,6 @@ def detect_local(
         isa=tuple(flag for flag in _FLAGS_OF_INTEREST if flag in facts.flags),
         gpus=facts.gpus,
     )
-
-
-def _llvm_host_cpu() -> str | None:
-    try:
-        from tvm.target import codegen
-    except (ImportError, OSError):
-        return None
-    return str(codegen.llvm_get_system_cpu()) if codegen.llvm_version_major(allow_none=True) else None
 
 
 _VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel", "ARM": "arm"}

@@ -193,7 +193,13 @@ class ProgramMeasurer(ABC):
                     job.built, job.stage = result.value, "run"
                     built.append(job)
                 else:
-                    yield job.candidate, self._counted(self._measurement(job, result))
+                    measurement = self._measurement(job, result)
+                    self.outcomes[measurement.error or "ok"] += 1
+                    if measurement.error:
+                        self._failures.append(f"{measurement.error}: {measurement.message}")
+                    rate, least = self.config.failure_rate, self.config.failure_minimum
+                    check_failure_rate(self._failures, self.outcomes.total(), self._remedy, rate=rate, least=least)
+                    yield job.candidate, measurement
 
     def build(self, mod: IRModule, library: Path, target: dict[str, Any], linker: str | None) -> Future[JobResult]:
         """Queue the job `build` of a scheduled module."""
@@ -221,14 +227,6 @@ class ProgramMeasurer(ABC):
         measurement = Measurement(tuple(outcome.latencies), None, None, *costs, outcome.disturbed)
         if not outcome.disturbed:
             self.know(job.candidate.task_id, measurement.latency)
-        return measurement
-
-    def _counted(self, measurement: Measurement) -> Measurement:
-        self.outcomes[measurement.error or "ok"] += 1
-        if measurement.error:
-            self._failures.append(f"{measurement.error}: {measurement.message}")
-        rate, least = self.config.failure_rate, self.config.failure_minimum
-        check_failure_rate(self._failures, self.outcomes.total(), self._remedy, rate=rate, least=least)
         return measurement
 
 

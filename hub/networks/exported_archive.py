@@ -70,7 +70,12 @@ def check_archive(path: Path) -> None:
             (folder, json.loads(reader.get_record(f"data/{folder}/model_{folder}_config.json"))["config"])
             for folder in ("weights", "constants")
         ]
-        _check_version(path, program)
+        version = (program["schema_version"]["major"], program["schema_version"]["minor"])
+        if version > SCHEMA_VERSION or version[0] != SCHEMA_VERSION[0]:
+            saved_by = str(program.get("torch_version", "unknown"))[:40]
+            problem = f"was saved by {'a newer' if version > SCHEMA_VERSION else 'an older'} PyTorch ({saved_by})"
+            again = f"export the network again with PyTorch {torch.__version__}"
+            raise _refuse(path, problem, remedy=f"{again}, or install the version that saved it")
         weights = [
             _check_payload(path, reader, f"data/{folder}/{facts['path_name']}", name, facts)
             for folder, config in configs
@@ -110,17 +115,6 @@ def _check_sizes(path: Path, reader: Any, size: int) -> None:
     """Refuse records larger than their file: PyTorch compresses nothing, so they were made to fill the memory."""
     if sum(map(reader.get_record_size, reader.get_all_records())) > size:
         raise _refuse(path, "holds compressed or overlapping records, which could fill the memory")
-
-
-def _check_version(path: Path, program: dict[str, Any]) -> None:
-    version = (program["schema_version"]["major"], program["schema_version"]["minor"])
-    if version > SCHEMA_VERSION or version[0] != SCHEMA_VERSION[0]:
-        saved_by = str(program.get("torch_version", "unknown"))[:40]
-        raise _refuse(
-            path,
-            f"was saved by {'a newer' if version > SCHEMA_VERSION else 'an older'} PyTorch ({saved_by})",
-            remedy=f"export the network again with PyTorch {torch.__version__}, or install the version that saved it",
-        )
 
 
 def _check_payload(path: Path, reader: Any, record: str, name: str, facts: dict[str, Any]) -> int:

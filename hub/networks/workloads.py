@@ -89,29 +89,22 @@ def _build(spec: NetworkSpec) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         module: nn.Module = ResNeXt(**spec.config)
         example = torch.randn(1, 3, spec.size, spec.size, generator=generator)
     else:
-        model, config = _transformers_model(spec)
-        module = _FirstOutput(model)
+        import transformers
+        from transformers.models.whisper import modeling_whisper
+
+        # transformers does not export Whisper's encoder at its top.
+        model_class = getattr(transformers, spec.model, None) or getattr(modeling_whisper, spec.model)
+        audio = {"max_source_positions": spec.size // 2} if spec.input == "audio" else {}
+        config = model_class.config_class(**{**spec.config, **audio})
+        config._attn_implementation = "eager"  # plain matmul and softmax, which TVM can tune
+        torch.manual_seed(0)
+        module = _FirstOutput(model_class(config))
         if spec.input == "tokens":
             example = torch.randint(0, config.vocab_size, (1, spec.size), generator=generator)
         else:
             shape = (config.num_mel_bins, spec.size) if spec.input == "audio" else (3, spec.size, spec.size)
             example = torch.randn(1, *shape, generator=generator)
     return settle_batch_norms(module.eval(), example), (example,)
-
-
-def _transformers_model(spec: NetworkSpec) -> tuple[nn.Module, Any]:
-    import transformers
-    from transformers.models.whisper import modeling_whisper
-
-    # transformers does not export Whisper's encoder at its top.
-    model_class = getattr(transformers, spec.model, None) or getattr(modeling_whisper, spec.model)
-    options = dict(spec.config)
-    if spec.input == "audio":
-        options["max_source_positions"] = spec.size // 2
-    config = model_class.config_class(**options)
-    config._attn_implementation = "eager"  # plain matmul and softmax, which TVM can tune
-    torch.manual_seed(0)
-    return model_class(config), config
 
 
 def _conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:

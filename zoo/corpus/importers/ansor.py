@@ -208,7 +208,12 @@ def _guess_convolution(data: Shape, weight: Shape, out: Shape) -> KeyedComputati
         size, result = (data[rows], data[columns]), (out[rows], out[columns])
         for kernel, depthwise in _kernels(weight, c, k, blocked=channel == 1, same=size == result):
             if all(o <= i and 1 <= r <= min(max(i, 3), _LARGEST) for i, o, r in zip(size, result, kernel, strict=True)):
-                return _convolution(data[0], c, k, size, result, kernel, depthwise)
+                stride = _stride(size[0], result[0], kernel[0]), _stride(size[1], result[1], kernel[1])
+                flops, shape = 2.0 * data[0] * k * prod(result) * prod(kernel), (data[0], c, *size)
+                if depthwise:
+                    text = computation.windowed("depthwise", *shape, kernel, stride)
+                    return KeyedComputation("depthwise", flops, text)
+                return KeyedComputation("conv2d", flops * c, computation.conv2d(*shape, k, kernel, stride))
     return None
 
 
@@ -224,16 +229,6 @@ def _kernels(weight: Shape, c: int, k: int, *, blocked: bool, same: bool) -> Ite
             yield (third, fourth), False
         elif second == 1 and c == k:
             yield (third, fourth), True
-
-
-def _convolution(
-    n: int, c: int, k: int, size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, int], depthwise: bool
-) -> KeyedComputation:
-    stride = _stride(size[0], out[0], kernel[0]), _stride(size[1], out[1], kernel[1])
-    flops = 2.0 * n * k * prod(out) * prod(kernel)
-    if depthwise:
-        return KeyedComputation("depthwise", flops, computation.windowed("depthwise", n, c, *size, kernel, stride))
-    return KeyedComputation("conv2d", flops * c, computation.conv2d(n, c, *size, k, kernel, stride))
 
 
 def _stride(size: int, out: int, kernel: int) -> int:
