@@ -252,7 +252,6 @@ class RpcMeasurer(ProgramMeasurer):
         self._over = Event()
 
     def close(self) -> None:
-        """End the sessions and workers, and remove the scratch folder."""
         self._over.set()
         self._servers.recall()
         self._threads.shutdown(wait=False, cancel_futures=True)

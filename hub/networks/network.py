@@ -22,7 +22,6 @@ from .fold import fold_constants
 from .shapes import FreeSize, Shapes, choices
 from .signature import Signature, drop_constants
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 # tchub by where it lies: a user's own folder may be called tchub, too.
 _OWN = tuple(str(Path(__file__).parents[2] / floor) + "/" for floor in ("hub", "zoo", "cards"))
 _LIBRARIES = ("/torch/", "/tvm/", "/importlib/", "<", *_OWN)
@@ -145,7 +144,7 @@ def where_in_network(exported: Any, operator: str) -> str:
     meta = matches[0].meta
     stack = list((meta.get("nn_module_stack") or {}).values())
     module = next((str(path).removeprefix("L['self'].") for path, _ in reversed(stack) if path), "")
-    frames = _FRAME.findall(meta.get("stack_trace") or "")
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)', meta.get("stack_trace") or "")
     users = [frame for frame in frames if is_users(frame[0])] or frames
     lines = [f"{Path(path).name}:{line}: {code.strip()}" for path, line, _, code in users[-1:]]
     text = ", ".join(filter(None, [module, *lines]))

@@ -21,7 +21,6 @@ from .metaschedule import metaschedule_reader
 from .records import BadLine, ImportContext, LogEntry, TaskFacts, canonical, find_logs, read_records, sniff_framework
 
 _READERS = {"ansor": ansor_reader, "autotvm": autotvm_reader, "metaschedule": metaschedule_reader}
-
 # Examples of broken lines that are reported, of each kind.
 EXAMPLES = 3
 # Bytes of a vector in programs for a level of x86-64, which many a CPU has longer ones than.
