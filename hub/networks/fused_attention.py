@@ -120,7 +120,7 @@ def _matches(mod: Any, func: Any) -> dict[Any, _Match]:
         scale, keys, masks = mixed
         mask_rows = tuple((1, 1, *static_shape(mask))[-2] for mask in masks)
         shape = AttentionShape(query[:-2], rows, columns, keys, query[-1], value[-1], scale, mask_rows)
-        return _Match(shape, *scores.args, tuple(masks)) if set(mask_rows) <= {1, rows} else None
+        return _Match(shape, scores.args[0], scores.args[1], tuple(masks)) if set(mask_rows) <= {1, rows} else None
 
     return match_products(func, match)
 

@@ -177,9 +177,7 @@ def learnt_schedules(corpora: Iterable[Corpus]) -> dict[Registers, ScheduleDatab
     measured = {key: ScheduleDatabase(_fastest(own, held)) for key, own in groups.items()}
     learnt: dict[Registers, ScheduleDatabase] = {}
     for (registers, machine), own in measured.items():
-        longest = measured[
-            max((key for key in measured if key[1] == machine), key=lambda key: _length(key[0])), machine
-        ]
+        longest = measured[max((key for key in measured if key[1] == machine), key=lambda key: _length(key[0]))]
         latencies = {schedule.task_id: schedule.latency for _, schedule in longest}
         kept = [pair for pair in own if pair[1].latency <= NEARLY * latencies.get(pair[1].task_id, inf)]
         learnt[registers] = _before(kept, learnt.get(registers, ()))
@@ -289,7 +287,7 @@ def _answers(slots: Sequence[tuple[str, list[Any]]], decisions: Decisions) -> bo
 
 def _length(registers: Registers) -> tuple[int, int]:
     """Return what orders vectors by their length."""
-    return registers[::-1]
+    return registers[1], registers[0]
 
 
 def _apart(one: Registers, other: Registers) -> tuple[float, float]:

@@ -240,7 +240,7 @@ def _guess_matmul(data: Shape, weight: Shape, out: Shape) -> KeyedComputation | 
     """Try a matrix product, or a batch of them."""
     *batch, m, k = data
     if out[:-1] == [*batch, m] and weight in ([*batch, out[-1], k], [*batch, k, out[-1]]):
-        return _of_problem(_matmul(m, out[-1], k, *batch))
+        return _of_problem(_matmul(m, out[-1], k, batch=prod(batch)))
     return None
 
 
