@@ -152,14 +152,14 @@ def check_weights(subject: CheckSubject) -> str:
     """
     model, path = subject.checkpoint.model, subject.folder / SCHEDULES_FILE
     fact = f"{subject.config['arch']} loads: {model.parameter_count():,} finite parameters"
-    said, held = as_object(subject.config.get("lineage")).get("schedules"), None
+    claimed, held = as_object(subject.config.get("lineage")).get("schedules"), None
     if path.is_file():
         from ..search.schedules import read_schedules
 
         held = max(map(len, read_schedules(path).values()), default=0)
         fact += f"; schedules of {held} tasks"
-    if said != held:
-        detail = f"config.json says that it brings schedules of {said} tasks, and {SCHEDULES_FILE} holds {held}"
+    if claimed != held:
+        detail = f"config.json says that it brings schedules of {claimed} tasks, and {SCHEDULES_FILE} holds {held}"
         raise failed(detail, "train it again with `tchub train`, which writes both")
     return fact
 
