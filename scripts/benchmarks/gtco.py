@@ -244,8 +244,8 @@ class _Runs:
             return []
         log = self.work / f"{network}-{threads}{'' if rivals else '-removed'}.log"
         make = partial(in_process, timed_in_turn, network, folders, threads, rivals, log=log)
-        which = {} if rivals else {"which": "removed"}
-        if not (timed := self._get(make, timed=network, threads=threads, trials=self.trials, seed=SEED, **which)):
+        which = None if rivals else "removed"
+        if not (timed := self._get(make, timed=network, threads=threads, trials=self.trials, seed=SEED, which=which)):
             return []
         note(f"{network}, {threads} threads: {timed['ms']}")
         others = {name: ms for name, ms in timed["ms"].items() if name not in folders}
