@@ -37,7 +37,7 @@ BUDGETS = {
     "zoo/adapt": (3_416, 19),
     "cards": (1_282, 6),
     "scripts": (9_582, 56),
-    "tests": (30_381, 199),
+    "tests": (30_407, 200),
 }
 PRODUCT = (47_611, 274)
 MOST_ERRORS = 43

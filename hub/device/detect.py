@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -96,11 +95,12 @@ def detect_local(
         )
     base, exact, reasons = identify(facts)
     if host_cpu is None and ask_llvm:
-        with suppress(ImportError, OSError):
+        try:
             from tvm.target import codegen
-
-            if codegen.llvm_version_major(allow_none=True):
-                host_cpu = str(codegen.llvm_get_system_cpu())
+        except (ImportError, OSError):  # no TVM, or libraries that do not load: `why` says that LLVM was not asked
+            codegen = None
+        if codegen and codegen.llvm_version_major(allow_none=True):
+            host_cpu = str(codegen.llvm_get_system_cpu())
     mcpu, why = "generic", "LLVM could not be asked"
     if host_cpu:
         mcpu, why = host_cpu, "LLVM's name of this CPU"

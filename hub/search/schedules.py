@@ -191,7 +191,7 @@ def brought(corpora: Iterable[Corpus]) -> tuple[dict[str, bytes], dict[str, int]
     learnt = {registers: own for registers, own in learnt_schedules(corpora).items() if len(own)}
     if not learnt:
         return {}, {}
-    return {SCHEDULES_FILE: schedules_json(learnt)}, {"schedules": max(map(len, learnt.values()))}
+    return {SCHEDULES_FILE: schedules_json(learnt)}, {"schedules": min(_MOST, max(map(len, learnt.values())))}
 
 
 def schedules_json(learnt: Mapping[Registers, ScheduleDatabase]) -> bytes:

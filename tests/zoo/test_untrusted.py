@@ -11,7 +11,6 @@ from zipfile import ZipFile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.zoo.files import StorageError, locked_folder, write_atomically
 from tchub.zoo.untrusted import MAX_CONTAINERS, MAX_DEPTH, check_zip, parse_json, read_plain
 
 from scripts.fuzz.limits import limited
@@ -123,19 +122,3 @@ def test_a_zip_file_of_a_newer_format_is_a_value_error(tmp_path: Path, version: 
     else:
         with pytest.raises(ValueError, match="no zip file"):
             check_zip(path, entry=1 << 20)
-
-
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_a_file_is_for_those_to_read_whom_the_umask_lets(tmp_path, mask, mode):
-    before = os.umask(mask)
-    try:
-        write_atomically(tmp_path / "file", b"new")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
-
-
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="cannot be written"), locked_folder(tmp_path / "file" / "out"):
-        pass
