@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ...zoo.devices import Device, GpuSpec, distance, get_device, list_devices
+from ...zoo.devices import Device, distance, get_device, list_devices
 from .cuda_compile import check_compiler, find_compiler
 from .detect import LocalDevice, match_gpu
 from .errors import DeviceError
@@ -73,7 +73,7 @@ def _sheet(name: str, facts: dict[str, Any], card: dict[str, Any]) -> tuple[Devi
     known = match_gpu(name)
     if known is not None:
         return get_device(known), f"{known}: the driver calls the card {name}"
-    cards = [one for one in list_devices("gpu") if isinstance(one.spec, GpuSpec) and one.target["kind"] == CUDA]
+    cards = [one for one in list_devices("gpu") if one.target["kind"] == CUDA]
     blank = replace(cards[0], name=name, family=name, spec=_measured(cards[0].spec, facts, card))
     near = min(cards, key=lambda one: distance(blank, one).gap)
     own = replace(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...zoo.devices import CpuSpec, Device, distance, get_device, list_devices, own_folder
+from ...zoo.devices import SCALES, Device, SourcedNumber, SpecSheet, distance, get_device, list_devices, own_folder
 from ...zoo.files import write_files
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import DeviceError
@@ -222,7 +222,7 @@ def localised(base: Device, exact: bool, mcpu: str, target: dict[str, Any], fact
 
 def generic(facts: HostFacts) -> Device:
     """Make a device of which nothing is known but what the facts say."""
-    nothing = dict.fromkeys(CpuSpec.names())
+    unknown = SourcedNumber(None, "unknown: no spec sheet for this CPU")
     return Device(
         name=f"generic-{facts.arch}",
         family=f"generic-{facts.arch}",
@@ -233,7 +233,7 @@ def generic(facts: HostFacts) -> Device:
         microarchitecture="unknown",
         aliases=(),
         target={"kind": "llvm", "mcpu": "generic", "num-cores": facts.usable},
-        spec=CpuSpec(**nothing, sources=dict.fromkeys(nothing, "unknown: no spec sheet for this CPU")),
+        spec=SpecSheet(dict.fromkeys(SCALES["cpu"], unknown)),
     )
 
 

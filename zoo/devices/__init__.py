@@ -3,13 +3,14 @@
 Light on purpose: neither torch nor TVM is imported here.
 """
 
-from .device import CpuSpec, Device, GpuSpec
+from .device import SCALES, Device, SourcedNumber, SpecSheet
 from .registry import UnknownDeviceError, distance, get_device, known_device, list_devices, own_folder
 
 __all__ = [
-    "CpuSpec",
+    "SCALES",
     "Device",
-    "GpuSpec",
+    "SourcedNumber",
+    "SpecSheet",
     "UnknownDeviceError",
     "distance",
     "get_device",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -25,138 +25,79 @@ from ..errors import TchubError
 if TYPE_CHECKING:
     import numpy as np
 
-# name -> (unit, scale) of log2(1 + x / unit) / scale
-CPU_SCALES: dict[str, tuple[float, float]] = {
-    "cores": (1, 3),
-    "threads": (1, 3),
-    "turbo_ghz": (1, 1),
-    "boost_ghz": (1, 1),
-    "l1_kib": (8, 1),
-    "l2_kib": (64, 1.5),
-    "l3_mib": (1, 3),
-    "memory_channels": (1, 1.25),
-    "memory_capacity_gib": (16, 3),
-    "memory_bandwidth_gbs": (8, 2),
-    "simd_bytes": (8, 1),
+SCALES: dict[str, dict[str, tuple[float, float]]] = {
+    "cpu": {
+        "cores": (1, 3),
+        "threads": (1, 3),
+        "turbo_ghz": (1, 1),
+        "boost_ghz": (1, 1),
+        "l1_kib": (8, 1),
+        "l2_kib": (64, 1.5),
+        "l3_mib": (1, 3),
+        "memory_channels": (1, 1.25),
+        "memory_capacity_gib": (16, 3),
+        "memory_bandwidth_gbs": (8, 2),
+        "simd_bytes": (8, 1),
+    },
+    "gpu": {
+        "cuda_cores": (256, 2),
+        "base_mhz": (500, 1),
+        "boost_mhz": (500, 1),
+        "memory_clock_mhz": (500, 1.5),
+        "memory_gib": (4, 2),
+        "memory_bus_bits": (64, 2.25),
+        "memory_bandwidth_gbs": (100, 2),
+        "fp64_tflops": (0.1, 3),
+        "fp32_tflops": (1, 2),
+        "fp16_tflops": (4, 2.5),
+        "int8_tops": (8, 2.5),
+        "int4_tops": (16, 2.5),
+    },
 }
-GPU_SCALES: dict[str, tuple[float, float]] = {
-    "cuda_cores": (256, 2),
-    "base_mhz": (500, 1),
-    "boost_mhz": (500, 1),
-    "memory_clock_mhz": (500, 1.5),
-    "memory_gib": (4, 2),
-    "memory_bus_bits": (64, 2.25),
-    "memory_bandwidth_gbs": (100, 2),
-    "fp64_tflops": (0.1, 3),
-    "fp32_tflops": (1, 2),
-    "fp16_tflops": (4, 2.5),
-    "int8_tops": (8, 2.5),
-    "int4_tops": (16, 2.5),
-}
+"""The numbers of a kind of device, those of TCL table 1 in its order (stream processors count as CUDA cores).
+
+Each has the unit and the scale of log2(1 + x / unit) / scale, see `Device.hardware_row`.
+"""
 _GPU_ALWAYS_KNOWN = ("cuda_cores", "memory_gib", "memory_bus_bits", "memory_bandwidth_gbs")
 
 FORMAT = 1
 """Raise it when a field is added, renamed or changes meaning."""
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
-_TEXTS = ("name", "family", "title", "kind", "vendor", "isa", "microarchitecture", "notes")
 
 
-@dataclass(frozen=True)
-class SpecSheet:
-    """Base of the two sheets.
+class SourcedNumber(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A number of a spec sheet, and where it is from.
 
-    Attributes:
-        sources: for every number, where it is from: a document of the vendor, `derived: ...`,
-            `measured: ...`, `unknown: ...` or `not supported: ...`.
+    A source is a document of the vendor, `derived: ...`, `measured: ...`, `unknown: ...` or `not supported: ...`.
     """
 
-    kind: ClassVar[str]
-    sources: dict[str, str] = field(hash=False)
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Return the numbers' names in the paper's order."""
-        return tuple(f.name for f in fields(cls) if f.name != "sources")
-
-    def values(self) -> dict[str, float | None]:
-        """Return the numbers by name, in the paper's order."""
-        return {name: getattr(self, name) for name in self.names()}
-
-    def with_values(self, values: Mapping[str, float | None], source: str) -> Self:
-        """Return a copy in which some numbers are replaced, all from one source (say `measured: /sys`)."""
-        numbers = {name: None if value is None else float(value) for name, value in values.items()}
-        return replace(self, **numbers, sources=self.sources | dict.fromkeys(values, source))
-
-    def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return the JSON form: name -> {value, source}."""
-        return {name: {"value": v, "source": self.sources[name]} for name, v in self.values().items()}
-
-
-@dataclass(frozen=True)
-class CpuSpec(SpecSheet):
-    """The eleven CPU parameters of TCL table 1."""
-
-    kind: ClassVar[str] = "cpu"
-    cores: float | None
-    threads: float | None
-    turbo_ghz: float | None
-    boost_ghz: float | None
-    l1_kib: float | None
-    l2_kib: float | None
-    l3_mib: float | None
-    memory_channels: float | None
-    memory_capacity_gib: float | None
-    memory_bandwidth_gbs: float | None
-    simd_bytes: float | None
-
-
-@dataclass(frozen=True)
-class GpuSpec(SpecSheet):
-    """The twelve GPU parameters of TCL table 1 (stream processors count as CUDA cores)."""
-
-    kind: ClassVar[str] = "gpu"
-    cuda_cores: float | None
-    base_mhz: float | None
-    boost_mhz: float | None
-    memory_clock_mhz: float | None
-    memory_gib: float | None
-    memory_bus_bits: float | None
-    memory_bandwidth_gbs: float | None
-    fp64_tflops: float | None
-    fp32_tflops: float | None
-    fp16_tflops: float | None
-    int8_tops: float | None
-    int4_tops: float | None
-
-
-_SHEETS: dict[str, type[SpecSheet]] = {"cpu": CpuSpec, "gpu": GpuSpec}
-
-
-class _SourcedNumber(msgspec.Struct, forbid_unknown_fields=True):
     value: Annotated[float, msgspec.Meta(ge=0, le=1e30)] | None
     source: _Text
 
 
-class _DeviceFields(msgspec.Struct, forbid_unknown_fields=True):
-    """The JSON form of a device, for decoding."""
-
-    format: Annotated[int, msgspec.Meta(ge=1)]
-    name: _Text
-    family: _Text
-    title: _Text
-    kind: Literal["cpu", "gpu"]
-    vendor: _Text
-    isa: _Text
-    microarchitecture: _Text
-    notes: str
-    aliases: tuple[str, ...]
-    target: dict[str, Any]
-    spec: dict[str, _SourcedNumber]
-    match: dict[str, Any]
-
-
 @dataclass(frozen=True)
+class SpecSheet:
+    """The numbers of a device by name, in the order of `SCALES`."""
+
+    numbers: dict[str, SourcedNumber]
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Where each number is from."""
+        return {name: number.source for name, number in self.numbers.items()}
+
+    def values(self) -> dict[str, float | None]:
+        """Return the numbers by name, None for an unknown one."""
+        return {name: number.value for name, number in self.numbers.items()}
+
+    def with_values(self, values: Mapping[str, float | None], source: str) -> SpecSheet:
+        """Return a copy in which some numbers are replaced, all from one source (say `measured: /sys`)."""
+        numbers = {name: SourcedNumber(None if x is None else float(x), source) for name, x in values.items()}
+        return SpecSheet(self.numbers | numbers)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """One kind of hardware.
 
@@ -164,30 +105,29 @@ class Device:
         name: unique, e.g. `epyc-turin`.
         family: what checkpoints are named by, e.g. `epyc`.
         title: for people, e.g. "AMD EPYC 7452 (Rome, Zen 2)".
-        kind: "cpu" or "gpu".
         vendor: e.g. "amd", "intel", "amazon", "nvidia".
         isa: instruction set: "x86-64", "aarch64", "ptx" or "gcn".
         microarchitecture: e.g. "zen5".
+        notes: what a reader of the numbers should know.
         aliases: other names that people use.
         target: the TVM target as a dict, which `tvm.target.Target` accepts.
-        spec: the numbers of TCL table 1.
         match: how to recognise it on a machine, all conditions together: CPUID vendor, family and model
             range, Arm part, a word of the brand string or of the machine's maker; or words of a GPU's name.
-        notes: what a reader of the numbers should know.
+        spec: the numbers of TCL table 1.
     """
 
-    name: str
-    family: str
-    title: str
-    kind: str
-    vendor: str
-    isa: str
-    microarchitecture: str
+    name: _Text
+    family: _Text
+    title: _Text
+    kind: Literal["cpu", "gpu"]
+    vendor: _Text
+    isa: _Text
+    microarchitecture: _Text
+    notes: str = ""
     aliases: tuple[str, ...]
     target: dict[str, Any] = field(hash=False)
-    spec: SpecSheet = field(hash=False)
     match: dict[str, Any] = field(default_factory=dict, hash=False)
-    notes: str = ""
+    spec: SpecSheet = field(hash=False)
 
     def hardware_row(self) -> np.ndarray:
         """Return the device as the last row of a feature matrix (TCL section 5.1, table 1), float32: (22,) or (20,).
@@ -204,7 +144,7 @@ class Device:
         import numpy as np
 
         values = self.spec.values()
-        scales, unmarked = (CPU_SCALES, ()) if self.kind == "cpu" else (GPU_SCALES, _GPU_ALWAYS_KNOWN)
+        scales, unmarked = SCALES[self.kind], () if self.kind == "cpu" else _GPU_ALWAYS_KNOWN
         if missing := [name for name in unmarked if values[name] is None]:
             raise TchubError(f"{self.name}: the spec sheet lacks {', '.join(missing)}", device=self.name)
         numbers = [np.log2(1 + (values[name] or 0.0) / unit) / scale for name, (unit, scale) in scales.items()]
@@ -213,9 +153,8 @@ class Device:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, with an integer `format`."""
-        texts = {name: getattr(self, name) for name in _TEXTS}
-        parts = {"aliases": list(self.aliases), "target": dict(self.target), "match": dict(self.match)}
-        return {"format": FORMAT} | texts | parts | {"spec": self.spec.to_dict()}
+        plain = msgspec.to_builtins(self)
+        return {"format": FORMAT} | plain | {"aliases": list(self.aliases), "spec": plain["spec"]["numbers"]}
 
     @classmethod
     def from_dict(cls, data: object, where: str = "a device") -> Device:
@@ -224,24 +163,20 @@ class Device:
         Raises:
             TchubError: a field is missing, unknown or of the wrong type, or a newer release wrote it.
         """
-        check_format(data, where)
+        given = check_format(data, where)
+        names = {one.name for one in fields(cls)}
+        if wrong := names ^ given.keys():
+            raise bad_device(where, f"missing or unknown fields: {', '.join(sorted(wrong))}")
         try:
-            decoded = msgspec.convert(data, _DeviceFields)
+            device = msgspec.convert(given | {"spec": {"numbers": given["spec"]}}, cls)
         except msgspec.ValidationError as error:
             raise bad_device(where, str(error)) from error
-        sheet = _SHEETS[decoded.kind]
-        if wrong := set(decoded.spec) ^ set(sheet.names()):
+        numbers, order = device.spec.numbers, SCALES[device.kind]
+        if wrong := numbers.keys() ^ order.keys():
             raise bad_device(where, f"its spec has missing or unknown numbers: {', '.join(sorted(wrong))}")
-        if not isinstance(decoded.target.get("kind"), str):
+        if not isinstance(device.target.get("kind"), str):
             raise bad_device(where, "its target has no kind")
-        sources = {name: decoded.spec[name].source for name in sheet.names()}
-        return cls(
-            **{name: getattr(decoded, name) for name in _TEXTS},
-            aliases=decoded.aliases,
-            target=decoded.target,
-            match=decoded.match,
-            spec=sheet(**{name: decoded.spec[name].value for name in sheet.names()}, sources=sources),
-        )
+        return replace(device, spec=SpecSheet({name: numbers[name] for name in order}))
 
 
 def bad_device(where: str, problem: str) -> TchubError:
@@ -249,8 +184,12 @@ def bad_device(where: str, problem: str) -> TchubError:
     return TchubError(f"{where}: {problem}", remedy="correct the file, or fetch it again", where=where)
 
 
-def check_format(data: object, where: str) -> None:
-    """Raise TchubError where a newer release wrote the data."""
-    number = data.get("format") if isinstance(data, Mapping) else None
-    if isinstance(number, int) and number > FORMAT:
+def check_format(data: object, where: str) -> dict[str, Any]:
+    """Return the fields of an object but its `format`; raise TchubError where that is none, or of a newer release."""
+    given = dict(data) if isinstance(data, Mapping) else {}
+    number = given.pop("format", None)
+    if type(number) is not int or number < 1:
+        raise bad_device(where, "its format is no positive number")
+    if number > FORMAT:
         raise TchubError(f"{where} has format {number}; this release reads up to {FORMAT}", remedy="upgrade tchub")
+    return given

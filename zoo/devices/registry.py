@@ -15,13 +15,12 @@ import msgspec
 import platformdirs
 
 from ..errors import TchubError
-from .device import Device, bad_device, check_format
+from .device import FORMAT, Device, bad_device, check_format
 
 
 class _FamilyFields(msgspec.Struct, forbid_unknown_fields=True):
     """A family file: what its devices share, and the rest of each."""
 
-    format: Annotated[int, msgspec.Meta(ge=1)]
     family: str
     kind: str
     vendor: str
@@ -73,12 +72,11 @@ def read_family(data: object, where: str) -> list[Device]:
     Raises:
         TchubError: the file is not of the right form, or a newer release wrote it.
     """
-    check_format(data, where)
     try:
-        family = msgspec.convert(data, _FamilyFields)
+        family = msgspec.convert(check_format(data, where), _FamilyFields)
     except msgspec.ValidationError as error:
         raise bad_device(where, str(error)) from error
-    shared = {name: getattr(family, name) for name in ("format", "family", "kind", "vendor", "isa")}
+    shared = {name: getattr(family, name) for name in ("family", "kind", "vendor", "isa")} | {"format": FORMAT}
     return [Device.from_dict(shared | entry, f"{where}: {entry.get('name')}") for entry in family.devices]
 
 
@@ -146,6 +144,7 @@ def distance(a: Device, b: Device) -> Distance:
 
 
 def _gap(a: Device, b: Device) -> float:
-    both = zip(a.spec.values().values(), b.spec.values().values(), strict=True)
+    theirs = b.spec.values()
+    both = ((x, theirs[name]) for name, x in a.spec.values().items())
     steps = [math.log2(1 + x) - math.log2(1 + y) for x, y in both if x is not None and y is not None]
     return math.hypot(*steps) / math.sqrt(len(steps)) if steps else math.inf

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..devices import GpuSpec
 from ..errors import TchubError
 from .columns import PROGRAM_COLUMNS, STATEMENT_ROWS, STATEMENT_WIDTH
 
@@ -126,5 +125,5 @@ def get_schema(name: str) -> FeatureSchema:
 
 def compute_units(device: Device | None) -> float:
     """Return the multiprocessors of a GPU (taken for 64 cores each), cores of a CPU; 0 without a device."""
-    spec = device.spec if device else None
-    return (spec.cuda_cores or 0) / 64 if isinstance(spec, GpuSpec) else float(getattr(spec, "cores", None) or 0)
+    numbers = device.spec.values() if device else {}
+    return (numbers["cuda_cores"] or 0) / 64 if "cuda_cores" in numbers else float(numbers.get("cores") or 0)

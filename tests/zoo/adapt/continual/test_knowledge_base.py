@@ -147,7 +147,7 @@ def test_family_instruction_set_and_vendor_decide_before_the_numbers(target: str
 
 def test_within_a_rank_the_numbers_decide_and_another_kind_of_device_comes_first():
     v100 = get_device("v100")
-    unknown = replace(v100, name="unknown", spec=v100.spec.with_values(dict.fromkeys(v100.spec.names()), "unknown:"))
+    unknown = replace(v100, name="unknown", spec=v100.spec.with_values(dict.fromkeys(v100.spec.values()), "unknown:"))
     sources = {"a100": get_device("a100"), "epyc": SOURCES["epyc"], "k80": get_device("k80"), "unknown": unknown}
     assert learning_order(get_device("t4"), sources) == ["epyc", "unknown", "a100", "k80"]
 
