@@ -28,7 +28,7 @@ BUDGETS = {
     "hub/publishing": (1_852, 9),
     "hub/bundle": (932, 5),
     "hub/site": (308, 3),
-    "zoo/primitives": (2_276, 11),
+    "zoo/primitives": (2_257, 11),
     "zoo/devices": (365, 3),
     "zoo/features": (1_197, 8),
     "zoo/corpus": (4_112, 24),
@@ -39,7 +39,7 @@ BUDGETS = {
     "scripts": (9_582, 56),
     "tests": (30_404, 200),
 }
-PRODUCT = (47_549, 274)
+PRODUCT = (47_530, 274)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

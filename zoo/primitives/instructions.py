@@ -11,7 +11,7 @@ from json import dumps
 from typing import Any
 
 from .language import KINDS, NONE, REST
-from .scope import Nest, Number, Scope, choice, is_none, lift, location, product, tile, variable_kind
+from .scope import Atom, Nest, Number, Scope, is_none, lift, product, variable_kind
 
 Operands = list[Any]
 Handler = Callable[[Scope, Operands, Operands, list[str]], None]
@@ -57,15 +57,15 @@ def relatives(relation: str) -> Handler:
 
 def sample_tile(scope: Scope, slot: int, _: Operands, outputs: list[str]) -> None:
     for item, output in enumerate(outputs):
-        scope.values[output] = tile(slot, item, len(outputs))
+        scope.values[output] = Atom(slot, item, len(outputs)).late()
 
 
 def sample_categorical(scope: Scope, slot: int, attrs: Operands, outputs: list[str]) -> None:
-    scope.values[outputs[0]] = choice(slot, tuple(map(int, attrs[0])))
+    scope.values[outputs[0]] = Atom(slot, choices=tuple(map(int, attrs[0]))).late()
 
 
 def sample_location(scope: Scope, slot: int, _: Operands, outputs: list[str]) -> None:
-    scope.locations[outputs[0]] = location(slot)
+    scope.locations[outputs[0]] = Atom(slot).late()
 
 
 # Loops

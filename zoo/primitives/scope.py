@@ -29,6 +29,23 @@ class Atom:
     size: int = 0
     choices: tuple[int, ...] | None = None
 
+    def value(self, decisions: Sequence[Decision]) -> int:
+        """Return the number; raise TraceFormatError for a decision that its sampling instruction does not give."""
+        match decisions[self.slot], self.choices:
+            case tuple() as sizes, None if 0 < self.size == len(sizes) and min(sizes) > 0:
+                return sizes[self.item]
+            case int() as place, None if not self.size and place >= -2:
+                return place
+            case int() as index, tuple() as choices if 0 <= index < len(choices):
+                return choices[index]
+        what = "a compute location" if self.choices is None else f"a choice of {len(self.choices)}"
+        what = f"a tile of {self.size} positive factors" if self.size else what
+        raise TraceFormatError(f"{what} has the decision {decisions[self.slot]!r}")
+
+    def late(self) -> Late:
+        """Return the number as one that waits for its decision."""
+        return Late(frozenset((self.slot,)), self.value, (self,))
+
 
 @dataclass(frozen=True, slots=True)
 class Late:
@@ -76,42 +93,6 @@ def lift(function: Callable[..., int], *numbers: Number) -> Number:
 def product(*numbers: int) -> int:
     """Return the product of integers, 1 for none."""
     return prod(numbers)
-
-
-def tile(slot: int, item: int, size: int) -> Late:
-    """Return item `item` of a sampled tile of `size` factors."""
-
-    def value(decisions: Sequence[Decision]) -> int:
-        sizes = decisions[slot]
-        if not isinstance(sizes, tuple) or len(sizes) != size or min(sizes, default=1) < 1:
-            raise TraceFormatError(f"a tile of {size} positive factors has the decision {sizes!r}")
-        return sizes[item]
-
-    return Late(frozenset((slot,)), value, (Atom(slot, item, size),))
-
-
-def choice(slot: int, candidates: Sequence[int]) -> Late:
-    """Return the chosen one of `candidates`."""
-
-    def value(decisions: Sequence[Decision]) -> int:
-        index = decisions[slot]
-        if not isinstance(index, int) or not 0 <= index < len(candidates):
-            raise TraceFormatError(f"a choice of {len(candidates)} has the decision {index!r}")
-        return candidates[index]
-
-    return Late(frozenset((slot,)), value, (Atom(slot, choices=tuple(candidates)),))
-
-
-def location(slot: int) -> Late:
-    """Return a sampled compute location: a loop's position, -1 (inline) or -2 (root)."""
-
-    def value(decisions: Sequence[Decision]) -> int:
-        index = decisions[slot]
-        if not isinstance(index, int) or index < -2:
-            raise TraceFormatError(f"a compute location has the decision {index!r}")
-        return index
-
-    return Late(frozenset((slot,)), value, (Atom(slot),))
 
 
 _VARIABLE = re.compile(r"[blv]\d+\Z")
