@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_901, 13),
     "zoo/adapt": (3_416, 19),
     "cards": (1_282, 6),
-    "scripts": (9_582, 56),
-    "tests": (30_404, 200),
+    "scripts": (9_476, 56),
+    "tests": (30_403, 200),
 }
 PRODUCT = (47_530, 274)
 MOST_ERRORS = 43

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from tchub.zoo.files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "benchmarks"
@@ -114,11 +115,9 @@ def read_json(path: Path) -> Any:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one."""
+    """Write a file so that a reader sees the old one or the new one; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    os.replace(part, path)
+    write_atomically(path, text.encode())
 
 
 def kept(path: Path, make: Callable[[], Any], clock: Clock | None = None) -> Any:

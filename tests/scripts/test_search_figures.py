@@ -48,7 +48,7 @@ def test_networks_are_averaged_within_a_seed_and_the_interval_is_of_the_seeds() 
 def test_a_system_that_was_not_run_has_no_figure() -> None:
     fast = [{"fast_ms": 12.0, "search_ms": 10.0, "fast_seconds": 20.0}]
     assert figures([], ["new"]) == [{"system": "new"}]
-    assert summed_up(figures([], ["new"]), [], fast) == {
+    assert summed_up([], fast) == {
         "fast_mode_ratio": pytest.approx(1.2),
         "fast_mode_seconds": 20.0,
     }
@@ -65,14 +65,8 @@ def test_proposers_are_compared_by_the_best_score_among_as_many_programs() -> No
     table = {row["system"]: row for row in proposed(rows)}
     assert table["dqn"]["few"] == {"mean": pytest.approx(3.5), "half": pytest.approx(0.98, abs=0.01)}
     assert table["annealing"] == {"system": "annealing"}, "not run"
-    fast = [{"fast_ms": 12.0, "search_ms": 10.0, "fast_seconds": 20.0, "dqn_ms": 13.0}]
-    summary = summed_up([], [], fast, list(table.values()))
-    assert summary["proposed_ratio_dqn"] == pytest.approx(1.25)
-    assert summary["fast_mode_ratio_dqn"] == pytest.approx(1.3)
-    assert "proposed_ratio_annealing" not in summary
 
 
-def test_what_the_dqn_gains_live_is_told_apart_from_todays_search() -> None:
+def test_the_summary_is_of_the_search_with_schedules() -> None:
     rows = [row("today", TODAY), row("today + database", TODAY), row("dqn + database", [inf, 8.0, 4.0, 4.0, 3.0, 2.0])]
-    summary = summed_up([], figures(rows, ("today", "today + database", "dqn + database")), [])
-    assert (summary["measurements_ratio"], summary["measurements_ratio_dqn"]) == (1.0, 2.0)
+    assert summed_up(figures(rows, ("today", "today + database", "dqn + database")), []) == {"measurements_ratio": 1.0}

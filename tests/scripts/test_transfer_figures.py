@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from operator import sub, truediv
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tchub.zoo.corpus import Corpus, Task
 from tchub.zoo.models import create
 
 from scripts.benchmarks.transfer import figures
 from scripts.benchmarks.transfer.adapt import fisher_average
-from scripts.benchmarks.transfer.data import Tasks, divide
+from scripts.benchmarks.transfer.data import divide
 
 
 def answer(method: str, value: float, seed: int = 0, **where: Any) -> dict[str, Any]:
@@ -24,8 +27,11 @@ def answer(method: str, value: float, seed: int = 0, **where: Any) -> dict[str, 
 
 def tasks(name: str, train: str, val: str = "", test: str = "") -> Any:
     """A corpus whose tasks compute what the letters say; a task's id names its corpus too."""
-    parts = zip(("train", "val", "test"), (train, val, test), strict=True)
-    return Tasks(name, {part: {f"{name}-{letter}": letter for letter in letters} for part, letters in parts})
+    split = {
+        part: [f"{name}-{letter}" for letter in own] for part, own in {"train": train, "val": val, "test": test}.items()
+    }
+    known = {task: Task(task, task, "matmul", 1.0, task, task[-1]) for part in split.values() for task in part}
+    return Corpus(Path(name), {"split": split}, known)
 
 
 def test_what_a_model_depends_on_decides_an_average() -> None:
@@ -41,37 +47,36 @@ def test_what_a_model_depends_on_decides_an_average() -> None:
 def test_unseen_hides_every_test_task_of_any_device_by_what_it_computes() -> None:
     target = tasks("new", train="abx", val="c", test="yz")
     source = tasks("old", train="adyz", val="e", test="x")
-    found = divide(target, [source], "test", seen=False)
-    assert found.own == ("new-a", "new-b", "new-c"), "x is a test task of the source"
-    assert found.given == (("old-a", "old-d", "old-e"),)
-    assert found.judged == ("new-y", "new-z")
+    own, given, judged = divide(target, [source], "test", seen=False)
+    assert own == ["new-a", "new-b", "new-c"], "x is a test task of the source"
+    assert given == [["old-a", "old-d", "old-e"]]
+    assert judged == ["new-y", "new-z"]
 
 
 def test_seen_leaves_the_judging_tasks_to_the_sources_and_judges_only_those() -> None:
     target = tasks("new", train="ab", test="yz")
     source = tasks("old", train="ay", test="x")
-    found = divide(target, [source], "test", seen=True)
-    assert found.given == (("old-a", "old-y"),), "x stays hidden: it is a test task, and not the target's"
-    assert found.judged == ("new-y",), "no source knows z"
-    assert found.own == ("new-a", "new-b")
+    own, given, judged = divide(target, [source], "test", seen=True)
+    assert given == [["old-a", "old-y"]], "x stays hidden: it is a test task, and not the target's"
+    assert judged == ["new-y"], "no source knows z"
+    assert own == ["new-a", "new-b"]
 
 
 def test_a_source_may_teach_its_own_test_task_where_the_target_is_judged_by_it_and_it_is_seen() -> None:
     target, source = tasks("new", train="a", test="y"), tasks("old", train="b", test="y")
-    assert divide(target, [source], "test", seen=True).given == (("old-b", "old-y"),)
-    assert divide(target, [source], "test", seen=False).given == (("old-b",),)
+    assert divide(target, [source], "test", seen=True)[1] == [["old-b", "old-y"]]
+    assert divide(target, [source], "test", seen=False)[1] == [["old-b"]]
 
 
 @pytest.mark.parametrize("seen", [False, True])
 def test_choices_never_look_at_a_test_task(seen: bool) -> None:
     target = tasks("new", train="ab", val="cy", test="z")
     source = tasks("old", train="acz", val="b", test="y")
-    found = divide(target, [source], "val", seen)
-    learnt = {task[-1] for task in (*found.own, *found.judged, *found.given[0])}
-    assert not learnt & set("yz")
-    assert found.judged == ("new-c",)
-    assert ("old-c" in found.given[0]) is seen
-    assert "new-c" not in found.own
+    own, (given,), judged = divide(target, [source], "val", seen)
+    assert not {task[-1] for task in (*own, *judged, *given)} & set("yz")
+    assert judged == ["new-c"]
+    assert ("old-c" in given) is seen
+    assert "new-c" not in own
 
 
 @pytest.mark.parametrize(
@@ -112,9 +117,9 @@ def test_only_seeds_that_both_methods_have_are_compared() -> None:
         answer("fine-tune", 0.8, 0), answer("fine-tune", 0.1, 1), answer("fine-tune", 0.6, 2),
         answer("continual", 0.9, 3),
     ])  # fmt: skip
-    assert figures.difference(rows, "ours", "fine-tune", "pairwise") == pytest.approx(0.15)
-    assert figures.share(rows, "ours", "fine-tune", "pairwise") == pytest.approx(0.85 / 0.7)
-    assert figures.difference(rows, "ours", "continual", "pairwise") is None, "no seed in common"
+    assert figures.compared(rows, "ours", "fine-tune", "pairwise", sub) == pytest.approx(0.15)
+    assert figures.compared(rows, "ours", "fine-tune", "pairwise", truediv) == pytest.approx(0.85 / 0.7)
+    assert figures.compared(rows, "ours", "continual", "pairwise", sub) is None, "no seed in common"
     (row,) = figures.difference_rows(rows)
     assert (row["difference"], row["target"], row["seeds"]) == ("ours less fine-tune", "k80", 2)
     assert row["pairwise"]["stdev"] == pytest.approx(0.0707, abs=1e-4)

@@ -32,7 +32,7 @@ def tables(key: str, value: Any) -> Iterator[str]:
     if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
         yield from _rows(title, value)
     elif isinstance(value, dict):
-        inner = {k: v for k, v in value.items() if isinstance(v, dict) and not _is_cell(v)}
+        inner = {k: v for k, v in value.items() if isinstance(v, dict)}
         lists = {k: v for k, v in value.items() if isinstance(v, list)}
         flat = {k: v for k, v in value.items() if _is_cell(v)}
         if flat:
@@ -73,19 +73,12 @@ def _numeric(text: str) -> bool:
     return text in ("", "yes", "no") or text.strip("*")[0].isdigit() or text.strip("*")[0] == "-"
 
 
-def _is_spread(value: Any) -> bool:
-    return isinstance(value, dict) and {"median", "least", "largest"} <= set(value)
-
-
 def _is_cell(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool) or _is_spread(value)
+    return value is None or isinstance(value, str | int | float)
 
 
 def cell(value: Any) -> str:
-    """A figure to three digits; the median of seeds with the least and the largest."""
-    if _is_spread(value):
-        alone = value["least"] == value["largest"]
-        return cell(value["median"]) + ("" if alone else f" ({cell(value['least'])} to {cell(value['largest'])})")
+    """A figure to three digits."""
     if value is None:
         return "-"
     if isinstance(value, bool):

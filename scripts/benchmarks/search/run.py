@@ -38,7 +38,7 @@ from scripts.benchmarks.common import (
 )  # fmt: skip
 from scripts.benchmarks.search.live import CHECKPOINT, DATABASE, LIVE, TODAY, tune_fast, tune_tasks
 from scripts.benchmarks.search.replay import Replay, System, read_spaces, sensitivity
-from scripts.benchmarks.search.walks import BRED, PROPOSERS, Walks, interval, proposed
+from scripts.benchmarks.search.walks import PROPOSERS, Walks, interval, proposed
 
 CORPUS = ROOT / "corpora" / "epyc-turin"
 SYSTEMS = {
@@ -97,43 +97,33 @@ def main(seeds: int, live: bool, live_systems: Sequence[str], work: Path, clock:
                 fast_dqn.get(
                     lambda n=network: in_process(tune_fast, n, LIVE_PER_TASK, work, "dqn"), never, network=network
                 )
-    rows = figures([row for row in replays if row], SYSTEMS)
     ours = figures(tunings.rows(), [name for name in LIVE if tunings.find(system=name)])
     without = [row | (fast_dqn.find(network=row["network"]) or {}) for row in fast.rows()]
-    proposals = proposed([row for row in walked if row])
-    details = {"recorded": rows, "proposed": proposals, "live": ours}
-    details |= {"live_networks": by_network(tunings.rows()), "fast": without}
+    details = {
+        "recorded": figures([row for row in replays if row], SYSTEMS),
+        "proposed": proposed([row for row in walked if row]),
+        "live": ours,
+        "live_networks": by_network(tunings.rows()),
+        "fast": without,
+    }
     count = len(LIVE_NETWORKS) * (LIVE_SEEDS * len(LIVE) + 2)
     done = sum(len(journal.rows()) for journal in (tunings, fast, fast_dqn))
     left = [
         *lacking(replays.count(None) + walked.count(None), len(replays) + len(walked), "replays and walks"),
         *lacking(count - done, count, "live runs"),
     ]
-    return summed_up(rows, ours, without, proposals), details | {"not_done": left}, range(seeds)
+    return summed_up(ours, without), details | {"not_done": left}, range(seeds)
 
 
-def summed_up(
-    recorded: Sequence[Any], live: Sequence[Any], fast: Sequence[Any], proposals: Sequence[Any] = ()
-) -> dict[str, Any]:
+def summed_up(live: Sequence[Any], fast: Sequence[Any]) -> dict[str, Any]:
     """Return the figures that documents quote."""
-    summary = {
-        f"recorded_ratio_{row['system'].removeprefix('today + ').replace('-', '_')}": row["measurements_ratio"]["mean"]
-        for row in recorded
-        if row["system"] != TODAY and "measurements_ratio" in row
-    }
-    best = {row["system"]: row["many"]["mean"] for row in proposals if "many" in row}
-    ratios = {name: best[name] / best[BRED] for name in ("random", "annealing", "dqn") if name in best}
-    summary |= {f"proposed_ratio_{name}": ratio for name, ratio in ratios.items()}
-    suffixes = {DATABASE: "", "dqn + database": "_dqn"}
+    summary: dict[str, Any] = {}
     for row in live:
-        if row["system"] in suffixes and "measurements_ratio" in row:
-            for name in ("measurements_ratio", "latency_ratio"):
-                summary[name + suffixes[row["system"]]] = row[name]["mean"]
+        if row["system"] == DATABASE and "measurements_ratio" in row:
+            summary["measurements_ratio"] = row["measurements_ratio"]["mean"]
     if fast:
         summary["fast_mode_ratio"] = geometric_mean(row["fast_ms"] / row["search_ms"] for row in fast)
         summary["fast_mode_seconds"] = max(row["fast_seconds"] for row in fast)
-    if fast and all("dqn_ms" in row for row in fast):
-        summary["fast_mode_ratio_dqn"] = geometric_mean(row["dqn_ms"] / row["search_ms"] for row in fast)
     return summary
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +12,10 @@ import torch
 from tchub.zoo.adapt.fine_tune import in_head
 from tchub.zoo.adapt.method import recipe_for
 from tchub.zoo.adapt.multi_task import MultiHead
-from tchub.zoo.models import Checkpoint, CheckpointConfig, CostModel, create, get_architecture
+from tchub.zoo.models import Checkpoint, CheckpointConfig, CostModel, create
 from tchub.zoo.models.trees import grow_task_trees
-from tchub.zoo.training import RankingDataset, TrainConfig, train
+from tchub.zoo.training import RankingDataset, train
 from tchub.zoo.training.evaluation import draw_labels, scores_given
-from tchub.zoo.training.programs import resolve_schema
 
 from scripts.benchmarks.common import write_text
 from scripts.benchmarks.transfer.data import SHARE, Scene, draw
@@ -134,32 +133,27 @@ class Case:
 def train_new(scene: Scene, data: RankingDataset, seed: int, arch: str = "tilenet") -> CostModel:
     """A model of random weights, trained on some programs by the recipe."""
     recipe = recipe_for(arch, data)
-    sizes = {"width": scene.schema.width, "hardware": scene.schema.hardware} | recipe.model
-    model = create(arch, seed=seed, **sizes)
+    model = create(arch, seed=seed, **scene.sizes | recipe.model)
     model.prepare(torch.from_numpy(data.features))
     train(model, data, None, recipe, seed)
     return model.eval()
 
 
-def train_heads(
-    arch: str, target: RankingDataset, sources: Sequence[RankingDataset], config: TrainConfig, seed: int
-) -> CostModel:
+def train_heads(case: Case) -> CostModel:
     """Train one trunk from random weights for all devices, a head each; return the network of the target's head."""
-    parts = [replace(part, task_heads=np.full(len(part.task_ids), i)) for i, part in enumerate([target, *sources])]
+    devices = [case.measured, *case.scene.given]
+    parts = [replace(part, task_heads=np.full(len(part.task_ids), i)) for i, part in enumerate(devices)]
     data = RankingDataset.concat(parts)
-    width = data.features.shape[2]
-    schemas = [resolve_schema(config.feature_schema, kind) for kind in ("cpu", "gpu")]
-    hardware = next((s.hardware for s in schemas if s.width == width), get_architecture(arch).config().hardware)
+    recipe = recipe_for(case.arch, data)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = create(arch, **{"width": width, "hardware": hardware} | config.model)
-        heads = MultiHead(model, 1 + len(sources))
+        torch.manual_seed(case.seed)
+        heads = MultiHead(create(case.arch, **case.scene.sizes | recipe.model), len(devices))
         for network in heads.networks[1:]:
             for name, module in network.named_modules():
                 if in_head(name) and hasattr(module, "reset_parameters"):
                     module.reset_parameters()
     heads.network(0).prepare(torch.from_numpy(data.features))
-    train(heads, data, None, config, seed)
+    train(heads, data, None, recipe, case.seed)
     return heads.network(0).eval()
 
 

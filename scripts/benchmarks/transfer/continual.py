@@ -154,7 +154,7 @@ def devices_block(runs: Any, seeds: Sequence[int]) -> dict[str, Any]:
         `forgetting`: rows; `lost`: of each variant, the score lost on earlier devices, mean and deviation
         over `forgetting_seeds`.
     """
-    scenes = cache(lambda: [runs.library.scene(n, tuple(o for o in CHAIN if o != n), False, runs.split) for n in CHAIN])
+    scenes = cache(lambda: [runs.scene(name, tuple(o for o in CHAIN if o != name), False) for name in CHAIN])
     models, results = runs.folder / "models" / runs.split, runs.folder / "results" / runs.split
     chains: dict[str, dict[int, dict[str, Any]]] = {}
     for seed, (variant, config) in product(seeds, VARIANTS.items()):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
-from tchub.zoo.training import RankingDataset
+from tchub.zoo.corpus import Corpus, computations, computed, free_tasks, held_out_computations
+from tchub.zoo.training import RankingDataset, TrainConfig
+from tchub.zoo.training.programs import Share, corpus_device, read_programs, resolve_schema
 
 from scripts.benchmarks.common import note
 from scripts.zoo.plan import open_corpus
@@ -30,6 +32,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
 # Programs of a task that the papers' networks learn at most, of the target and of a source: they take minutes.
 CAP, SOURCE_CAP = 200, 40
 SHARE = 0.1
+PARTS = ("train", "val", "test")
 _ARRAYS = ("features", "latency", "group", "task_ids", "task_weights")
 
 
@@ -60,88 +63,58 @@ class Scene:
         return Path(self.split) / "+".join((self.target, *self.sources)) / ("seen" if self.seen else "unseen")
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes of a network that the features decide."""
+        return {"width": self.schema.width, "hardware": self.schema.hardware}
+
+    @property
     def all_given(self) -> RankingDataset:
         """The programs of all sources."""
         return RankingDataset.concat(self.given)
 
 
-@dataclass
-class Library:
-    """Corpora as matrices, each read once and kept as a file; caps are of any task and of a source's, 0 for all."""
-
-    folder: Path
-    cap: int = 0
-    source_cap: int = 0
-    _open: dict[tuple[str, str], RankingDataset] = field(default_factory=dict)
-
-    def programs(self, name: str, recipe_schema: str) -> RankingDataset:
-        """All programs of a corpus's split."""
-        schema = schema_of(name, recipe_schema)
-        key = (name, f"{schema.name}-{schema.version}-{self.cap}")
-        if key not in self._open:
-            path = self.folder / f"{name}-{key[1]}.npz"
-            if not path.is_file():
-                data = vars(self._read(name, schema))
-                path.parent.mkdir(parents=True, exist_ok=True)
-                part = path.with_suffix(f".{os.getpid()}.npz")
-                np.savez(part, **{name: data[name] for name in _ARRAYS})
-                os.replace(part, path)
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in _ARRAYS}
-            self._open[key] = RankingDataset(**arrays | {"task_ids": tuple(arrays["task_ids"].tolist())})
-        return self._open[key]
-
-    def _read(self, name: str, schema: Any) -> RankingDataset:
-        from tchub.zoo.training.programs import Share, read_programs
-
-        started = time.perf_counter()
-        ids = sorted(task for part in tasks_of(name).parts.values() for task in part)
-        data, _ = read_programs(open_corpus(name), ids, schema, share=Share(per_task=self.cap))
-        if data is None:
-            raise click.ClickException(f"no task of {name} has enough programs")
-        note(f"{name}: {len(data)} programs read in {time.perf_counter() - started:.0f} s")
-        return data
-
-    def scene(
-        self, target: str, sources: tuple[str, ...], seen: bool, split: str, recipe_schema: str = "nest"
-    ) -> Scene:
-        """The parts of one target; features in the form of a recipe's schema."""
-        from tchub.zoo.training.programs import corpus_device
-
-        roles = divide(tasks_of(target), [tasks_of(name) for name in sources], split, seen)
-        whole = self.programs(target, recipe_schema)
-        given = tuple(
-            cut(self.programs(name, recipe_schema), ids, self.source_cap)
-            for name, ids in zip(sources, roles.given, strict=True)
-        )
-        filled = set(roles.judged) & set(whole.task_ids)  # tasks of too few programs are in no matrix
-        judged = cut(whole, filled) if filled else None
-        schema = schema_of(target, recipe_schema)
-        device = corpus_device(open_corpus(target))
-        return Scene(target, sources, seen, split, schema, device, cut(whole, roles.own), given, judged)
+@cache
+def schema_of(name: str, arch: str) -> Any:
+    """The feature schema that an architecture's recipe has for a corpus's kind of device."""
+    return resolve_schema(TrainConfig.find(arch).feature_schema, corpus_device(open_corpus(name)).kind)
 
 
 @cache
-def tasks_of(name: str) -> Tasks:
-    """The split of a corpus, by what its tasks compute."""
-    from tchub.zoo.corpus import computations, split_tasks
+def programs(folder: Path, name: str, arch: str) -> RankingDataset:
+    """All programs of a corpus's split, for the papers' networks at most `CAP` of a task; read once, kept as a file."""
+    schema, cap = schema_of(name, arch), 0 if arch == "tilenet" else CAP
+    path = folder / f"{name}-{schema.name}-{schema.version}-{cap}.npz"
+    if not path.is_file():
+        started, corpus = time.perf_counter(), open_corpus(name)
+        data, _ = read_programs(corpus, free_tasks(corpus, (), *PARTS), schema, share=Share(per_task=cap))
+        if data is None:
+            raise click.ClickException(f"no task of {name} has enough programs")
+        note(f"{name}: {len(data)} programs read in {time.perf_counter() - started:.0f} s")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.npz")
+        np.savez(part, **{name: getattr(data, name) for name in _ARRAYS})
+        os.replace(part, path)
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in _ARRAYS}
+    return RankingDataset(**arrays | {"task_ids": tuple(arrays["task_ids"].tolist())})
 
-    corpus = open_corpus(name)
-    names, split = computations(corpus), split_tasks(corpus)
-    return Tasks(name, {part: {task: names[task] for task in split.part(part)} for part in PARTS})
+
+def read_scene(
+    folder: Path, split: str, target: str, sources: tuple[str, ...], seen: bool, arch: str = "tilenet"
+) -> Scene:
+    """The parts of one target, of programs that a folder keeps; features are those of an architecture."""
+    own, given, judging = divide(open_corpus(target), [open_corpus(name) for name in sources], split, seen)
+    whole, cap = programs(folder, target, arch), 0 if arch == "tilenet" else SOURCE_CAP
+    taught = (cut(programs(folder, name, arch), ids, cap) for name, ids in zip(sources, given, strict=True))
+    filled = set(judging) & set(whole.task_ids)  # tasks of too few programs are in no matrix
+    judged = cut(whole, filled) if filled else None
+    facts = schema_of(target, arch), corpus_device(open_corpus(target))
+    return Scene(target, sources, seen, split, *facts, cut(whole, own), tuple(taught), judged)
 
 
-@lru_cache
-def schema_of(name: str, recipe_schema: str) -> Any:
-    """The feature schema of a corpus's kind of device."""
-    from tchub.zoo.training.programs import corpus_device, resolve_schema
-
-    return resolve_schema(recipe_schema, corpus_device(open_corpus(name)).kind)
-
-
-def cut(data: RankingDataset, tasks: Collection[str], per_task: int = 0, seed: int = 0) -> RankingDataset:
+def cut(data: RankingDataset, tasks: Collection[str], per_task: int = 0) -> RankingDataset:
     """The programs of some tasks, of each `per_task` at random (0: all); tasks are numbered anew."""
-    wanted, rng = set(tasks), np.random.default_rng(seed)
+    wanted, rng = set(tasks), np.random.default_rng(0)
     chosen = [number for number, task in enumerate(data.task_ids) if task in wanted and len(data.members[number])]
     index = [np.sort(rng.permutation(data.members[n])[: per_task or None]) for n in chosen]
     return RankingDataset(
@@ -160,46 +133,22 @@ def draw(data: RankingDataset, share: float, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(parts))
 
 
-PARTS = ("train", "val", "test")
+def divide(
+    target: Corpus, sources: Sequence[Corpus], split: str, seen: bool
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """Task ids by their role: training tasks of the target, what each source teaches, and what judges.
 
-
-@dataclass(frozen=True)
-class Tasks:
-    """The split of one corpus: each part from task id to what the task computes."""
-
-    name: str
-    parts: Mapping[str, Mapping[str, str]]
-
-    def computed(self, part: str) -> set[str]:
-        """What the tasks of a part compute."""
-        return set(self.parts[part].values())
-
-    def without(self, hidden: set[str], parts: Sequence[str] = PARTS) -> dict[str, str]:
-        """The tasks of some parts that compute nothing hidden."""
-        return {task: what for part in parts for task, what in sorted(self.parts[part].items()) if what not in hidden}
-
-
-class Division(NamedTuple):
-    """Task ids by their role: training and judging tasks of the target, and what each source teaches, in order."""
-
-    own: tuple[str, ...]
-    given: tuple[tuple[str, ...], ...]
-    judged: tuple[str, ...]
-
-
-def divide(target: Tasks, sources: Sequence[Tasks], split: str, seen: bool) -> Division:
-    """The roles of all tasks, of which those of a split of the target judge.
-
-    Test tasks of any corpus are hidden from all of them, by what they compute. *Unseen*: so are the judging tasks.
-    *Seen*: the sources keep their programs of the judging tasks, and only tasks that a source has are judged;
-    the target itself never learns from them across tasks.
+    The tasks of a split of the target judge. Test tasks of any corpus are hidden from all of them, by what they
+    compute. *Unseen*: so are the judging tasks. *Seen*: the sources keep their programs of the judging tasks, and only
+    tasks that a source has are judged; the target itself never learns from them across tasks.
     """
-    tests = set().union(*(corpus.computed("test") for corpus in (target, *sources)))
-    judging = {t: c for t, c in target.parts[split].items() if split == "test" or c not in tests}
-    judged = set(judging.values())
-    own = target.without(tests | judged, ("train", "val"))
-    taught = [source.without(tests - judged if seen else tests | judged) for source in sources]
+    tests, judging = held_out_computations([target, *sources]), computed(target, split)
+    if split != "test":
+        judging = {name: tasks for name, tasks in judging.items() if name not in tests}
+    own = free_tasks(target, tests | judging.keys(), "train", "val")
+    hidden = tests - judging.keys() if seen else tests | judging.keys()
+    taught = [free_tasks(source, hidden, *PARTS) for source in sources]
     if seen:
-        known = set().union(*(tasks.values() for tasks in taught))
-        judging = {t: c for t, c in judging.items() if c in known}
-    return Division(tuple(own), tuple(tuple(tasks) for tasks in taught), tuple(sorted(judging)))
+        known = {computations(source)[task] for source, tasks in zip(sources, taught, strict=True) for task in tasks}
+        judging = {name: tasks for name, tasks in judging.items() if name in known}
+    return own, taught, sorted(task for tasks in judging.values() for task in tasks)

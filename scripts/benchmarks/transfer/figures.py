@@ -6,8 +6,9 @@ Whatever is subtracted or divided is a mean over the seeds that both sides have.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
+from operator import sub, truediv
 from typing import Any
 
 from scripts.benchmarks.common import monotone, spread
@@ -15,7 +16,7 @@ from scripts.benchmarks.common import monotone, spread
 Row = Mapping[str, Any]
 Curve = Sequence[tuple[float, float]]
 
-SCORES = ("pairwise", "mean_top1", "mean_top5", "top1", "top5")
+SCORES = ("pairwise", "mean_top1", "mean_top5")
 QUOTED = ("mean_top1", "pairwise")
 # What is counted for each of two methods at one protocol, targets and seeds in common.
 DIFFERENCES = (
@@ -38,24 +39,18 @@ COIN = 0.5
 
 
 def mean_rows(answers: Iterable[Row]) -> list[dict[str, Any]]:
-    """One row for each target, sources, protocol, labels and method: mean and deviation over seeds."""
+    """One row for each target, sources, protocol, labels and method: its `seeds`, and each score seed by seed."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for answer in sorted(answers, key=lambda answer: answer["seed"]):
         key = tuple(answer[name] for name in ("target", "seen", "protocol", "labels", "method"))
         groups.setdefault((*key, tuple(answer["sources"]), tuple(answer["taught"])), []).append(answer)
-    return [_mean_row(group) for group in groups.values()]
-
-
-def _mean_row(found: Sequence[Row]) -> dict[str, Any]:
-    first = found[0]
-    return {
-        **{name: first[name] for name in ("target", "seen", "protocol", "labels", "drawn", "method")},
-        "sources": list(first["sources"]),
-        "taught": list(first["taught"]),
-        "seeds": [answer["seed"] for answer in found],
-        **{name: spread([answer["scores"][name] for answer in found]) for name in SCORES},
-        "values": {name: [answer["scores"][name] for answer in found] for name in SCORES},
-    }
+    facts = ("target", "seen", "protocol", "labels", "drawn", "method", "taught")
+    return [
+        {name: group[0][name] for name in facts}
+        | {"seeds": [answer["seed"] for answer in group]}
+        | {name: [answer["scores"][name] for answer in group] for name in SCORES}
+        for group in groups.values()
+    ]
 
 
 def find(rows: Iterable[Row], **wanted: Any) -> list[Row]:
@@ -65,7 +60,7 @@ def find(rows: Iterable[Row], **wanted: Any) -> list[Row]:
 
 def by_seed(row: Row, score: str) -> dict[int, float]:
     """The score of each seed of a row."""
-    return dict(zip(row["seeds"], row["values"][score], strict=True))
+    return dict(zip(row["seeds"], row[score], strict=True))
 
 
 def pairs(rows: Sequence[Row], one: str, other: str, score: str) -> dict[str, list[tuple[float, float]]]:
@@ -81,16 +76,12 @@ def pairs(rows: Sequence[Row], one: str, other: str, score: str) -> dict[str, li
     return found
 
 
-def difference(rows: Sequence[Row], one: str, other: str, score: str) -> float | None:
-    """Mean over targets of one method's score less another's, cross-task; None where no target has both."""
-    gaps = [statistics.mean(a - b for a, b in both) for both in pairs(rows, one, other, score).values()]
-    return statistics.mean(gaps) if gaps else None
-
-
-def share(rows: Sequence[Row], one: str, other: str, score: str) -> float | None:
-    """Mean over targets of one method's mean score divided by another's, cross-task."""
+def compared(
+    rows: Sequence[Row], one: str, other: str, score: str, how: Callable[[float, float], float]
+) -> float | None:
+    """Mean over targets of how one method's mean score compares with another's, cross-task; None without a target."""
     means = [map(statistics.mean, zip(*both, strict=True)) for both in pairs(rows, one, other, score).values()]
-    return statistics.mean(mine / theirs for mine, theirs in means) if means else None
+    return statistics.mean(how(mine, theirs) for mine, theirs in means) if means else None
 
 
 def difference_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -122,13 +113,6 @@ def curve(
         if values and (row["labels"] or method not in RIVALS):
             points.append((row["drawn"], statistics.mean(values)))
     return sorted(points)
-
-
-def common_seeds(rows: Sequence[Row], target: str, seen: bool, methods: Iterable[str]) -> list[int]:
-    """Seeds that every in-task point of all these methods has."""
-    found = find(rows, target=target, seen=seen, protocol="in-task")
-    seeds = [set(row["seeds"]) for row in found if row["method"] in methods]
-    return sorted(set.intersection(*seeds)) if seeds else []
 
 
 def labels_needed(points: Curve, level: float) -> float | None:
@@ -175,7 +159,9 @@ def _ratio_row(rows: Sequence[Row], seen: bool, target: str, method: str, rival:
     def ratio(used: Iterable[int]) -> float | None:
         return label_ratio(*(curve(rows, target, seen, name, used) for name in (rival, method)))
 
-    seeds = common_seeds(rows, target, seen, (rival, method))
+    points = find(rows, target=target, seen=seen, protocol="in-task")
+    common = [set(row["seeds"]) for row in points if row["method"] in (rival, method)]
+    seeds = sorted(set.intersection(*common)) if common else []
     mean = ratio(seeds)
     if mean is None:
         return None
@@ -189,14 +175,12 @@ def _ratio_row(rows: Sequence[Row], seen: bool, target: str, method: str, rival:
 def summary(rows: Sequence[Row], forgetting: Mapping[str, float | None]) -> dict[str, Any]:
     """The figures that are quoted; one that was not measured is left out."""
     quoted: dict[str, Any] = {}
-    for name, one, other in DIFFERENCES:
-        quoted[name] = difference(rows, one, other, "mean_top1")
-        quoted[f"{name}_pairwise"] = difference(rows, one, other, "pairwise")
-    # Of the same model on all of the target's data, and of one training on that and the sources.
-    for name, other in (("continual_over_full", "continual-all"), ("continual_over_joint", "full")):
-        quoted[name] = share(rows, "continual", other, "mean_top1")
-        quoted[f"{name}_pairwise"] = share(rows, "continual", other, "pairwise")
-    quoted["forgetting"], quoted["forgetting_pairwise"] = forgetting.get("mean_top1"), forgetting.get("pairwise")
+    for end, score in (("", "mean_top1"), ("_pairwise", "pairwise")):
+        quoted |= {f"{name}{end}": compared(rows, one, other, score, sub) for name, one, other in DIFFERENCES}
+        # Of the same model on all of the target's data, and of one training on that and the sources.
+        for name, other in (("continual_over_full", "continual-all"), ("continual_over_joint", "full")):
+            quoted[f"{name}{end}"] = compared(rows, "continual", other, score, truediv)
+        quoted[f"forgetting{end}"] = forgetting.get(score)
     ratios = ratio_rows(rows)
     for method, title in HOPES.items():
         for rival in RIVALS:
@@ -213,7 +197,7 @@ def method_rows(rows: Sequence[Row], methods: Mapping[str, Any]) -> list[dict[st
     for name, method in methods.items():
         own, ends = find(rows, method=name), {"pairwise": "pairwise", "mean_top1": "top-1"}
         if own:
-            cells = {f"{row['target']}, {end}": row[key] for row in own for key, end in ends.items()}
+            cells = {f"{row['target']}, {end}": spread(row[key]) for row in own for key, end in ends.items()}
             table.append({"method": method.title} | cells)
     return table
 
@@ -227,6 +211,6 @@ def source_rows(rows: Sequence[Row], ordered: Sequence[Row]) -> list[dict[str, A
     found += [(row, titles[row["method"]]) for row in whole if row["method"] in titles]
     return [
         {"target": row["target"], "sources": order, "seeds": len(row["seeds"])}
-        | {name: row[name] for name in ("pairwise", "mean_top1", "mean_top5")}
+        | {name: spread(row[name]) for name in SCORES}
         for row, order in sorted(found, key=lambda pair: pair[0]["target"])
     ]

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from tchub.zoo.adapt.method import recipe_for
-from tchub.zoo.training import RankingDataset
 
 from scripts.benchmarks.transfer import adapt
 from scripts.benchmarks.transfer.case import CROSS, IN_TASK, PROTOCOLS, Answer, Case, task_tree_scores, train_heads
@@ -40,9 +38,7 @@ def tuned(case: Case) -> Answer:
 
 def multi(case: Case) -> Answer:
     """One trunk for what was measured and for all sources, a head each (MTL-TLP's way)."""
-    given = list(case.scene.given)
-    settings = recipe_for(case.arch, RankingDataset.concat([case.measured, *given]))
-    return case.answer(train_heads(case.arch, case.measured, given, settings, case.seed))
+    return case.answer(train_heads(case))
 
 
 def on_all(run: Run) -> Run:

@@ -13,18 +13,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import click
-from tchub.zoo.training import TrainConfig
 from tchub.zoo.training.evaluation import evaluate_unknown
 
 from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, kept, lacking, note, work_option
 from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case
 from scripts.benchmarks.transfer.continual import OURS, VARIANTS, devices_block
-from scripts.benchmarks.transfer.data import CAP, SHARE, SOURCE_CAP, TARGETS, Library, Scene
+from scripts.benchmarks.transfer.data import SHARE, TARGETS, Scene, read_scene
 from scripts.benchmarks.transfer.figures import (
     difference_rows,
     mean_rows,
@@ -112,13 +111,7 @@ class Runs:
 
     def __init__(self, folder: Path, split: str, clock: Clock) -> None:
         self.folder, self.split, self.clock = folder, split, clock
-        self.library = Library(folder / "data")
-        self._papers = Library(folder / "data", CAP, SOURCE_CAP)
-        self.scene = lru_cache(2)(self._scene)
-
-    def _scene(self, target: str, sources: tuple[str, ...], seen: bool, arch: str) -> Scene:
-        library = self.library if arch == "tilenet" else self._papers
-        return library.scene(target, sources, seen, self.split, TrainConfig.find(arch).feature_schema)
+        self.scene = lru_cache(2)(partial(read_scene, folder / "data", split))
 
     def collect(self, asked: Iterable[Question]) -> tuple[list[dict[str, Any]], list[Question]]:
         """The answers that are there or that time allows, and the questions that have none.
@@ -198,7 +191,7 @@ def document(runs: Runs, seeds: int) -> Document:
         "targets": {target: list(sources) for target, sources in TARGETS.items()},
         "methods": {name: method.title for name, method in METHODS.items()},
         "columns": [*_FACTS, *_SCORES],
-        "rows": [[*(row[name] for name in _FACTS), *(row["values"][name] for name in _SCORES)] for row in rows],
+        "rows": [[row[name] for name in (*_FACTS, *_SCORES)] for row in rows],
         "differences": difference_rows(rows),
         "label_ratios": ratio_rows(rows),
         "sources": source_rows(rows, ordered),
