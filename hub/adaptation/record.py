@@ -26,7 +26,7 @@ from ..registry import Registry
 from ..registry.files import SCHEDULES_FILE
 from .config import LOCAL, adapted_name
 from .corpus import CorpusPool
-from .result import DRAWN, AdaptResult, AdaptSettings, MeasuredPool, Pick, TaskCount, target_text, top_text
+from .result import DRAWN, AdaptResult, AdaptSettings, MeasuredPool, Pick, TaskCount
 from .session import AdaptSession, first_sampler
 from .sources import LEARNT, corpus_digests, corpus_name, learnt_digests, pool_digests
 
@@ -42,23 +42,12 @@ class AdaptationRecord:
 
     def finish(self, corpus: Path) -> AdaptResult:
         """Add what was measured to its corpus, store the model if it is better, and return the result."""
-        session, adapted, settings, counts = self.session, self.adapted, self._settings(), self._counts()
+        session, adapted, counts = self.session, self.adapted, self._counts()
         registry, base, measurer = Registry.default(), session.learner.start.base.entry, session.measurer
-        name, version, path = base.name, None, None
-        with session.context.timed("store"):
-            self._write_corpus(corpus)
-            if self.judgement.guard.decision == "adapted":
-                name, version, path = self._store(settings, counts)
-            # The result stands for its variant's name and, of a corpus, for plain `+local`, while they are empty; but
-            # for a base of a folder, which is in no store.
-            variants = (self.variant, LOCAL if session.journal is None else self.variant)
-            if base.id in {entry.id for entry in registry.entries()} or name != base.name:
-                for other in {adapted_name(base.name, variant) for variant in variants} - {name}:
-                    registry.home.stand_in(other, name)
         sizes = (counts["pool"], counts["programs"], counts["failed"])
         journal = None if session.journal is None else session.journal.path
-        return AdaptResult(
-            settings=settings,
+        result = AdaptResult(
+            settings=self._settings(),
             measurements=MeasuredPool(*sizes, measurer.reused, measurer.seconds, journal, corpus),
             learning={
                 "method": adapted.method,
@@ -75,10 +64,19 @@ class AdaptationRecord:
             picks=tuple(self._picks()),
             seconds=session.context.seconds,
             judgement=self.judgement,
-            name=name,
-            version=version,
-            path=path,
+            name=base.name,
         )
+        with session.context.timed("store"):
+            self._write_corpus(corpus)
+            if result.adapted:
+                result = self._store(result, counts)
+            # The result stands for its variant's name and, of a corpus, for plain `+local`, while they are empty; but
+            # for a base of a folder, which is in no store.
+            variants = (self.variant, LOCAL if session.journal is None else self.variant)
+            if base.id in {entry.id for entry in registry.entries()} or result.name != base.name:
+                for other in {adapted_name(base.name, variant) for variant in variants} - {result.name}:
+                    registry.home.stand_in(other, result.name)
+        return result
 
     def _settings(self) -> AdaptSettings:
         session, learner, config = self.session, self.session.learner, self.session.context.config
@@ -112,10 +110,10 @@ class AdaptationRecord:
         facts: dict[str, Any] = {"command": command, "timing": TimingConfig(), "licence": "unpublished"}
         export_corpus(filter(None, programs), session.pool.tasks, local, path, **facts)
 
-    def _store(self, settings: AdaptSettings, counts: Mapping[str, int]) -> tuple[str, str, Path]:
+    def _store(self, result: AdaptResult, counts: Mapping[str, int]) -> AdaptResult:
         session, learner, model = self.session, self.session.learner, self.adapted.model
         local, base, start, pool = learner.local, learner.start.base, learner.start.chosen, session.pool
-        lineage = self._lineage(settings, counts)
+        lineage = self._lineage(result.settings, counts)
         name, corpora = adapted_name(base.entry.name, self.variant), self._learnt_corpora()
         corpora = [*([pool.corpus] if isinstance(pool, CorpusPool) else []), *corpora]
         several = [start.entry.data_licence, *(str(corpus.meta["licence"]) for corpus in corpora)]
@@ -147,13 +145,13 @@ class AdaptationRecord:
                 shutil.copyfile(start.schedules, folder / SCHEDULES_FILE)
             results = {"model": self.judgement.after, "base": self.judgement.before}
             metrics = {"format": METRICS_FORMAT, "split": lineage["hold_out"], "results": results}
-            card = local_card(lineage | licences | {"name": name, "version": version}, self.judgement)
+            card = local_card(replace(result, name=name, version=version), licences)
             files = {"metrics.json": json_file(metrics | {"guard": self.judgement.guard})}
             write_files(folder, files | {"README.md": card.encode()})
 
         registry = Registry.default()
         entry = registry.register_local(name, save, base.entry, data=data, **licences)
-        return name, entry.version, registry.home.path(entry)
+        return replace(result, name=name, version=entry.version, path=registry.home.path(entry))
 
     def _lineage(self, settings: AdaptSettings, counts: Mapping[str, int]) -> dict[str, Any]:
         """Return what the checkpoint was made from; sources are those compared or learnt."""
@@ -217,45 +215,22 @@ class AdaptationRecord:
         return tuple(TaskCount(task.task_id, task.name, task.op, *own) for task, own in zip(tasks, counts, strict=True))
 
 
-def local_card(facts: dict[str, Any], judgement: Judgement) -> str:
-    """Return the card of an adapted checkpoint; `facts`: lineage, `data_licence`, name and version."""
-    counts, guard = facts["measurements"], judgement.guard
-    compared, corpora = (", ".join(f"`{name}`" for name in facts[key]) for key in ("compared", "source_licences"))
-    start = f"`{facts['start']}`" + (f", chosen among {compared} by the first batch" if compared else "")
-    start += f"; learnt too: {corpora}" if corpora else ""
-    low, high = guard.interval
-    given = "" if judgement.zero_shot is None else ", given the programs learnt from"
-    rows = {
-        "device": f"{facts['device']} ({facts['cpu_model']})",
-        "programs for": target_text(facts["target"], facts["threads"]),
-        "workload": facts["workload"],
-        "started from": start,
-        "method": f"{facts['method']}, {facts['strength']:.0%} of the way from the start to what was learnt",
-        "sampler, budget": f"{facts['sampler']}, {facts['budget']}",
-        "programs measured": f"{counts['programs']} of {counts['pool']} candidates, {counts['tasks']} tasks",
-        "of these learnt from, held out, failed": f"{counts['learn']}, {counts['hold_out']}, {counts['failed']}",
-        f"held-out pairwise accuracy, base{given}": f"{guard.base:.3f}",
-        f"held-out pairwise accuracy, adapted{given}": f"{guard.adapted:.3f}",
-        f"gain, {guard.level:.0%} interval": f"{guard.gain:+.3f} ({low:+.3f} to {high:+.3f})",
-        f"held-out top-1 (top-5), base{given}": top_text(judgement.before),
-        f"held-out top-1 (top-5), adapted{given}": top_text(judgement.after),
+def local_card(result: AdaptResult, licences: Mapping[str, str]) -> str:
+    """Return the card of an adapted checkpoint."""
+    settings, guard = result.settings, result.judgement.guard
+    rows = dict(result.facts()) | {
+        "licence of the weights": licences["weights_licence"],
+        "licence of what others measured and it learnt": licences["data_licence"],
     }
-    if judgement.zero_shot is not None:
-        before, after = (judgement.zero_shot[when]["pairwise"] for when in ("before", "after"))
-        rows["the same of base and adapted, given nothing"] = f"{before:.3f}, {after:.3f}"
-    if judgement.context is not None and judgement.context.fell:
-        rows["harmed by context: tune with `--update none`"] = f"pairwise {judgement.context}"
-    rows["licence of the weights"] = facts["weights_licence"]
-    rows["licence of what others measured and it learnt"] = facts["data_licence"]
     read, origin = "", "The hold-out was picked at random within each task and never learnt from"
     scope = "It comes from the same tasks that the model was adapted to, so it says nothing about other networks."
-    if facts["hold_out"] != DRAWN:
-        read, origin = f" to the corpus {facts['workload']}", f"The hold-out is the {facts['hold_out']}"
+    if settings.hold_out != DRAWN:
+        read, origin = f" to the corpus {settings.workload}", f"The hold-out is the {settings.hold_out}"
         scope = "No task that computes the same was learnt, so it tells of other networks on this device."
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    return f"""# {facts["name"]} {facts["version"]}
+    return f"""# {result.name} {result.version}
 
-Adapted on this machine from `{facts["base"]}`{read}; not published.
+Adapted on this machine from `{settings.base}`{read}; not published.
 
 | | |
 |---|---|

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,6 @@ from ...zoo.adapt.budget import LearningPoint, StopDecision
 from ...zoo.adapt.guard import Judgement
 
 DRAWN = "measured hold-out"
-
-
-def target_text(target: Mapping[str, Any], threads: int) -> str:
-    """Return what programs are compiled for, in a few words."""
-    if target.get("kind") == "cuda":
-        return f"cuda {target['arch']}"
-    cpu = str(target.get("mcpu", target.get("kind", "")))
-    return f"{cpu}, {threads} thread{'s' if threads > 1 else ''}"
-
-
-def top_text(metrics: dict[str, float]) -> str:
-    """Return top-1 and, in brackets, top-5: how fast the programs that are put first are, 1 being best."""
-    return f"{metrics['top1']:.3f} ({metrics['top5']:.3f})"
 
 
 @dataclass(frozen=True)
@@ -149,3 +136,44 @@ class AdaptResult:
         guard = self.judgement.guard
         row |= {"decision": guard.decision, "update": self.update}
         return {key: str(value) if isinstance(value, Path) else value for key, value in row.items()}
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Yield names and texts of what was done and of the verdict, for the terminal and the stored card."""
+        judgement, settings, measured, learning = self.judgement, self.settings, self.measurements, self.learning
+        guard, (low, high) = judgement.guard, judgement.guard.interval
+        cpu = str(settings.target.get("mcpu", settings.target.get("kind", "")))
+        target = f"{cpu}, {settings.threads} thread{'s' if settings.threads > 1 else ''}"
+        target = f"cuda {settings.target['arch']}" if settings.target.get("kind") == "cuda" else target
+        yield "device", f"{settings.device}, programs for {target}"
+        tasks = f"{len(self.tasks)} tasks, {measured.pool_size:,} candidates"
+        yield "workload" if measured.journal else "corpus", f"{settings.workload}, {tasks}, seed {settings.seed}"
+        yield "budget", settings.budget
+        if measured.journal:
+            yield "measured", f"{measured.measured} programs ({measured.failed} failed, {measured.reused} reused)"
+        rounds = len(self.curve) - 1 if self.curve else settings.rounds  # the first point is the first batch's
+        yield "picked by", f"{settings.sampler}, {rounds} rounds after a first batch by {settings.first_sampler}"
+        yield "method", f"{learning['method']} ({learning['reason']}), {learning['strength']:.0%} of the way"
+        if settings.sources:
+            yield "start", settings.start
+            training = learning["training"]
+            corpora = [f"learnt {', '.join(training['sources'])}"] if training.get("sources") else []
+            corpora += [
+                f"left out {name}, after which the base ranked the labels worse ({was['before']:.3f}, then "
+                f"{was['after']:.3f})"
+                for name, was in training.get("left_out", {}).items()
+            ]
+            if corpora:
+                yield "corpora", "; ".join(corpora)
+        gain = f"{guard.base:.3f} before, {guard.adapted:.3f} after, {guard.gain:+.3f}"
+        gain += f" ({guard.level:.0%} interval {low:+.3f} to {high:+.3f})"
+        gain = gain if guard.pairs else "unknown: no pair of the hold-out has an order"
+        yield "pairwise", gain if judgement.zero_shot is None else f"{gain}, both given the programs learnt from"
+        if judgement.zero_shot is not None and guard.pairs:
+            before, after = (judgement.zero_shot[when]["pairwise"] for when in ("before", "after"))
+            yield "zero-shot", f"pairwise {before:.3f} before, {after:.3f} after, given nothing"
+        tops = (f"{scores['top1']:.3f} ({scores['top5']:.3f})" for scores in (judgement.before, judgement.after))
+        yield "top-1 (top-5)", "{} before, {} after".format(*tops)
+        yield "judged on", f"{settings.hold_out}: {guard.programs} programs of {guard.tasks} tasks"
+        yield "because", guard.reason
+        if judgement.context is not None and judgement.context.fell:
+            yield "context", f"it harms: pairwise {judgement.context}; tune with --update {self.update}"

@@ -82,7 +82,9 @@ def _tunable(result: AdaptResult, workload: str | None, shapes: Any) -> str:
 
 
 def _verdict(result: AdaptResult) -> Iterator[Part]:
-    yield dict(_facts(result))
+    name = f"{result.name}@{result.version}" if result.adapted else f"{result.settings.base} kept"
+    times = ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in result.seconds.items() if seconds >= 1)
+    yield {"checkpoint": name, **dict(result.facts()), "time": times}
     if curve := result.curve:
         yield [
             Column("labels", [str(point.labels) for point in curve], True),
@@ -99,45 +101,3 @@ def _verdict(result: AdaptResult) -> Iterator[Part]:
     ]
     for reason, count in Counter(reason for _, reason in result.skipped).items():
         yield f"left out {count} task{'s' * (count > 1)}: {reason}"
-
-
-def _facts(result: AdaptResult) -> Iterator[tuple[str, str]]:
-    from ..adaptation.result import target_text, top_text
-
-    judgement, settings, measured, learning = result.judgement, result.settings, result.measurements, result.learning
-    guard, (low, high) = judgement.guard, judgement.guard.interval
-    yield "checkpoint", f"{result.name}@{result.version}" if result.adapted else f"{result.settings.base} kept"
-    yield "device", f"{settings.device}, programs for {target_text(settings.target, settings.threads)}"
-    tasks = f"{len(result.tasks)} tasks, {measured.pool_size:,} candidates"
-    yield "workload" if measured.journal else "corpus", f"{settings.workload}, {tasks}, seed {settings.seed}"
-    yield "budget", settings.budget
-    if measured.journal:
-        yield "measured", f"{measured.measured} programs ({measured.failed} failed, {measured.reused} reused)"
-    rounds = len(result.curve) - 1 if result.curve else settings.rounds  # the first point is the first batch's
-    yield "picked by", f"{settings.sampler}, {rounds} rounds after a first batch by {settings.first_sampler}"
-    yield "method", f"{learning['method']} ({learning['reason']}), {learning['strength']:.0%} of the way"
-    if result.settings.sources:
-        yield "start", result.settings.start
-        if corpora := "; ".join(_corpora(learning["training"])):
-            yield "corpora", corpora
-    gain = f"{guard.base:.3f} before, {guard.adapted:.3f} after, {guard.gain:+.3f}"
-    gain += f" ({guard.level:.0%} interval {low:+.3f} to {high:+.3f})"
-    gain = gain if guard.pairs else "unknown: no pair of the hold-out has an order"
-    yield "pairwise", gain if judgement.zero_shot is None else f"{gain}, both given the programs learnt from"
-    if judgement.zero_shot is not None and guard.pairs:
-        before, after = (judgement.zero_shot[when]["pairwise"] for when in ("before", "after"))
-        yield "zero-shot", f"pairwise {before:.3f} before, {after:.3f} after, given nothing"
-    yield "top-1 (top-5)", f"{top_text(judgement.before)} before, {top_text(judgement.after)} after"
-    yield "judged on", f"{settings.hold_out}: {guard.programs} programs of {guard.tasks} tasks"
-    yield "because", guard.reason
-    if judgement.context is not None and judgement.context.fell:
-        yield "context", f"it harms: pairwise {judgement.context}; tune with --update {result.update}"
-    yield "time", ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in result.seconds.items() if seconds >= 1)
-
-
-def _corpora(training: dict[str, Any]) -> list[str]:
-    learnt = [f"learnt {', '.join(training['sources'])}"] if training.get("sources") else []
-    return learnt + [
-        f"left out {name}, after which the base ranked the labels worse ({was['before']:.3f}, then {was['after']:.3f})"
-        for name, was in training.get("left_out", {}).items()
-    ]

@@ -66,7 +66,7 @@ def test_the_source_that_ranks_the_first_batch_best_is_adapted(base: CheckpointC
     assert (lineage["start"], lineage["sources"]) == ("tcl-other@1.0.0", ["tcl-other@1.0.0"])
     assert lineage["compared"] == ["tcl-epyc@1.0.0", "tcl-other@1.0.0"]
     assert stored_config.trust.items() >= untrusted.items(), "the base to beat trusts every class"
-    assert "chosen among `tcl-epyc@1.0.0`, `tcl-other@1.0.0`" in (result.path / "README.md").read_text()
+    assert "tcl-other@1.0.0 ranks the first" in (result.path / "README.md").read_text()
 
 
 @pytest.mark.usefixtures("quick_distilling")
@@ -85,7 +85,7 @@ def test_corpora_are_learnt_by_continual_but_for_one_that_harms(
     learnt = [] if harms else ["xeon-corpus"]
     assert result.learning["training"]["sources"] == lineage["sources"] == learnt
     assert lineage["source_licences"] == dict.fromkeys(learnt, "CC0-1.0")
-    assert ("learnt too: `xeon-corpus`" in card) is not harms
+    assert ("learnt xeon-corpus" in card) is not harms
     if harms:
         return
     model = Checkpoint.load(result.path)
