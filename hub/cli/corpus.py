@@ -50,7 +50,7 @@ def collect_command(out: Path, programs: int, shard: str | None, output: Output,
     part = Shard.parse(shard) if shard else None
     workload = options.pop("workload")
     with shown_progress(output, part.folder(out) if part else out) as progress:
-        result = collect(workload, programs, out, shard=part, progress=progress.programs, note=output.note, **options)
+        result = collect(workload, programs, out, shard=part, progress=progress.count, note=output.note, **options)
     counts = f"{result.programs} programs of {result.tasks} tasks ({result.failed} failed)"
     output.data(asdict(result), f"{counts} in {result.path}")
     whole = f"tchub corpus import {out}/shard-*-of-{part.count} --out {out}" if part else None

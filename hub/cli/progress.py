@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import progress as rich_progress
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -22,9 +22,6 @@ from ..text import Column
 from ..tuning.progress import SessionView, TuneProgress
 from .output import Output, native_output_logged
 from .terminal import table
-
-if TYPE_CHECKING:
-    from ..tuning.collect import CollectProgress
 
 ROWS = 16
 # Lines of the display besides the tasks: head, caption, bar, state, and a line for the shell.
@@ -64,10 +61,6 @@ class Display(AdaptProgress, TuneProgress):
         bar = self.bars.tasks[-1]
         bar.description, bar.total = text, max(total, done)
         self._update(done, failed)
-
-    def programs(self, progress: CollectProgress) -> None:
-        """Show the programs of a corpus that is being measured."""
-        self.count(f"{progress.phase} {progress.task}", progress.done, progress.total, progress.failed)
 
     def stage(self, text: str) -> None:
         for bar in self.bars.task_ids:

@@ -160,7 +160,7 @@ def contribute_command(out: Path, workload: str, limits: tuple[str, ...], output
     facts = CardFacts(**{key: options.pop(key) for key in _FACTS}, limits=limits or None)
     config = ContributionConfig(out, workload=tuple(workload.split(",")), facts=facts, **options)
     with shown_progress(output) as progress:
-        finished = contribute(config, ask=Prompt.find(), note=output.note, progress=progress.programs)
+        finished = contribute(config, ask=Prompt.find(), note=output.note, progress=progress.count)
     output.data(finished, f"{finished.name}@{finished.version} in {finished.folder}")
     if finished.published is None:
         output.hint(_publish(config, finished))

@@ -41,7 +41,7 @@ from .publish import PublishConfig, PublishResult, publish
 from .repository import Repository
 
 if TYPE_CHECKING:
-    from ..tuning.collect import CollectProgress
+    from ..tuning.collect import Count
 
     Note = Callable[[str], None]
 
@@ -128,7 +128,7 @@ def contribute(
     *,
     ask: Asker | None = None,
     note: Note = lambda _: None,
-    progress: Callable[[CollectProgress], None] = lambda _: None,
+    progress: Count = lambda *_: None,
 ) -> Contribution:
     """Go from a machine to a checkpoint that others can use.
 
@@ -234,7 +234,7 @@ def _measure(
     device: ChosenDevice,
     facts: CardFacts,
     note: Note,
-    progress: Callable[[CollectProgress], None],
+    progress: Count,
 ) -> Path:
     """Return the corpus of the programs that are measured; one that this very command collected is taken as it is."""
     from ..tuning.collect import CollectConfig, collect, collect_command

@@ -34,7 +34,7 @@ _WITHOUT: dict[type[OperatorShape], str] = {
 
 @dataclass(frozen=True)
 class FirstBuild:
-    """A network that TVM compiles, and whose untuned library is right.
+    """A network at fixed shapes that TVM compiles, and whose untuned library is right.
 
     Attributes:
         mod: fused Relax, whose functions are the tasks.
@@ -44,20 +44,13 @@ class FirstBuild:
         notes: sentences for the user.
     """
 
+    network: Network
+    signature: Signature
     mod: Any
     graph: Any
     layout: str
     comparison: Comparison
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class NetworkVariant:
-    """A network at fixed shapes, and its first build."""
-
-    network: Network
-    signature: Signature
-    first: FirstBuild
 
     @property
     def library_name(self) -> str:
@@ -117,13 +110,12 @@ def first_build(
         for check in (each for each in comparison.checks.values() if each.unchecked):
             uncounted = "" if check.checked else ", so the compiled network counts as not checked"
             notes.append(f"the output check says little: {'; '.join(check.unchecked)}{uncounted}")
-        return FirstBuild(mod, graph, one, comparison, tuple(notes))
+        return FirstBuild(network, network.signature(), mod, graph, one, comparison, tuple(notes))
     assert first is not None
     raise first
 
 
 def try_alternatives(
-    network: Network,
     first: FirstBuild,
     tasks: Sequence[TuningTask],
     target: Any,
@@ -141,11 +133,11 @@ def try_alternatives(
         shapes = [shape for shape in find_shapes(first.graph) if isinstance(shape, kind)]
         try:
             if compare is not None and shapes:
-                _compared(network, first.graph, shapes, target, compare, linker)
+                _compared(first.network, first.graph, shapes, target, compare, linker)
             right += shapes
         except (NetworkImportError, OutputMismatchError) as error:
             notes.append(f"{_WITHOUT[kind]}: {error.message}")
-    return *find_alternatives(first.graph, tasks, target, network.name, right), tuple(notes)
+    return *find_alternatives(first.graph, tasks, target, first.network.name, right), tuple(notes)
 
 
 def _compared(

@@ -18,6 +18,7 @@ from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
 from ..device.host_facts import usable_cpus
 from ..device.measure import MeasureConfig, Measurer
+from ..device.onsite.repeats import TimingConfig
 from ..device.rpc import RpcMeasurer
 from ..networks import LAYOUTS
 from ..networks.errors import NetworkLoadError
@@ -36,22 +37,8 @@ MIN_SPACE = 8
 _WEIGHTS = 16 << 20
 
 
-@dataclass(frozen=True)
-class CollectProgress:
-    """The state of a collection after a program.
-
-    Attributes:
-        done, total: programs measured, and planned as far as is known now.
-        task: the task's name.
-        phase: `random` or `evolutionary`.
-        failed: programs that failed so far.
-    """
-
-    done: int
-    total: int
-    task: str
-    phase: str
-    failed: int
+# Told after a program: phase and task, the programs measured, those planned, and those that failed.
+Count = Callable[[str, int, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -131,7 +118,6 @@ class CollectConfig:
             programs as it would without. `merge_corpora` makes one corpus of all.
         besides: corpora whose tasks are left out.
         licence: of the measurements, as the corpus will say.
-        measure: time-outs and repeats.
     """
 
     device: str = "local"
@@ -143,7 +129,6 @@ class CollectConfig:
     shard: Shard | None = None
     besides: Sequence[Path | str] = ()
     licence: str = LICENCE
-    measure: MeasureConfig | None = None
 
 
 def _load_tasks(
@@ -176,7 +161,7 @@ class _Collector:
     target: Any
     per_task: int
     seed: int
-    progress: Callable[[CollectProgress], None]
+    progress: Count
     note: Callable[[str], None]
     total: int
     failed: int = 0
@@ -244,8 +229,7 @@ class _Collector:
                 if measurement.error is not None:
                     self.failed += 1
                     self.just_failed.add((candidate.task_id, candidate.key))
-                done = len(self.store), self.total
-                self.progress(CollectProgress(*done, names[candidate.task_id], phase, self.failed))
+                self.progress(f"{phase} {names[candidate.task_id]}", len(self.store), self.total, self.failed)
 
 
 def collect(
@@ -254,7 +238,7 @@ def collect(
     out: Path | str,
     *,
     config: CollectConfig | None = None,
-    progress: Callable[[CollectProgress], None] = lambda _: None,
+    progress: Count = lambda *_: None,
     note: Callable[[str], None] = lambda _: None,
     **options: Any,
 ) -> CollectResult:
@@ -267,7 +251,7 @@ def collect(
         workload: a suite, a network or an operator of the reference workloads, or several with commas between.
         programs: shared evenly by the tasks; a task with a smaller space gives fewer.
         out: the corpus folder; measured programs are in its `records.sqlite` from the moment they are measured.
-        progress, note: called after each program, and with each step.
+        progress, note: called after each program, see `Count`, and with each step.
         **options: fields of `CollectConfig`, e.g. `seed=1`; they win over `config`.
 
     Raises:
@@ -282,8 +266,7 @@ def collect(
     check_precision(config.precision, facts.target, facts.cpu_model)
     folder = shard.folder(out) if shard else Path(out)
     weights = _WEIGHTS if device.address is None and device.card is None else 0
-    measure = config.measure or MeasureConfig(threads=facts.cores)
-    measure = replace(measure, timing=replace(measure.timing, weights=weights))
+    measure = MeasureConfig(threads=facts.cores, timing=TimingConfig(weights=weights))
     # A shard writes to no file of others: on a cluster the user's data folder is often behind NFS.
     with open_store(folder, MeasurementScope.of_device(facts, weights), share=shard is None) as store:
         known = {task_id for path in config.besides for task_id in Corpus.open(path).tasks}

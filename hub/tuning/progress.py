@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
@@ -65,7 +65,7 @@ class SessionView:
     @property
     def done(self) -> int:
         """Return the trials spent."""
-        return sum(program.strategy == "tune" for program in self.programs)
+        return len(self.tuned)
 
     @property
     def clock(self) -> float:
@@ -83,28 +83,12 @@ class SessionView:
         return {t.task_id for t, p in pairs if self.untuned.get(t.task_id, inf) < p.best}
 
 
-@dataclass(frozen=True)
-class CurvePoint:
-    """The network's latency, as the sum of its tasks, after one more trial.
-
-    Attributes:
-        trial: programs measured so far.
-        seconds: tuning time so far.
-        latency: sum over tasks of weight * best latency so far, in seconds.
-        measured: tasks that have a valid program of their own.
-    """
-
-    trial: int
-    seconds: float
-    latency: float
-    measured: int
-
-
 def curve(
     programs: Sequence[MeasuredProgram], weights: Mapping[str, float], untuned: Mapping[str, float]
-) -> list[CurvePoint]:
-    """Return the tuning curve.
+) -> list[dict[str, Any]]:
+    """Return the tuning curve: after each `trial` the `seconds` of tuning and the network's `latency` in seconds.
 
+    The latency is the sum over tasks of weight * best so far; `measured` tasks have a valid program of their own.
     A task counts with the best program known so far, its untuned one included (which is compiled where nothing
     measured is faster). No point is given while some task has none, which happens only where untuned programs
     were not measured, or failed.
@@ -115,12 +99,12 @@ def curve(
         untuned: latency in seconds of tasks as extracted.
     """
     best: dict[str, float] = {}
-    points: list[CurvePoint] = []
+    points: list[dict[str, Any]] = []
     reused, tuned = ([p for p in programs if p.strategy == strategy] for strategy in ("reused", "tune"))
     for count, program in enumerate([*reused, *tuned], 1 - len(reused)):
         if program.task_id in weights and isfinite(program.latency):
             best[program.task_id] = min(best.get(program.task_id, inf), program.latency)
         total = sum(w * min(best.get(task, inf), untuned.get(task, inf)) for task, w in weights.items())
         if count > 0 and isfinite(total):
-            points.append(CurvePoint(count, program.clock, total, len(best)))
+            points.append({"trial": count, "seconds": program.clock, "latency": total, "measured": len(best)})
     return points

@@ -146,7 +146,7 @@ def _run(outcome: SessionOutcome) -> dict[str, Any]:
         "sum_of_tasks": _finite(view.latency()),
         "sum_of_tasks_untuned": _finite(untuned),
         "prediction": agreement(tuned),
-        "curve": [vars(point) for point in curve(view.programs, weights, view.untuned)],
+        "curve": curve(view.programs, weights, view.untuned),
         "tasks": [_task(t, p, view) for t, p in zip(view.tasks, view.progress, strict=True)],
         "programs": [
             {

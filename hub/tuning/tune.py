@@ -44,7 +44,7 @@ from ..search.roofline import measure_roofline
 from ..search.scheduler import TaskProgress
 from ..search.schedules import ScheduleDatabase
 from ..search.tensor_cores import check_precision
-from .builds import NetworkVariant, first_build, first_compare, try_alternatives
+from .builds import FirstBuild, first_build, first_compare, try_alternatives
 from .config import TuneConfig
 from .progress import TuneProgress
 from .remote_latency import compare_card, compare_remote
@@ -129,10 +129,10 @@ def tune(
 
 
 @dataclass(frozen=True)
-class _VariantResult:
+class _FinishedBuild:
     """A variant of the network, compiled, compared and timed."""
 
-    variant: NetworkVariant
+    first: FirstBuild
     libraries: dict[str, BuiltLibrary]
     comparison: Comparison
     error: LatencyError | None
@@ -143,7 +143,7 @@ class _VariantResult:
 
     def facts(self, device: ChosenDevice) -> dict[str, Any]:
         """Return the report's facts; the untuned library's are those of the first build."""
-        untuned = self.variant.first.comparison
+        untuned = self.first.comparison
         before = {name: latency for name, latency in untuned.latencies.items() if name == "untuned"}
         return {
             "libraries": {name: asdict(library) for name, library in self.libraries.items()},
@@ -189,27 +189,24 @@ class _Run:
         if config.mode == "search":
             progress.stage("compile the network untuned and check its output")
             check = None if device.away else first_compare(device, threads, config.precision)
-        self.variants: list[NetworkVariant] = []
+        how = (self.target, config.layout, check, device.linker, config.precision)
         try:
-            for one in self.network.variants:
-                built = first_build(one, self.target, config.layout, check, device.linker, config.precision)
-                self.variants.append(NetworkVariant(one, one.signature(), built))
+            self.variants = [first_build(one, *how) for one in self.network.variants]
         except LatencyError:  # Ctrl-C reaches the process that compares, too
             stop.check(early)
             raise
         stop.check(early)
         groups: list[list[TuningTask]] = []
         self.alternatives: list[Alternative] = []
-        for number, variant in enumerate(self.variants):
-            network, first = variant.network, variant.first
-            own = network_tasks(first.mod, self.target, network.name)
+        for number, first in enumerate(self.variants):
+            own = network_tasks(first.mod, self.target, first.network.name)
             # Nothing but measuring finds a good schedule of fused attention: those that are known have none.
             kinds = [ConvShape] * config.winograd + [AttentionShape] * (config.mode == "search")
             if device.card is None:
-                added, ways, notes = try_alternatives(network, first, own, self.target, check, device.linker, kinds)
+                added, ways, notes = try_alternatives(first, own, self.target, check, device.linker, kinds)
                 own += added
                 self.alternatives += ways
-                self.variants[number] = replace(variant, first=replace(first, notes=first.notes + notes))
+                self.variants[number] = replace(first, notes=first.notes + notes)
             groups.append(own)
         self.tasks, self.weights = merged_variants(groups), 0
         if isinstance(self.measure, WorkerMeasure) and device.address is None:
@@ -231,14 +228,14 @@ class _Run:
             finished = [self._finish(variant) for variant in self.variants]
         report = self._report("done") | finished[0].facts(self.device)
         if len(finished) > 1:
-            report["variants"] = [{"network": one.variant.network.name} | one.facts(self.device) for one in finished]
+            report["variants"] = [{"network": one.first.network.name} | one.facts(self.device) for one in finished]
         write_report(report, self.folder)
         for one in finished:
             if one.error is not None and self.device.address is None and not self.device.away:
                 raise one.error
             for name, check in one.comparison.checks.items():
-                require(check, f"{one.variant.network.name} ({name})")
-        tuned = [(one.library, one.variant.signature, one.variant.first.mod) for one in finished]
+                require(check, f"{one.first.network.name} ({name})")
+        tuned = [(one.library, one.first.signature, one.first.mod) for one in finished]
         write_manifest(self.folder, self.network.name, tuned, self.device.facts.target, self.device.facts.cores)
         return TuneResult(report, self.folder, finished[0].library)
 
@@ -296,7 +293,7 @@ class _Run:
         self.tasks = [replace(task, weight=weights[task.task_id]) for task in self.tasks]
         return choice
 
-    def _finish(self, variant: NetworkVariant) -> _VariantResult:
+    def _finish(self, variant: FirstBuild) -> _FinishedBuild:
         libraries: dict[str, BuiltLibrary] = {}
 
         def built() -> dict[str, Path]:
@@ -308,18 +305,18 @@ class _Run:
 
         comparison, error = self._compare(variant.network, built)
         built()  # where nothing was compared
-        return _VariantResult(variant, libraries, comparison, error)
+        return _FinishedBuild(variant, libraries, comparison, error)
 
-    def _build(self, variant: NetworkVariant, outcome: SessionOutcome) -> BuiltLibrary:
+    def _build(self, variant: FirstBuild, outcome: SessionOutcome) -> BuiltLibrary:
         self.stop.check()
         best = outcome.chosen
         if best is None:
             best = best_programs(outcome.database, self.tasks, outcome.view.better_untuned())
         path = (outcome.folder / variant.library_name).with_suffix(".so" if self.device.card is None else ".cuda")
         chosen, known = outcome.choice.chosen(), {task.task_id for task in self.tasks}
-        mod = variant.first.mod
+        mod = variant.mod
         if self.device.card is None:  # where convolutions may be computed otherwise
-            mod = lower_known(variant.first.graph, chosen, known, self.target)
+            mod = lower_known(variant.graph, chosen, known, self.target)
         return build_library(mod, self.target, best, path, self.device.linker)
 
     def _compare(self, network: Network, built: Libraries) -> tuple[Comparison, LatencyError | None]:
@@ -351,8 +348,8 @@ class _Run:
             "target": str(self.target),
             "device": self.device.name,
             "threads": self.device.facts.cores,
-            "layout": self.variants[0].first.layout,
-            "notes": list(dict.fromkeys([*self.network.notes, *(n for v in self.variants for n in v.first.notes)])),
+            "layout": self.variants[0].layout,
+            "notes": list(dict.fromkeys([*self.network.notes, *(n for v in self.variants for n in v.notes)])),
             "settings": self.config.as_dict(),
             "roofline": self.roofline and asdict(self.roofline),
         }

@@ -29,7 +29,7 @@ from tchub.hub.networks.sources import open_network
 from tchub.hub.records.store import FILE, home_file
 from tchub.hub.search.errors import TuningError
 from tchub.hub.tuning import collect as collecting
-from tchub.hub.tuning.collect import CollectProgress, Shard, collect
+from tchub.hub.tuning.collect import Shard, collect
 from tchub.zoo.corpus import Corpus, merge_corpora
 
 OPERATOR = "pool-average-7x7"
@@ -42,19 +42,19 @@ class Stopped(Exception):
 
 @pytest.mark.usefixtures("shared_zygote")
 def test_a_stopped_collection_goes_on_where_it_was(tmp_path: Path) -> None:
-    paid: list[CollectProgress] = []
+    paid: list[tuple[Any, ...]] = []
 
-    def stop_at_four(progress: CollectProgress) -> None:
+    def stop_at_four(*progress: Any) -> None:
         paid.append(progress)
         if len(paid) == 4:
             raise Stopped
 
     with pytest.raises(Stopped):
         collect(OPERATOR, 12, tmp_path, progress=stop_at_four)
-    again: list[CollectProgress] = []
-    result = collect(OPERATOR, 12, tmp_path, progress=again.append)
-    assert again[0].done == 5, "the four programs that were paid for are still there"
-    assert {p.phase for p in again} == {"random", "evolutionary"}
+    again: list[tuple[Any, ...]] = []
+    result = collect(OPERATOR, 12, tmp_path, progress=lambda *progress: again.append(progress))
+    assert again[0][1] == 5, "the four programs that were paid for are still there"
+    assert {text.split()[0] for text, *_ in again} == {"random", "evolutionary"}
     corpus = Corpus.open(tmp_path)
     assert corpus.meta["programs"] == result.programs == 4 + len(again)
     assert corpus.meta["device_sheet"]["name"] == corpus.meta["device"]
