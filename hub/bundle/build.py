@@ -34,6 +34,7 @@ from ..device.detect import detect_local
 from ..device.device_choice import architecture_of, parse_target
 from ..device.errors import DeviceError
 from ..device.host_facts import usable_cpus
+from ..device.jobs import build
 from ..device.onsite.files import OnsiteError
 from ..device.onsite.tvm_runtime import find_libraries
 from ..device.pool import JobResult, WorkerPool, Zygote, builder_setups
@@ -282,7 +283,7 @@ def _compile(
                 stack.callback(pool.close)
             program = str(tvm.ir.save_json(candidate.mod)), target.target, str(file)
             args = (*program, compiler_of(target), target.code, cubins)
-            waiting[pool.submit("build", args, timeout)] = candidate, file
+            waiting[pool.submit(build, args, timeout)] = candidate, file
             if len(waiting) >= 2 * usable_cpus():
                 yield from _take(waiting)
         while waiting:

@@ -63,11 +63,10 @@ def _nvml() -> Any | None:
         import pynvml  # pyright: ignore[reportMissingImports]
     except (OSError, ImportError):
         return None
-    try:
+    with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    return pynvml
+        return pynvml
+    return None
 
 
 def card_names(root: Path = PROC_GPUS) -> tuple[str, ...]:

@@ -31,11 +31,10 @@ from .onsite.contents import ArgsInfo, random_values
 from .onsite.cuda import CudaDriver, CudaProgram
 from .onsite.files import OnsiteError, ProgramError
 from .onsite.repeats import TimingConfig, take_repeats
-from .pool import JobResult, Worker
+from .pool import Job, JobResult, Worker
 from .timing import DriftWatch, measure_watched
 from .worker import WorkerSetup
 
-_OPEN, _RUN = (f"{__name__}:{job}" for job in ("open_card", "run"))
 _LOST = "lost"
 
 
@@ -54,7 +53,7 @@ class CudaMeasurer(Measurer):
         self._worker = Worker(self._zygote, WorkerSetup(), waits=True)
         self._runs = ThreadPoolExecutor(1, thread_name_prefix="tchub-cuda")
         self._slowed: set[str] = set()
-        opened = self._call(_OPEN)
+        opened = self._call(open_card)
         if opened.error is not None:
             self.close()
             raise self._refusal(opened)
@@ -76,13 +75,13 @@ class CudaMeasurer(Measurer):
 
     def _run(self, args: tuple[Any, ...]) -> JobResult:
         """Run a program; one after which no new context can be had is not blamed: the card is lost."""
-        result = self._call(_RUN, *args)
+        result = self._call(run, *args)
         if result.error is not None and not self._worker.alive:
-            opened = self._call(_OPEN)
+            opened = self._call(open_card)
             return opened if opened.error is not None else result
         return result
 
-    def _call(self, job: str, *args: Any) -> JobResult:
+    def _call(self, job: Job, *args: Any) -> JobResult:
         """Have the process that owns the card do a job; a fatal fault is its last one."""
         result = self._worker.call(job, (self._card, *args), self.config.run_timeout)
         fault = result.value

@@ -122,7 +122,7 @@ def detect_local(
 
 
 _VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel", "ARM": "arm"}
-_SIMD_BYTES = (("avx512f", 64), ("avx", 32), ("sse2", 16), ("asimd", 16))
+SIMD_BYTES = (("avx512f", 64), ("avx", 32), ("sse2", 16), ("asimd", 16))
 _HIDDEN = "the brand string names no part (a virtual machine hides it): recognised by the CPUID numbers alone"
 
 
@@ -196,7 +196,7 @@ def add_device(name: str, source: str) -> Device:
 
 def localised(base: Device, exact: bool, mcpu: str, target: dict[str, Any], facts: HostFacts) -> Device:
     """`base` with this machine's target and what was measured here; renamed where `base` only stands in."""
-    simd = next((float(width) for flag, width in _SIMD_BYTES if flag in facts.flags), None)
+    simd = next((float(width) for flag, width in SIMD_BYTES if flag in facts.flags), None)
     measured = {name: getattr(facts, name) for name in ("cores", "threads", "l1_kib", "l2_kib", "l3_mib")}
     measured["simd_bytes"] = simd
     known = {name: value for name, value in measured.items() if value is not None}

@@ -13,7 +13,7 @@ from ...zoo.devices import UnknownDeviceError, get_device, list_devices
 from ...zoo.errors import TchubError, last_line
 from .amd_cards import ROCM, refuse_amd
 from .cuda_card import CUDA, card_count, card_number, describe_card
-from .detect import LocalDevice, detect_local, generic
+from .detect import SIMD_BYTES, LocalDevice, detect_local, generic
 from .errors import DeviceError
 from .host_facts import HostFacts, read_host_facts
 from .rpc_session import CPU, LOCAL, RpcAddress, ServerFacts, parse_device
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .measure import MeasureConfig, Measurer
     from .rpc import RpcMeasurer
 
-_ISA = {"x86_64": "x86-64", "aarch64": "aarch64"}
 # LLVM names the extensions of a CPU, its habits of tuning, and what only the system uses; these begin an extension
 # that compiled programs may use.
 _EXTENSIONS = {
@@ -39,7 +38,6 @@ _SYSTEM_WORDS = {
     **{"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1"},
     **{"neon": "asimd", "dotprod": "asimddp", "fullfp16": "fphp"},
 }
-_SIMD_BYTES = (("avx512f", 64.0), ("avx", 32.0), ("sse2", 16.0), ("neon", 16.0))
 _OTHER_TARGET = 'give a level such as x86-64-v2, or JSON such as {"kind": "llvm", "mcpu": "x86-64-v3"}'
 
 
@@ -228,7 +226,7 @@ def describe_remote(
         raise DeviceError(f"the servers of {address} {problem}", remedy=remedy)
     chosen, architecture = chosen | {"num-cores": threads}, architecture_of(chosen)
     mcpu = str(chosen.get("mcpu", facts.mcpu or "generic"))
-    isa = _ISA.get(architecture, architecture)
+    isa = architecture.replace("_", "-")
     # Of several devices with this CPU the numbers differ in cores and caches only.
     known = (d for d in list_devices("cpu") if d.isa == isa and d.target.get("mcpu") == mcpu)
     base = next(known, None) or generic(HostFacts(arch=isa))
@@ -296,7 +294,7 @@ def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) ->
             remedy=_OTHER_TARGET + "; or measure on a machine that has them, with --device rpc://HOST:PORT/KEY",
         )
     kept = {_plain(name) for name in extensions} | set(extensions.values())
-    width = next((bytes_ for name, bytes_ in _SIMD_BYTES if name in extensions), None)
+    width = next((float(bytes_) for flag, bytes_ in SIMD_BYTES if flag in kept), None)
     spec = local.device.spec
     if width is not None:
         spec = spec.with_values({"simd_bytes": width}, f"the target's: {_name(chosen)}")

@@ -16,7 +16,6 @@ SYS_CPU = Path("/sys/devices/system/cpu")
 SYS_CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 SYS_VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
-_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64", "aarch64": "aarch64"}
 _KIB = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
 
 
@@ -25,7 +24,7 @@ class HostFacts:
     """Facts read from this machine; None or empty where it does not say.
 
     Attributes:
-        arch: "x86-64", "aarch64" or the system's own word.
+        arch: "x86-64" or "aarch64".
         vendor_id: CPUID vendor ("AuthenticAMD"), or "ARM" for cores designed by Arm.
         brand: the brand string, which a virtual machine may shorten ("AMD EPYC").
         arm_part: Arm's part number, e.g. "0xd0c".
@@ -63,7 +62,7 @@ def read_host_facts() -> HostFacts:
     physical = psutil.cpu_count(logical=False) or threads
     smt = max(1, round((threads or 1) / (physical or 1)))
     return HostFacts(
-        arch=_ARCHITECTURES.get(platform.machine().lower(), platform.machine().lower() or "unknown"),
+        arch=platform.machine().replace("_", "-"),
         vendor_id=str(info.get("vendor_id_raw") or ("ARM" if processor.get("CPU implementer") == "0x41" else "")),
         brand=str(info.get("brand_raw") or ""),
         cpu_family=info.get("family"),
@@ -82,7 +81,7 @@ def read_host_facts() -> HostFacts:
 
 def cores() -> list[int]:
     """Return the logical CPUs that this process may run on."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
 
 
 def usable_cpus() -> int:

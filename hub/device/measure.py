@@ -19,9 +19,9 @@ import psutil
 
 from .candidate import Candidate, args_of
 from .cubin_cache import CubinCache
-from .errors import FAILURE_MINIMUM, FAILURE_RATE, check_failure_rate
+from .errors import check_failure_rate
 from .host_facts import cores, physical_cores
-from .jobs import BuildResult, RunResult
+from .jobs import BuildResult, RunResult, build, make_reference, run
 from .onsite.repeats import TimingConfig
 from .pool import JobResult, WorkerPool, Zygote, check_compiler, plan_workers
 from .worker import WorkerSetup
@@ -41,15 +41,12 @@ class MeasureConfig:
         threads: of a program; the target's `num-cores` should say the same.
         build_timeout, run_timeout: seconds after which the worker is killed; only those count in which it had a core.
         timing: repeats and when to stop.
-        failure_rate: stop when this share of programs failed, after at least `failure_minimum`.
     """
 
     threads: int = 1
     build_timeout: float = 20.0
     run_timeout: float = 20.0
     timing: TimingConfig = field(default_factory=TimingConfig)
-    failure_rate: float = FAILURE_RATE
-    failure_minimum: int = FAILURE_MINIMUM
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,6 @@ class ProgramMeasurer(ABC):
 
     Args:
         remedy: for a user nearly all of whose programs fail.
-        zygote: forks the workers and stays open; None for one of its own.
 
     Attributes:
         overlaps: whether programs are built while others are timed; else this process should rest meanwhile.
@@ -121,17 +117,10 @@ class ProgramMeasurer(ABC):
     linker: str | None = None
     cubins: CubinCache | None = None
 
-    def __init__(
-        self,
-        target: dict[str, Any],
-        config: MeasureConfig,
-        builders: list[WorkerSetup],
-        remedy: str,
-        zygote: Zygote | None = None,
-    ) -> None:
+    def __init__(self, target: dict[str, Any], config: MeasureConfig, builders: list[WorkerSetup], remedy: str) -> None:
         self.target, self.config = target, config
         self.scratch = Path(tempfile.mkdtemp(prefix="tchub-measure-"))
-        self._zygote, self._owned = zygote or Zygote(), zygote is None
+        self._zygote = Zygote()
         self.builders = WorkerPool(self._zygote, builders)
         self._at_once = 4 * len(builders)
         self._best: dict[str, float] = {}
@@ -150,8 +139,7 @@ class ProgramMeasurer(ABC):
     def close(self) -> None:
         """End the workers and remove the scratch folder."""
         self.builders.close()
-        if self._owned:
-            self._zygote.close()
+        self._zygote.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def wait(self) -> None:
@@ -197,8 +185,7 @@ class ProgramMeasurer(ABC):
                     self.outcomes[measurement.error or "ok"] += 1
                     if measurement.error:
                         self._failures.append(f"{measurement.error}: {measurement.message}")
-                    rate, least = self.config.failure_rate, self.config.failure_minimum
-                    check_failure_rate(self._failures, self.outcomes.total(), self._remedy, rate=rate, least=least)
+                    check_failure_rate(self._failures, self.outcomes.total(), self._remedy)
                     yield job.candidate, measurement
 
     def build(self, mod: IRModule, library: Path, target: dict[str, Any], linker: str | None) -> Future[JobResult]:
@@ -206,7 +193,7 @@ class ProgramMeasurer(ABC):
         import tvm
 
         args = (tvm.ir.save_json(mod), target, str(library), linker, "cubin", self.cubins)
-        return self.builders.submit("build", args, self.config.build_timeout)
+        return self.builders.submit(build, args, self.config.build_timeout)
 
     @abstractmethod
     def _start_run(self, job: MeasuringJob) -> Future[JobResult]:
@@ -253,18 +240,14 @@ class Measurer(ProgramMeasurer):
         self.runner.close()
         super().close()
 
-    def refer(self, task_id: str, mod: IRModule, *, wait: bool = False) -> None:
-        """Compare outputs of a task's programs from now on with what its unscheduled module computes.
+    def refer(self, task_id: str, mod: IRModule) -> Future[Any]:
+        """Compare outputs of a task's programs with what its unscheduled module computes, once that is done.
 
         A task whose unscheduled program fails, or computes for longer than `_CHECK_SECONDS`, goes unchecked.
-
-        Args:
-            wait: return when the reference was computed; programs that are measured before then go unchecked.
         """
         if task_id not in self._references:
             self._references[task_id] = self._threads.submit(self._make_reference, task_id, mod)
-        if wait:
-            self._references[task_id].result()
+        return self._references[task_id]
 
     def _make_reference(self, task_id: str, mod: IRModule) -> tuple[Any, str] | None:
         """Return the arguments of a task and the file of its right outputs, None where it cannot be checked."""
@@ -276,7 +259,7 @@ class Measurer(ProgramMeasurer):
         result = self.build(mod, library, target, None).result()
         if result.error is None:
             job = (str(library), result.value.sha256, args, file)
-            result = self.runner.submit("make_reference", job, _CHECK_SECONDS).result()
+            result = self.runner.submit(make_reference, job, _CHECK_SECONDS).result()
             library.unlink(missing_ok=True)
         if result.error is not None:
             self.unchecked[task_id] = f"{result.error}: {result.message}"
@@ -301,4 +284,4 @@ class Measurer(ProgramMeasurer):
 
     def submit_run(self, *args: Any) -> Future[JobResult]:
         """Queue the job `run`, or one that takes the same arguments."""
-        return self.runner.submit("run", args, self.config.run_timeout)
+        return self.runner.submit(run, args, self.config.run_timeout)

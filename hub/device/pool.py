@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
@@ -22,7 +22,7 @@ import psutil
 from .errors import DeviceError
 from .host_facts import cores
 from .patience import STALL_SECONDS, STARVED, TimeLimit, WorkClock, wait_for
-from .worker import WorkerSetup
+from .worker import WorkerSetup, set_up
 
 # Importing TVM takes some seconds of computing, setting a worker up some milliseconds.
 _START = TimeLimit(120.0)
@@ -31,6 +31,10 @@ _JOBS_PER_WORKER = 256
 # A worker that yields its core to others does its job again without yielding when it had this share of the core only,
 # over so many seconds: a busy machine would let it wait for hours.
 _STARVED_SHARE, _STARVED_SECONDS = 0.05, 10.0
+
+
+# A function of a module that the worker can import.
+Job = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class Worker:
         self._connection: Connection | None = None
         self._jobs = 0
 
-    def call(self, job: str, args: tuple[Any, ...], timeout: float) -> JobResult:
+    def call(self, job: Job, args: tuple[Any, ...], timeout: float) -> JobResult:
         """Do one job; it is killed when it computed for `timeout` seconds, or did nothing for `STALL_SECONDS`."""
         result = self._do(job, args, timeout, self._setup)
         if result.error == "starved":
@@ -139,7 +143,7 @@ class Worker:
             self.stop()  # the next job yields again
         return result
 
-    def _do(self, job: str, args: tuple[Any, ...], timeout: float, setup: WorkerSetup) -> JobResult:
+    def _do(self, job: Job, args: tuple[Any, ...], timeout: float, setup: WorkerSetup) -> JobResult:
         if self._connection is None and (starved := self._start(setup)) is not None:
             return starved
         self._jobs += 1
@@ -153,7 +157,7 @@ class Worker:
         """Fork and set up; returns the result when the worker got no core to do so."""
         self._pid, self._connection = self._zygote.fork()
         self._jobs = 0
-        ready = self._exchange("set_up", (setup,), _START, setup)
+        ready = self._exchange(set_up, (setup,), _START, setup)
         if ready.error is None:
             return None
         self.stop()
@@ -164,7 +168,7 @@ class Worker:
             remedy="run `tchub doctor`; a container may forbid pinning cores or limiting memory",
         )
 
-    def _exchange(self, job: str, args: tuple[Any, ...], limit: TimeLimit, setup: WorkerSetup) -> JobResult:
+    def _exchange(self, job: Job, args: tuple[Any, ...], limit: TimeLimit, setup: WorkerSetup) -> JobResult:
         assert self._connection is not None
         assert self._pid is not None
         try:
@@ -210,11 +214,11 @@ class WorkerPool:
             self._free.put(worker)
         self._threads = ThreadPoolExecutor(len(setups), thread_name_prefix="tchub-worker")
 
-    def submit(self, job: str, args: tuple[Any, ...], timeout: float) -> Future[JobResult]:
+    def submit(self, job: Job, args: tuple[Any, ...], timeout: float) -> Future[JobResult]:
         """Queue a job; the future never raises for what the job did."""
         return self._threads.submit(self._run, job, args, timeout)
 
-    def _run(self, job: str, args: tuple[Any, ...], timeout: float) -> JobResult:
+    def _run(self, job: Job, args: tuple[Any, ...], timeout: float) -> JobResult:
         worker = self._free.get()
         try:
             return worker.call(job, args, timeout)
@@ -254,7 +258,7 @@ def timing_cpus(physical: Sequence[Sequence[int]], threads: int) -> list[int]:
 
 
 def plan_workers(
-    physical: Sequence[Sequence[int]], threads: int, memory: int, real_time: bool | None = None
+    physical: Sequence[Sequence[int]], threads: int, memory: int
 ) -> tuple[list[WorkerSetup], WorkerSetup, bool]:
     """Return builders, the runner, and whether builds may go on while a program is timed.
 
@@ -269,13 +273,12 @@ def plan_workers(
     """
     timing = timing_cpus(physical, threads)
     overlap = len(physical) > threads
-    granted = real_time_granted() if real_time is None else real_time
     runner = WorkerSetup(tuple(timing), urgent=overlap, threads=threads, memory_bytes=memory)
     building = sorted(cpu for core in physical for cpu in core)
     if overlap:
         shared = {cpu for core in physical[-threads:] for cpu in core} - set(timing)
         building = [cpu for cpu in building if cpu not in shared]
-    yielding = set(timing) if overlap and not granted else set()
+    yielding = set(timing) if overlap and not real_time_granted() else set()
     builders = [WorkerSetup((cpu,), idle=cpu in yielding, memory_bytes=memory) for cpu in building]
     return builders, runner, overlap
 

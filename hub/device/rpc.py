@@ -15,7 +15,7 @@ from .candidate import Candidate
 from .errors import NoServerError
 from .measure import MeasureConfig, Measurement, MeasuringJob, ProgramMeasurer
 from .pool import JobResult, Worker, Zygote, builder_setups, check_compiler
-from .rpc_session import CONNECT, RUN, Endpoint, RpcAddress, ServerFacts, ServerFault, TrackerClient
+from .rpc_session import Endpoint, RpcAddress, ServerFacts, ServerFault, TrackerClient, connect, run
 from .worker import WorkerSetup
 
 # One thread and one process of this machine serve one program under way; both mostly wait.
@@ -181,7 +181,7 @@ class ServerPool:
                 return None  # the offer lapses, and the server registers again
         worker = Worker(self._zygote, WorkerSetup(), waits=True)
         args = (*endpoint, matchkey, self._lease, self.config.threads)
-        result = worker.call(CONNECT, args, self.config.connect_timeout)
+        result = worker.call(connect, args, self.config.connect_timeout)
         if result.error is not None:
             self._last_fault = f"{_name(endpoint)} does not open a session: {result.message}"
         else:
@@ -234,17 +234,12 @@ class RpcMeasurer(ProgramMeasurer):
     as many threads as the servers' target has num-cores.
     """
 
-    def __init__(
-        self, address: RpcAddress, target: dict[str, Any], config: MeasureConfig | None = None,
-        rpc: RpcConfig | None = None, zygote: Zygote | None = None,
-    ) -> None:  # fmt: skip
-        config, rpc = config or MeasureConfig(), rpc or RpcConfig()
-        threads = rpc.threads or int(target.get("num-cores", 1))
-        rpc = replace(rpc, threads=threads)
+    def __init__(self, address: RpcAddress, target: dict[str, Any], config: MeasureConfig, rpc: RpcConfig) -> None:
+        rpc = replace(rpc, threads=rpc.threads or int(target.get("num-cores", 1)))
         if rpc.linker is None:
             check_compiler()
         builders = builder_setups()
-        super().__init__(target, config, builders, "check `--target` and the servers' logs", zygote)
+        super().__init__(target, config, builders, "check `--target` and the servers' logs")
         self.linker = rpc.linker
         self._cores = len(builders)
         self._servers = ServerPool(address, rpc, self._zygote, max(_LEASE_SECONDS, 2 * config.run_timeout))
@@ -283,7 +278,7 @@ class RpcMeasurer(ProgramMeasurer):
         while (session := self._servers.acquire(tried, over)) is not None:
             best = self._best.get(job.candidate.task_id)
             args = (str(job.library), job.candidate.args_info, self.config.timing, best)
-            result = session.worker.call(RUN, args, self.config.run_timeout)
+            result = session.worker.call(run, args, self.config.run_timeout)
             fault = result.value if result.error is None else ServerFault(str(result.message))
             if not isinstance(fault, ServerFault) or result.error == "exception":
                 self._servers.give_back(session)

@@ -126,7 +126,6 @@ def _ask(connection: socket.socket, question: list[Any]) -> Any:
 
 # Jobs of the worker that holds a session --------------------------------------------------------------
 
-CONNECT, RUN = f"{__name__}:connect", f"{__name__}:run"
 # Of TVM's ways to place threads (`AffinityMode`) the usual one: fast cores first.
 _BIG_CORES = 1
 

@@ -15,14 +15,11 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from multiprocessing.connection import Connection
-from typing import Any
 
 from ...zoo.errors import last_line
-from .jobs import build, make_reference, run, warm_compiler
+from .jobs import warm_compiler
 from .timing import POOL_ENVIRONMENT
 
 # Of `prctl` in Linux.
@@ -62,21 +59,15 @@ def set_up(setup: WorkerSetup) -> int:
     return os.getpid()
 
 
-_JOBS: dict[str, Callable[..., Any]] = {
-    "set_up": set_up, "build": build, "run": run, "make_reference": make_reference,
-}  # fmt: skip
-
-
 def _answer_jobs(connection: Connection) -> None:
     """Answer jobs until the other side closes: (True, value) or (False, exception name, message)."""
     while True:
         try:
-            name, args = connection.recv()
+            job, args = connection.recv()
         except EOFError:
             return
         try:
-            module, _, function = name.rpartition(":")  # a job of another module is `package.module:function`
-            answer = (True, (getattr(import_module(module), function) if module else _JOBS[name])(*args))
+            answer = (True, job(*args))
         except Exception as error:
             answer = (False, type(error).__name__, last_line(error))
         connection.send(answer)

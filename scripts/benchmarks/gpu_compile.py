@@ -77,6 +77,7 @@ def part_of(work: Path, operator: str, precision: str, arch: str, part: int) -> 
 def compile_ours(candidates: Sequence[Any], arch: str) -> dict[str, Any]:
     """Seconds, and how many of the candidates compile in tchub's workers, which have started."""
     from tchub.hub.device.cuda_compile import find_compiler
+    from tchub.hub.device.jobs import build
     from tchub.hub.device.pool import JobResult, WorkerPool, Zygote, builder_setups
 
     with closing(Zygote()) as zygote, closing(WorkerPool(zygote, builder_setups())) as pool:
@@ -85,7 +86,7 @@ def compile_ours(candidates: Sequence[Any], arch: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
             futures: list[Future[JobResult]] = [
-                pool.submit("build", (mod, target, f"{folder}/{i}", compiler, "cubin"), TIMEOUT)
+                pool.submit(build, (mod, target, f"{folder}/{i}", compiler, "cubin"), TIMEOUT)
                 for i, (_, mod) in enumerate(candidates)
             ]
             results = [future.result() for future in futures]

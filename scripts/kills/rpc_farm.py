@@ -17,7 +17,6 @@ from tchub.hub.device.rpc_session import RpcAddress
 from tchub.hub.device.worker import WorkerSetup
 
 HOST = "127.0.0.1"
-_SERVE = f"{__name__}:serve"
 _serving: list[Any] = []
 
 
@@ -58,7 +57,7 @@ class Farm:
         self._zygote.wait()
         threads = int(os.environ.get("TVM_NUM_THREADS") or usable_cpus())
         self._workers.append(Worker(self._zygote, WorkerSetup(threads=threads)))
-        result = self._workers[-1].call(_SERVE, args, 60.0)
+        result = self._workers[-1].call(serve, args, 60.0)
         if result.error is not None:
             raise DeviceError(f"no RPC server could be started here: {result.message}", remedy="run `tchub doctor`")
         return result.value

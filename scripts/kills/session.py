@@ -167,12 +167,13 @@ def open_machine(name: str) -> AbstractContextManager[Any]:
         return nullcontext(Pretended())
     if name == "workers":
         return Measurer(TARGET)
-    from tchub.hub.device.rpc import RpcMeasurer
+    from tchub.hub.device.measure import MeasureConfig
+    from tchub.hub.device.rpc import RpcConfig, RpcMeasurer
     from tchub.hub.device.rpc_session import parse_device
 
     address = parse_device(name)
     assert address is not None
-    return RpcMeasurer(address, TARGET)
+    return RpcMeasurer(address, TARGET, MeasureConfig(), RpcConfig())
 
 
 @click.command()

@@ -40,7 +40,7 @@ def measured(candidates: list[Any], *tasks: Any) -> tuple[list[Any], CudaMeasure
     """Measure programs in their order of compiling, after the references of some tasks."""
     with CudaMeasurer(0, TARGET, MeasureConfig(**LIMITS)) as measurer:
         for task in tasks:
-            measurer.refer(task.task_id, task.mod, wait=True)
+            measurer.refer(task.task_id, task.mod).result()
         results = {candidate.key: measurement for candidate, measurement in measurer.measure(candidates)}
     return [results[candidate.key] for candidate in candidates], measurer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from tchub.hub.device import jobs, rpc_session, timing
 from tchub.hub.device import measure as measuring
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
 from tchub.hub.device.jobs import BuildResult, run, with_aligned_stack
-from tchub.hub.device.measure import MeasureConfig, Measurement, Measurer, plan_workers
+from tchub.hub.device.measure import Measurement, Measurer, plan_workers
 from tchub.hub.device.onsite.contents import random_values
 from tchub.hub.device.timing import TimingConfig, turns_of
 from tchub.zoo.files import file_sha256
@@ -84,12 +85,13 @@ def test_a_broken_program_fails_alone(target_dict: dict[str, Any], small_candida
 
 
 def test_a_hopeless_batch_stops_and_names_the_commonest_error(
-    target_dict: dict[str, Any], small_candidates: list[Any]
+    target_dict: dict[str, Any], small_candidates: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = [replace(small_candidates[0], key=str(i), args_info=()) for i in range(30)]
-    config = MeasureConfig(failure_minimum=4)
+    check = partial(measuring.check_failure_rate, least=4)
+    monkeypatch.setattr(measuring, "check_failure_rate", check)
     seen = []
-    with Measurer(target_dict, config) as measurer, pytest.raises(MeasurementFailureRateError) as caught:
+    with Measurer(target_dict) as measurer, pytest.raises(MeasurementFailureRateError) as caught:
         seen.extend(measurer.measure(broken))
     assert len(seen) < 30
     assert caught.value.fields["failed"] == caught.value.fields["total"] >= 4
@@ -107,8 +109,11 @@ def test_without_a_core_to_spare_builds_and_runs_alternate(
 
 
 @pytest.mark.parametrize(("count", "threads", "overlap"), [(1, 1, False), (2, 1, True), (2, 2, False), (8, 4, True)])
-def test_the_measuring_cores_are_the_last_ones(count: int, threads: int, overlap: bool) -> None:
-    builders, runner, overlaps = plan_workers([(cpu,) for cpu in range(count)], threads, 1 << 30, real_time=False)
+def test_the_measuring_cores_are_the_last_ones(
+    count: int, threads: int, overlap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tchub.hub.device.pool.real_time_granted", lambda: False)
+    builders, runner, overlaps = plan_workers([(cpu,) for cpu in range(count)], threads, 1 << 30)
     assert runner.cpus == tuple(range(count - threads, count))
     assert runner.threads == threads
     assert overlaps is overlap
@@ -132,7 +137,7 @@ HYPER_THREADED = [(0, 4), (1, 5), (2, 6), (3, 7)]
 def test_threads_of_a_program_share_no_physical_core_with_each_other_or_a_build(
     threads: int, timing: tuple[int, ...], building: list[int]
 ) -> None:
-    builders, runner, overlaps = plan_workers(HYPER_THREADED, threads, 1 << 30, real_time=True)
+    builders, runner, overlaps = plan_workers(HYPER_THREADED, threads, 1 << 30)
     assert runner.cpus == timing
     assert [cpu for builder in builders for cpu in builder.cpus or ()] == building
     assert overlaps is (threads < 4)

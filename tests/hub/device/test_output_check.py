@@ -60,7 +60,7 @@ def test_a_wrong_program_is_told_and_right_ones_pass(
     func = te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
     wrong = replace(small_candidates[0], key="wrong", mod=tvm.IRModule({"main": func}))
     with Measurer(target_dict) as measurer:
-        measurer.refer(small_task.task_id, small_task.mod, wait=True)
+        measurer.refer(small_task.task_id, small_task.mod).result()
         results = {c.key: m for c, m in measurer.measure([small_candidates[1], wrong, small_candidates[2]])}
         assert measurer.watched["checked"] == 3
     assert results.pop("wrong").error == "wrong_output"
@@ -83,9 +83,9 @@ def test_a_program_with_permuted_weights_is_checked_too(target: Any, target_dict
     candidates = [c for c in random_candidates(task, target, 8) if len(c.args_info[1][0]) > 2]
     assert candidates
     with Measurer(target_dict) as measurer:
-        measurer.refer(task.task_id, task.mod, wait=True)
+        measurer.refer(task.task_id, task.mod).result()
         assert {m.error for _, m in measurer.measure(candidates)} == {None}
         assert measurer.watched["checked"] == len(candidates)
     with Measurer(target_dict) as measurer:
-        measurer.refer(task.task_id, other.mod, wait=True)
+        measurer.refer(task.task_id, other.mod).result()
         assert {m.error for _, m in measurer.measure(candidates[:2])} == {"wrong_output"}

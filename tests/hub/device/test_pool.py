@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +17,11 @@ import pytest
 import tvm
 from tchub.hub.device import pool
 from tchub.hub.device.errors import DeviceError
+from tchub.hub.device.jobs import build, run
 from tchub.hub.device.patience import TimeLimit, run_process, wait_for
 from tchub.hub.device.pool import Worker, WorkerPool, Zygote
 from tchub.hub.device.timing import TimingConfig
-from tchub.hub.device.worker import WorkerSetup
+from tchub.hub.device.worker import WorkerSetup, set_up
 from tvm import te
 
 
@@ -32,7 +34,7 @@ def worker(zygote: Zygote) -> Iterator[Worker]:
 
 def pid_of(worker: Worker) -> Any:
     """Have a worker set itself up; None where it fails."""
-    return worker.call("set_up", (WorkerSetup(),), 10).value
+    return worker.call(set_up, (WorkerSetup(),), 10).value
 
 
 def test_a_worker_is_another_process_and_stays_the_same_one(worker: Worker) -> None:
@@ -47,7 +49,7 @@ def test_a_worker_gets_no_huge_pages(worker: Worker) -> None:
 
 def test_an_exception_is_told_and_the_worker_lives_on(worker: Worker) -> None:
     pid = pid_of(worker)
-    result = worker.call("build", ("not a module", {"kind": "llvm"}, "/nowhere/x.so"), 10)
+    result = worker.call(build, ("not a module", {"kind": "llvm"}, "/nowhere/x.so"), 10)
     assert result.error == "exception"
     assert result.message
     assert pid_of(worker) == pid
@@ -57,7 +59,7 @@ def test_a_hang_is_killed_and_the_next_job_gets_a_new_worker(worker: Worker, mon
     monkeypatch.setattr(pool, "STALL_SECONDS", 0.5)
     pid = pid_of(worker)
     os.kill(pid, signal.SIGSTOP)
-    result = worker.call("set_up", (WorkerSetup(),), 0.3)
+    result = worker.call(set_up, (WorkerSetup(),), 0.3)
     assert (result.error, result.value) == ("timeout", None)
     assert pid_of(worker) not in (None, pid)
 
@@ -65,21 +67,21 @@ def test_a_hang_is_killed_and_the_next_job_gets_a_new_worker(worker: Worker, mon
 def test_a_crash_costs_one_job(worker: Worker) -> None:
     pid = pid_of(worker)
     os.kill(pid, signal.SIGKILL)
-    assert worker.call("set_up", (WorkerSetup(),), 10).error == "crash"
-    assert worker.call("set_up", (WorkerSetup(),), 10).error is None
+    assert worker.call(set_up, (WorkerSetup(),), 10).error == "crash"
+    assert worker.call(set_up, (WorkerSetup(),), 10).error is None
 
 
 def test_memory_over_the_limit_fails_in_the_worker_alone(zygote: Zygote) -> None:
     worker = Worker(zygote, WorkerSetup(memory_bytes=2 << 30))
     huge = [((1 << 30,), "float64")]
-    result = worker.call("run", ("/nowhere/x.so", huge, None, None), 20)
+    result = worker.call(run, ("/nowhere/x.so", huge, None, None), 20)
     assert result.error in ("exception", "crash")
     worker.stop()
 
 
 def test_a_pool_answers_every_job_in_its_own_future(zygote: Zygote) -> None:
     workers = WorkerPool(zygote, [WorkerSetup(), WorkerSetup()])
-    futures = [workers.submit("set_up", (WorkerSetup(),), 20) for _ in range(12)]
+    futures = [workers.submit(set_up, (WorkerSetup(),), 20) for _ in range(12)]
     pids = {future.result(timeout=60).value for future in futures}
     assert 1 <= len(pids) <= 2
     workers.close()
@@ -92,9 +94,9 @@ def test_a_dead_zygote_is_an_error_and_no_process_is_hit() -> None:
     dying._process.kill()
     dying._process.wait()
     os.kill(pid, signal.SIGKILL)
-    assert worker.call("set_up", (WorkerSetup(),), 10).error == "crash"
+    assert worker.call(set_up, (WorkerSetup(),), 10).error == "crash"
     with pytest.raises(DeviceError, match="died") as caught:  # before, process id 0: the tuner's own group
-        worker.call("set_up", (WorkerSetup(),), 10)
+        worker.call(set_up, (WorkerSetup(),), 10)
     assert "again" in caught.value.remedy
     dying.close()
 
@@ -131,18 +133,17 @@ def test_a_parallel_program_stays_on_the_cores_of_its_worker(zygote: Zygote, tmp
     schedule = tvm.s_tir.Schedule(te.create_prim_func([a, te.compute((64, 64), lambda i, j: a[i, j] + 1.0, name="B")]))
     schedule.parallel(schedule.get_loops(schedule.get_sblock("B"))[0])
     library, shapes = str(tmp_path / "p.so"), [((64, 64), "float32")] * 2
-    built = worker.call("build", (str(tvm.ir.save_json(schedule.mod)), {"kind": "llvm", "num-cores": 2}, library), 60)
+    built = worker.call(build, (str(tvm.ir.save_json(schedule.mod)), {"kind": "llvm", "num-cores": 2}, library), 60)
     assert built.error is None, built.message
-    ran = worker.call("run", (library, shapes, TimingConfig(max_repeats=2, max_seconds=0.1), None), 60)
+    ran = worker.call(run, (library, shapes, TimingConfig(max_repeats=2, max_seconds=0.1), None), 60)
     assert ran.error is None, ran.message
-    pid = worker.call("set_up", (setup,), 10).value
+    pid = worker.call(set_up, (setup,), 10).value
     threads = list(Path(f"/proc/{pid}/task").iterdir())
     assert len(threads) >= 2, "the pool has a thread of its own"
     assert {frozenset(os.sched_getaffinity(int(thread.name))) for thread in threads} == {frozenset({core})}
     worker.stop()
 
 
-COUNT = "builtins:sum"
 ENDLESS, SHORT = (range(10**12),), (range(4 * 10**6),)  # the short one computes for about 0.1 s
 CORE = max(os.sched_getaffinity(0))
 
@@ -166,7 +167,7 @@ def busy(core: int, processes: int) -> Iterator[None]:
 
 def test_a_job_that_computes_without_end_is_killed_after_its_seconds(zygote: Zygote) -> None:
     worker = Worker(zygote, WorkerSetup())
-    result = worker.call(COUNT, ENDLESS, 0.3)
+    result = worker.call(sum, ENDLESS, 0.3)
     assert (result.error, result.message) == ("timeout", "killed: it has used 0.3 s of computing")
     worker.stop()
 
@@ -174,15 +175,15 @@ def test_a_job_that_computes_without_end_is_killed_after_its_seconds(zygote: Zyg
 def test_a_job_that_does_nothing_is_killed_after_a_longer_wait(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "STALL_SECONDS", 0.6)
     worker = Worker(zygote, WorkerSetup())
-    assert worker.call("time:sleep", (0.3,), 0.1).error is None, "it has computed for less than 0.1 s"
-    result = worker.call("time:sleep", (60,), 0.1)
+    assert worker.call(time.sleep, (0.3,), 0.1).error is None, "it has computed for less than 0.1 s"
+    result = worker.call(time.sleep, (60,), 0.1)
     assert (result.error, result.message) == ("timeout", "killed: it has done nothing for 0.6 s")
     worker.stop()
 
 
 def test_a_job_that_waits_for_another_machine_is_limited_by_the_clock(zygote: Zygote) -> None:
     worker = Worker(zygote, WorkerSetup(), waits=True)
-    result = worker.call("time:sleep", (60,), 0.2)
+    result = worker.call(time.sleep, (60,), 0.2)
     assert (result.error, result.message) == ("timeout", "killed: no answer within 0.2 s")
     worker.stop()
 
@@ -190,7 +191,7 @@ def test_a_job_that_waits_for_another_machine_is_limited_by_the_clock(zygote: Zy
 def test_a_job_beside_busy_processes_takes_longer_and_is_not_killed(zygote: Zygote) -> None:
     worker = Worker(zygote, WorkerSetup(cpus=(CORE,)))
     with busy(CORE, 8):
-        assert worker.call(COUNT, SHORT, 0.5).error is None, "0.1 s of computing took about 1 s"
+        assert worker.call(sum, SHORT, 0.5).error is None, "0.1 s of computing took about 1 s"
     worker.stop()
 
 
@@ -200,7 +201,7 @@ def test_a_worker_that_yields_to_busy_processes_does_its_job_without_yielding(
     monkeypatch.setattr(pool, "_STARVED_SECONDS", 0.2)
     worker = Worker(zygote, WorkerSetup(cpus=(CORE,), idle=True))
     with busy(CORE, 2):
-        assert worker.call(COUNT, SHORT, 20).value == sum(*SHORT)
+        assert worker.call(sum, SHORT, 20).value == sum(*SHORT)
     worker.stop()
 
 

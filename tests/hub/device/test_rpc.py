@@ -46,8 +46,8 @@ def farm(shared_zygote: Zygote) -> Iterator[Farm]:
 
 
 @pytest.fixture(scope="module")
-def measurer(farm: Farm, zygote: Zygote, target_dict: dict[str, Any]) -> Iterator[RpcMeasurer]:
-    with RpcMeasurer(farm.address, target_dict, QUICK, replace(IMPATIENT, patience=20.0), zygote) as measurer:
+def measurer(farm: Farm, target_dict: dict[str, Any]) -> Iterator[RpcMeasurer]:
+    with RpcMeasurer(farm.address, target_dict, QUICK, replace(IMPATIENT, patience=20.0)) as measurer:
         yield measurer
 
 
@@ -119,11 +119,11 @@ def test_a_server_that_hangs_mid_run_is_left_behind_and_taken_back(
 
 
 def test_a_broken_program_fails_alone_and_costs_no_server(
-    farm: Farm, zygote: Zygote, target_dict: dict[str, Any], small_candidates: list[Any]
+    farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]
 ) -> None:
     good, other = small_candidates[:2]
     broken = replace(other, key="broken", args_info=(((1,), "float32"),) * 3)  # wrong shapes for its arguments
-    with RpcMeasurer(farm.address, target_dict, QUICK, IMPATIENT, zygote) as measurer:
+    with RpcMeasurer(farm.address, target_dict, QUICK, IMPATIENT) as measurer:
         results = {c.key: m for c, m in measurer.measure([good, broken])}
         assert results[good.key].error is None
         assert results["broken"].error == "run"
@@ -132,17 +132,17 @@ def test_a_broken_program_fails_alone_and_costs_no_server(
 
 
 def test_without_a_server_the_run_ends_with_a_remedy(
-    farm: Farm, zygote: Zygote, target_dict: dict[str, Any], small_candidates: list[Any]
+    farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]
 ) -> None:
     nobody, rpc = replace(farm.address, key="nobody"), replace(IMPATIENT, patience=0.5)
-    with RpcMeasurer(nobody, target_dict, QUICK, rpc, zygote) as measurer, pytest.raises(NoServerError) as caught:
+    with RpcMeasurer(nobody, target_dict, QUICK, rpc) as measurer, pytest.raises(NoServerError) as caught:
         list(measurer.measure(small_candidates[:2]))
     assert "--key nobody" in str(caught.value.remedy)
     assert "0 registered" in caught.value.message
 
 
 def test_when_all_servers_die_what_was_measured_was_given_out_before(
-    farm: Farm, zygote: Zygote, target_dict: dict[str, Any], small_candidates: list[Any]
+    farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]
 ) -> None:
     results: list[tuple[Any, Measurement]] = []
 
@@ -155,7 +155,7 @@ def test_when_all_servers_die_what_was_measured_was_given_out_before(
                 farm.signal(only, signal.SIGKILL)
 
     lonely = replace(farm.address, key="lonely")
-    with RpcMeasurer(lonely, target_dict, QUICK, IMPATIENT, zygote) as measurer:
+    with RpcMeasurer(lonely, target_dict, QUICK, IMPATIENT) as measurer:
         with pytest.raises(NoServerError):
             measure_until_it_dies(measurer)
         assert 3 <= len(results) < len(small_candidates)
