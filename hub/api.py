@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..zoo.devices import Device
 from .registry import Entry, PulledCheckpoint, Registry, Resolution, Verification, describe, parse_source
 from .registry.entry import RECORD
-from .registry.files import METRICS_FILE, SCHEDULES_FILE, read_card, read_json
+from .registry.files import METRICS_FILE, SCHEDULES_FILE, read_json
+from .registry.listing import CatalogueItem
 from .registry.lock_file import LOCK_FILE, LockFile, pin
 from .registry.network import network_ruled_out
 from .registry.sources import fetch
@@ -213,31 +214,12 @@ def verify(names: Sequence[str] = (), *, lock: str | Path | None = None) -> list
     return [(entry, *registry.verify(entry)) for entry in entries]
 
 
-@dataclass(frozen=True)
-class CheckpointInfo:
-    """The facts of a checkpoint.
-
-    Attributes:
-        path: its folder on this machine, or None.
-        metrics: its metrics.json; {} when it is not here.
-    """
-
-    entry: Entry
-    path: Path | None
-    metrics: dict[str, Any]
-
-    @property
-    def card(self) -> str:
-        """The model card's text; empty when it is not here."""
-        return read_card(self.path) if self.path else ""
-
-
-def describe_checkpoint(name: str) -> CheckpointInfo:
+def describe_checkpoint(name: str) -> CatalogueItem:
     """Return entry, scores and card of a checkpoint, as far as they are on this machine; fetches nothing."""
     registry = Registry.default()
     entry = _resolve(registry, name).entry
     path = registry.folder(entry)
-    return CheckpointInfo(entry, path, read_json(path / METRICS_FILE) if path else {})
+    return CatalogueItem(entry, metrics=read_json(path / METRICS_FILE) if path else {}, path=path)
 
 
 def _resolve(registry: Registry, name: str | None, device: Device | LocalDevice | None = None) -> Resolution:

@@ -111,7 +111,15 @@ def _archive(
     }
     files = {f"onsite/{file.name}": file.read_bytes() for file in sorted(_ONSITE.glob("*.py"))}
     files |= {"__main__.py": _RUN.encode(), "run.py": _RUN.encode(), ORIGIN: _json(origin)}
-    rows, contents = _programs(programs, _SUFFIXES[facts["code"]])
+    rows, contents = list[dict[str, Any]](), dict[str, Path]()
+    for number, program in enumerate(programs):
+        row = {name: getattr(program, name) for name in ("task_id", "key", "strategy", "plan", "error", "message")}
+        row |= {"id": number, "file": None, "sha256": None}
+        if program.file is not None:
+            row["file"] = f"programs/{number:05d}.{_SUFFIXES[facts['code']]}"
+            row["sha256"] = hashlib.sha256(program.file.read_bytes()).hexdigest()
+            contents[row["file"]] = program.file
+        rows.append(row)
     manifest = {
         **facts,
         "format": FORMAT,
@@ -127,19 +135,6 @@ def _archive(
             info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             writer.writestr(info, data)
     return archive.getvalue(), max(map(len, files.values()))
-
-
-def _programs(programs: Sequence[BundleProgram], suffix: str) -> tuple[list[dict[str, Any]], dict[str, Path]]:
-    rows, contents = [], {}
-    for number, program in enumerate(programs):
-        row = {name: getattr(program, name) for name in ("task_id", "key", "strategy", "plan", "error", "message")}
-        row |= {"id": number, "file": None, "sha256": None}
-        if program.file is not None:
-            row["file"] = f"programs/{number:05d}.{suffix}"
-            row["sha256"] = hashlib.sha256(program.file.read_bytes()).hexdigest()
-            contents[row["file"]] = program.file
-        rows.append(row)
-    return rows, contents
 
 
 def _json(value: Any) -> bytes:

@@ -25,14 +25,13 @@ from ...zoo.apportion import apportion
 from ...zoo.corpus import Corpus, Program
 from ...zoo.corpus.canonical import canonical_task, renamed_program
 from ...zoo.corpus.tir import computation_of_module
-from ...zoo.devices import UnknownDeviceError, get_device
+from ...zoo.devices import known_device
 from ...zoo.files import write_atomically
 from ..device.candidate import Candidate, args_of, tuning_record
 from ..device.cubin_cache import CubinCache
 from ..device.cuda_compile import find_compiler
 from ..device.detect import detect_local
 from ..device.device_choice import architecture_of, parse_target
-from ..device.errors import DeviceError
 from ..device.host_facts import usable_cpus
 from ..device.jobs import build
 from ..device.onsite.files import OnsiteError
@@ -79,10 +78,15 @@ def resolve_target(text: str, threads: int | None = None, code: str | None = Non
         code: `cubin` (the default) or `ptx` for a GPU; None for a CPU, whose programs are libraries.
 
     Raises:
-        BundleError: no such target, one that is neither LLVM's nor CUDA's, or its linker is missing.
-        DeviceError: nothing compiles CUDA.
+        BundleError: the target is neither LLVM's nor CUDA's, or its linker is missing.
+        DeviceError: no such target, or nothing compiles CUDA.
     """
-    target, device = _lookup(text, threads)
+    if text == "local":
+        local = detect_local(threads)
+        target, device = dict(local.target), local.device.name
+    else:
+        known = known_device(text)
+        target, device = dict(parse_target(text) or {}), known and known.name
     kind, arch = target.get("kind"), target.get("arch")
     wrong = f"bundles are built for llvm and cuda, not for {kind!r}"
     resolved = None
@@ -101,21 +105,6 @@ def resolve_target(text: str, threads: int | None = None, code: str | None = Non
         raise BundleError(wrong, remedy=remedy, target=json.dumps(target))
     compiler_of(resolved)
     return resolved
-
-
-def _lookup(text: str, threads: int | None) -> tuple[dict[str, Any], str | None]:
-    """Return a target and the device that it is of, if any."""
-    if text == "local":
-        local = detect_local(threads)
-        return dict(local.target), local.device.name
-    try:
-        device = get_device(text)
-    except UnknownDeviceError as error:
-        try:
-            return dict(parse_target(text) or {}), None
-        except DeviceError:
-            raise BundleError(f"{error.message}, and it is no target", remedy=error.remedy, target=text) from error
-    return dict(device.target), device.name
 
 
 def compiler_of(target: BundleTarget) -> str | tuple[str, ...]:

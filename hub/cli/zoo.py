@@ -10,10 +10,10 @@ import click
 
 from ...zoo.devices import Device, get_device
 from .. import api
-from ..api import CheckpointInfo
 from ..registry import Entry, PulledCheckpoint, Resolution, listing
 from ..registry.entry import METRICS
 from ..registry.files import read_json
+from ..registry.listing import CatalogueItem
 from ..registry.lock_file import LOCK_FILE
 from ..text import Column, Part, data_text, number_text, score_text, size_text
 from .options import FILE, command
@@ -109,7 +109,7 @@ def info_command(names: tuple[str, ...], card: bool, output: Output) -> None:
     output.hint(next_step(entry, name) if info.path else f"tchub pull {name}")
 
 
-def _info(info: CheckpointInfo) -> Iterator[Part]:
+def _info(info: CatalogueItem) -> Iterator[Part]:
     from .distill import devices_table
 
     entry = info.entry
@@ -131,7 +131,7 @@ def _texts(value: Any) -> list[str]:
     return [str(one) for one in value] if isinstance(value, list) else [str(value)]
 
 
-def _compare(infos: Sequence[CheckpointInfo], output: Output) -> None:
+def _compare(infos: Sequence[CatalogueItem], output: Output) -> None:
     """Print checkpoints as columns; as JSON, a list of what the catalogue holds of each."""
     records = [listing.record(info.entry, info.metrics) for info in infos]
     titles, *columns = zip(*_comparison(records), strict=True)

@@ -26,11 +26,7 @@ def amd_cards(root: Path = KFD) -> list[str]:
 
 
 def describe_amd(arch: str, *, ask_tvm: bool = True) -> str:
-    """Return in a sentence what a card of an architecture is, what TVM can do for it, and what is lacking.
-
-    Args:
-        ask_tvm: whether TVM may be imported, which is asked for its code generator, LLVM, linker and runtime.
-    """
+    """Return in a sentence what a card of an architecture is, and what TVM, where it may be imported, lacks for it."""
     sheets = [device.name for device in list_devices("gpu") if device.target.get("mcpu") == arch]
     known = f"{arch} of AMD ({', '.join(sheets) or 'no spec sheet'})"
     if not ask_tvm:
@@ -40,16 +36,14 @@ def describe_amd(arch: str, *, ask_tvm: bool = True) -> str:
     from tvm.target import codegen
 
     release = codegen.llvm_version_major(allow_none=True)
-    generated = tvm.get_global_func("target.build.rocm", allow_missing=True) is not None
-    if generated and release and codegen.llvm_is_valid_cpu(arch, "amdgcn-amd-amdhsa"):
-        able = f"TVM's LLVM {release} has code for it"
-        linker = next(iter(find_lld(required=False)), None)
-        able += f", and {linker} links it" if linker else ", but no ld.lld is here to link it"
-    else:
-        able = "TVM has no code for it" if not generated else f"TVM's LLVM {release} knows no {arch}"
-    runs = tvm.get_global_func("device_api.rocm", allow_missing=True) is not None
-    runtime = "has a runtime for AMD's cards, which tchub does not use" if runs else "has no runtime for AMD's cards"
-    return f"{known}: {able}; it {runtime}, and tchub measures on none"
+    parts = {
+        "code for AMD's cards": tvm.get_global_func("target.build.rocm", allow_missing=True),
+        f"{arch} in its LLVM": release and codegen.llvm_is_valid_cpu(arch, "amdgcn-amd-amdhsa"),
+        "a linker (ld.lld)": find_lld(required=False),
+        "a runtime for AMD's cards": tvm.get_global_func("device_api.rocm", allow_missing=True),
+    }
+    has, lacks = (", ".join(name for name, part in parts.items() if bool(part) is there) for there in (True, False))
+    return f"{known}: TVM has {has or 'nothing for it'} and lacks {lacks or 'nothing'}; tchub measures on none"
 
 
 def refuse_amd(number: int, root: Path = KFD) -> DeviceError:

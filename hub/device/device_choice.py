@@ -178,16 +178,17 @@ def parse_target(text: str | None) -> dict[str, Any] | None:
     """
     if text is None:
         return None
+    why = ""
     try:
         target_dict = json.loads(Path(text).read_text(encoding="utf-8") if Path(text).is_file() else text)
     except (ValueError, OSError):
         try:
             return dict(get_device(text).target)
-        except UnknownDeviceError:
-            target_dict = cpu_target(text)
+        except UnknownDeviceError as error:
+            target_dict, why = cpu_target(text), f": {error.message}"
     if not isinstance(target_dict, dict) or "kind" not in target_dict:
         raise DeviceError(
-            f"{text!r} is no target",
+            f"{text!r} is no target{why}",
             remedy='give JSON such as {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}, '
             "a file of it, the name of a device from `tchub devices`, or a CPU or level of LLVM such as x86-64-v2",
         )

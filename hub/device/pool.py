@@ -73,28 +73,22 @@ class Zygote:
             if not self._ready:
                 answer, why = self._answer()
                 if not answer:
-                    raise self._not_ready(why)
+                    if why is None:
+                        with contextlib.suppress(subprocess.TimeoutExpired):
+                            self._process.wait(1.0)
+                        code = self._process.returncode or 0
+                        why = f"it was ended by {signal.Signals(-code).name}" if code < 0 else "it cannot import TVM"
+                    raise DeviceError(
+                        f"the process that forks the workers could not be started: {why}",
+                        remedy="run the same command again; if it happens again, run `tchub doctor`, and see whether "
+                        "TVM's disk answers and this machine has memory left",
+                    )
                 self._ready = True
 
     def _answer(self) -> tuple[bytes, str | None]:
         """Return the next 8 bytes of the process, or why they were not waited for; nothing of either when it died."""
         why = wait_for(lambda seconds: bool(wait([self._control], seconds)), self._process.pid, _START)
         return (b"", why) if why is not None else (self._control.recv(8), None)
-
-    def _not_ready(self, why: str | None) -> DeviceError:
-        """Return the error of a process that did not import TVM: it hangs, was ended, or TVM is broken."""
-        name, again = "the process that forks the workers", "run the same command again"
-        if why is not None:
-            remedy = f"{again}; if it happens again, see whether the disk of TVM answers"
-            return DeviceError(f"{name} could not be started: {why}", remedy=remedy)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        if (code := self._process.returncode or 0) < 0:
-            remedy = f"{again}; if nobody ended it, this machine may be short of memory"
-            return DeviceError(f"{name} was ended by {signal.Signals(-code).name} while it started", remedy=remedy)
-        return DeviceError(
-            f"{name} could not import TVM", remedy="run `tchub doctor`; it checks TVM and its ffi version"
-        )
 
     def fork(self) -> tuple[int, Connection]:
         """Return a new worker's process id and the connection to it; raises as `wait`, or where the zygote died."""

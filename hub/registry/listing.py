@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -198,17 +199,23 @@ def _rank(entry: Entry, key: str) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class CatalogueItem:
-    """A published checkpoint in the catalogue.
+    """A checkpoint with what is at hand of it.
 
     Attributes:
-        entry: its newest version; older: the others, newest first.
-        metrics, card: its metrics.json and README.md; empty when they are not at hand.
+        entry: its newest version; older: the others of the catalogue, newest first.
+        metrics: its metrics.json; empty when it is not at hand.
+        path: its folder on this machine, or None.
     """
 
     entry: Entry
     older: tuple[Entry, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    card: str = ""
+    path: Path | None = None
+
+    @property
+    def card(self) -> str:
+        """The model card's text; empty when it is not here."""
+        return read_card(self.path) if self.path else ""
 
     @property
     def page(self) -> str:
@@ -245,9 +252,6 @@ def published(registry: Registry) -> list[CatalogueItem]:
 
 def _item(registry: Registry, versions: list[Entry]) -> CatalogueItem:
     entry, *older = sorted(versions, key=lambda entry: entry.semver, reverse=True)
-    item = CatalogueItem(entry, tuple(older))
-    folder = registry.folder(entry)
-    if folder is None:
-        return item
-    verify_folder(folder, entry.files).require(f"fetch it again: tchub pull {entry.id}")
-    return replace(item, metrics=read_json(folder / METRICS_FILE), card=read_card(folder))
+    if folder := registry.folder(entry):
+        verify_folder(folder, entry.files).require(f"fetch it again: tchub pull {entry.id}")
+    return CatalogueItem(entry, tuple(older), read_json(folder / METRICS_FILE) if folder else {}, folder)

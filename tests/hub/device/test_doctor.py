@@ -130,7 +130,7 @@ def test_a_card_of_amd_is_told_with_what_would_work(tmp_path: Path) -> None:
     assert [(check.status, check.value.split(":")[0]) for check in checks] == [
         *(("warn", "gfx906 of AMD (mi50)"), ("warn", "gfx1101 of AMD (no spec sheet)"))
     ]
-    assert all("TVM's LLVM" in check.value and "tchub measures on none" in check.value for check in checks)
+    assert all("TVM has" in check.value and "tchub measures on none" in check.value for check in checks)
     (untold, _) = doctor.check_amd(tmp_path, ask_tvm=False)  # a TVM that is broken is not imported
     assert untold.value == "gfx906 of AMD (mi50): tchub measures on no card of AMD"
     with pytest.raises(DeviceError, match="rocm:1 cannot be measured on: gfx1101 of AMD") as caught:
@@ -141,9 +141,9 @@ def test_a_card_of_amd_is_told_with_what_would_work(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arch", "linker", "sentence"),
     [
-        ("gfx906", "", "has code for it, but no ld.lld is here to link it; it has no runtime for AMD's cards"),
-        ("gfx906", "ld.lld", "has code for it, and {folder}/ld.lld links it; it has no runtime for AMD's cards"),
-        ("gfx1", "", "knows no gfx1; it has no runtime for AMD's cards"),
+        ("gfx906", "", "has code for AMD's cards, gfx906 in its LLVM and lacks a linker (ld.lld), a runtime for AMD's"),
+        ("gfx906", "ld.lld", "gfx906 in its LLVM, a linker (ld.lld) and lacks a runtime for AMD's cards"),
+        ("gfx1", "", "lacks gfx1 in its LLVM, a linker (ld.lld), a runtime for AMD's cards"),
     ],
 )
 def test_what_tvm_can_do_for_a_card_of_amd_is_asked_of_it(
@@ -152,7 +152,7 @@ def test_what_tvm_can_do_for_a_card_of_amd_is_asked_of_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     if linker:
         (tmp_path / linker).touch(0o755)
-    assert sentence.format(folder=tmp_path) in describe_amd(arch)
+    assert sentence in describe_amd(arch)
 
 
 def test_a_folder_that_can_be_written_is_left_clean_and_another_fails(tmp_path: Path) -> None:
