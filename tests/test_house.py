@@ -17,16 +17,16 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_940, 16),
-    "hub/registry": (3_325, 17),
-    "hub/device": (5_729, 31),
+    "hub/cli": (2_893, 16),
+    "hub/registry": (3_329, 17),
+    "hub/device": (5_684, 31),
     "hub/networks": (5_946, 32),
     "hub/search": (3_796, 21),
     "hub/records": (656, 5),
-    "hub/tuning": (2_234, 11),
-    "hub/adaptation": (1_999, 10),
+    "hub/tuning": (2_190, 11),
+    "hub/adaptation": (2_002, 10),
     "hub/publishing": (1_852, 9),
-    "hub/bundle": (932, 5),
+    "hub/bundle": (917, 5),
     "hub/site": (308, 3),
     "zoo/primitives": (2_257, 11),
     "zoo/devices": (365, 3),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_901, 13),
     "zoo/adapt": (3_416, 19),
     "cards": (1_282, 6),
-    "scripts": (9_476, 56),
-    "tests": (30_403, 200),
+    "scripts": (9_477, 56),
+    "tests": (30_405, 200),
 }
-PRODUCT = (47_530, 274)
+PRODUCT = (47_368, 274)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
