@@ -34,8 +34,8 @@ class Atom:
         match decisions[self.slot], self.choices:
             case tuple() as sizes, None if 0 < self.size == len(sizes) and min(sizes) > 0:
                 return sizes[self.item]
-            case int() as place, None if not self.size and place >= -2:
-                return place
+            case int() as index, None if not self.size and index >= -2:
+                return index
             case int() as index, tuple() as choices if 0 <= index < len(choices):
                 return choices[index]
         what = "a compute location" if self.choices is None else f"a choice of {len(self.choices)}"
