@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_893, 16),
     "hub/registry": (3_329, 17),
     "hub/device": (5_684, 31),
-    "hub/networks": (5_946, 32),
+    "hub/networks": (5_971, 32),
     "hub/search": (3_796, 21),
     "hub/records": (656, 5),
     "hub/tuning": (2_190, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_416, 19),
     "cards": (1_282, 6),
     "scripts": (9_477, 56),
-    "tests": (30_405, 200),
+    "tests": (30_430, 200),
 }
-PRODUCT = (47_368, 274)
+PRODUCT = (47_393, 274)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from math import prod, sqrt
 from typing import Any
@@ -227,13 +228,39 @@ def elementwise_first() -> Any:
 
     There they follow the operator that computes the tensor, and become part of its kernel; a reshape alone costs
     nothing. PyTorch's linear layers reshape their output, so that activations and residual additions stand behind.
+    What adds to a convolution's own result stays: a reshape of that would part the two.
     """
+    return function_pass("TchubElementwiseFirst", _ElementwiseFirst)
 
-    def rewrite(builder: Any, call: Any) -> Any:
+
+@mutator
+class _ElementwiseFirst(PyExprMutator):
+    def __init__(self, mod: IRModule, func: Any) -> None:
+        super().__init__(mod)
+        bindings = [binding for block in func.body.blocks for binding in block.bindings]
+        self.bound = {binding.var: binding.value for binding in bindings}
+        self.uses = Counter(var for value in self.bound.values() for var in relax.analysis.free_vars(value))
+
+    def visit_call_(self, call: Any) -> Any:
+        stays = operator_name(call) in _BINARY and any(map(self._is_convolutions, call.args))
+        return self._moved(super().visit_call_(call), stays)
+
+    def _is_convolutions(self, value: Any) -> bool:
+        """Return whether a convolution's result, or what is elementwise of it, goes nowhere else."""
+        if not isinstance(value, relax.Var) or self.uses[value] != 1:
+            return False
+        call = self.bound.get(value)
+        while isinstance(call, relax.Call) and operator_name(call) in (*_UNARY, *_BINARY):
+            same = (arg for arg in call.args if static_shape(arg) == static_shape(call))
+            call = self.bound.get(next((arg for arg in same if isinstance(arg, relax.Var)), None))
+        return isinstance(call, relax.Call) and operator_name(call) == "nn.conv2d"
+
+    def _moved(self, call: Any, stays: bool) -> Any:
+        builder = self.builder_
         if operator_name(call) in _SHAPING:
             source = _reshaped(builder, call)
             return call if source is None else op.reshape(source, call.ty.shape)
-        if operator_name(call) not in (*_UNARY, *_BINARY):
+        if stays or operator_name(call) not in (*_UNARY, *_BINARY):
             return call
         # An argument that is broadcast is no reshape of the result.
         sources = [_reshaped(builder, arg) if static_shape(arg) == static_shape(call) else None for arg in call.args]
@@ -254,8 +281,6 @@ def elementwise_first() -> Any:
             else:
                 return call
         return op.reshape(builder.emit(relax.Call(call.op, args, call.attrs)), call.ty.shape)
-
-    return call_pass("TchubElementwiseFirst", rewrite)
 
 
 def _reshaped(builder: Any, value: Any) -> Any:

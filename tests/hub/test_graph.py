@@ -143,6 +143,31 @@ def test_a_convolution_of_single_pixels_is_a_product_with_all_that_follows_it(ba
     assert not any(task.op == "matmul" for task in on_card), "left to the design spaces of convolutions there"
 
 
+class Darknet(torch.nn.Module):
+    """YOLO's bottleneck: what a 3x3 convolution gives is added to a 1x1 convolution's result, which it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(8, 16, 1), torch.nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.nn.functional.silu(self.first(x))
+        return torch.relu(x + torch.nn.functional.silu(self.second(x)))
+
+
+def test_what_a_convolution_adds_to_a_product_of_pixels_stays_in_its_kernel() -> None:
+    torch.manual_seed(0)
+    module, x = Darknet().eval(), torch.randn(1, 8, 9, 7)
+    mod = prepare(_import((module, x)))
+    tasks = {task.op: task.name for task in network_tasks(mod, CPU, "darknet") if "transpose" not in task.name}
+    assert tasks.keys() == {"conv2d", "matmul"}, "no addition has a kernel of its own"
+    assert tasks["conv2d"].count("add") == 2, "the bias and what is added"
+    built = relax.build(mod, tvm.target.Target(TARGET | {"opt-level": 0}))
+    output = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x.numpy()))
+    output = output if hasattr(output, "numpy") else output[0]
+    np.testing.assert_allclose(output.numpy(), module(x).detach().numpy(), rtol=2e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("options", [{"groups": 2}, {"padding": 1}, {"stride": 2}])
 def test_other_convolutions_of_single_pixels_stay(options: dict[str, int]) -> None:
     module = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3), torch.nn.Conv2d(8, 8, 1, **options)).eval()
