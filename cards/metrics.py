@@ -28,6 +28,12 @@ TITLES = {
     "mean_top1": "mean top-1",
     "mean_top5": "mean top-5",
 }
+# Heads of a model of three, whose R² `zoo.training.evaluation.head_scores` gives.
+HEADS = {
+    "latency": "latency within a task",
+    "memory": "memory-bound score",
+    "core": "core-bound score",
+}
 BASELINES = {
     "random": "random choice",
     "xgboost": "XGBoost",
@@ -322,7 +328,7 @@ class CardMetrics(JsonFacts, frozen=True):
         command: made the scores; measured_by: made the curves and the scores on other corpora.
         results: name -> scores, where `model` is the checkpoint and the others are baselines.
         siblings: name -> other checkpoints of the family; validation: scores on the validation tasks.
-        few_shot: number of labels -> scores.
+        few_shot: number of labels -> scores; heads: name of `HEADS` -> R² on the same programs.
     """
 
     format: int = METRICS_FORMAT
@@ -339,6 +345,7 @@ class CardMetrics(JsonFacts, frozen=True):
     validation: ScoreLine | None = None
     seeds: SeedScores = msgspec.field(default_factory=SeedScores)
     few_shot: dict[str, ScoreLine] = msgspec.field(default_factory=dict)
+    heads: dict[str, float] = msgspec.field(default_factory=dict)
     transfer: tuple[TransferScores, ...] = ()
     curves: RankingCurves | None = None
     tuning: tuple[TuningCurve, ...] = ()

@@ -15,7 +15,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ..zoo.devices import Device, get_device
 from ..zoo.errors import TchubError
-from .metrics import TITLES, MeanScore, ScoreLine
+from .metrics import HEADS, TITLES, MeanScore, ScoreLine
 from .plots import plots_of
 from .schema import CardData, papers_of
 
@@ -71,7 +71,7 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.globals["titles"] = TITLES
+    environment.globals |= {"titles": TITLES, "heads": HEADS}
     environment.filters |= {"known": _known, "count": _count, "cell": _cell, "score": _score}
     return environment
 

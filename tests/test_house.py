@@ -17,29 +17,29 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_893, 16),
+    "hub/cli": (2_899, 16),
     "hub/registry": (3_329, 17),
     "hub/device": (5_684, 31),
     "hub/networks": (5_971, 32),
-    "hub/search": (3_796, 21),
+    "hub/search": (3_825, 21),
     "hub/records": (656, 5),
     "hub/tuning": (2_190, 11),
     "hub/adaptation": (2_002, 10),
-    "hub/publishing": (1_852, 9),
+    "hub/publishing": (1_856, 9),
     "hub/bundle": (917, 5),
     "hub/site": (308, 3),
     "zoo/primitives": (2_257, 11),
-    "zoo/devices": (365, 3),
-    "zoo/features": (1_197, 8),
+    "zoo/devices": (388, 3),
+    "zoo/features": (1_228, 8),
     "zoo/corpus": (4_112, 24),
-    "zoo/models": (2_318, 17),
-    "zoo/training": (1_901, 13),
-    "zoo/adapt": (3_416, 19),
-    "cards": (1_282, 6),
-    "scripts": (9_477, 56),
-    "tests": (30_430, 200),
+    "zoo/models": (2_478, 18),
+    "zoo/training": (1_978, 13),
+    "zoo/adapt": (3_425, 19),
+    "cards": (1_289, 6),
+    "scripts": (9_480, 56),
+    "tests": (30_598, 201),
 }
-PRODUCT = (47_393, 274)
+PRODUCT = (47_739, 275)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -185,6 +185,8 @@ def evaluate_command(names: str, corpus: Path, baselines: str | None, output: Ou
 
 
 def _scores(results: list[dict[str, Any]]) -> Iterator[Part]:
+    from ...cards.metrics import HEADS
+
     first = results[0]
     yield f"{first['corpus']}, {first['split']}: {first['programs']} programs of {first['tasks']} tasks"
     rows = {result["checkpoint"]: result["results"]["model"] for result in results}
@@ -203,6 +205,10 @@ def _scores(results: list[dict[str, Any]]) -> Iterator[Part]:
             for key, title in TITLES.items()
         ),
     ]
+    for result in results:
+        if heads := result.get("heads"):
+            shown = ", ".join(f"{HEADS[name]} {value:.4f}" for name, value in heads.items())
+            yield f"{result['checkpoint']}, R² of its heads: {shown}"
     by_class = [{row["operator"]: row for row in result["classes"]} for result in results]
     names = list(dict.fromkeys(name for rows in by_class for name in rows))
     sizes = [next(rows[name] for rows in by_class if name in rows) for name in names]

@@ -26,6 +26,7 @@ from ...zoo.training.evaluation import (
     RankedPrograms,
     draw_labels,
     evaluate_unknown,
+    head_scores,
     measure_curves,
     operator_scores,
     scores_given,
@@ -96,7 +97,8 @@ def evaluate(
         format, corpus, split, tasks, programs, and results: for "model" and each baseline top1, top5, mean_top1,
         mean_top5, pairwise; "weights" are the model's without trust, where that differs; classes: tasks, programs, top1
         and pairwise of each operator class; untrusted: classes of which the checkpoint's scores do not hold, so that
-        they are all equal; with labels also few_shot: their number -> the scores; curves where asked.
+        they are all equal; with labels also few_shot: their number -> the scores; curves where asked; heads, of a model
+        of three: R² of each, see `head_scores`.
 
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
@@ -195,6 +197,8 @@ class _Evaluation:
             known = draw_labels(data, labels, config.seed)
             unknown = scores_given(checkpoint.model, data, known, trusted)
             more["few_shot"] = {str(labels): evaluate_unknown(data, known, unknown)}
+        if heads := head_scores(checkpoint.model, data):
+            more["heads"] = heads
         if config.curves:
             more["curves"] = measure_curves([ranked])
         results: dict[str, Any] = {"model": evaluate_scores(scores, data.latency, data.group, data.task_weights)}

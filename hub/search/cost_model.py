@@ -249,6 +249,21 @@ class PretrainedCostModel(PyCostModel):
         """Return the scores (N,) of programs of one task by their features; higher is faster."""
         return self.scorer.predict(self._task(mod), features)
 
+    def intensity(self, features: np.ndarray) -> np.ndarray | None:
+        """Return the operations a byte of programs (N,) by the model's core-bound and memory-bound scores (`Fasor`).
+
+        None from a model that has none, or whose device has no roofline.
+        """
+        from ...zoo.models.fasor import LEAST_SHARE
+
+        roofline = self.scorer.checkpoint.device.roofline()
+        with one_thread():
+            bounds = self.scorer.checkpoint.model.bounds(features)
+        if bounds is None or roofline is None:
+            return None
+        flops, bandwidth = roofline
+        return bounds[:, 1] / np.maximum(bounds[:, 0], LEAST_SHARE) * flops / bandwidth
+
     def observe(self, mod: Any, features: np.ndarray, latencies: Sequence[float]) -> None:
         """Learn from measured programs of one task; latencies in seconds, infinite where they failed."""
         self.scorer.observe(self._task(mod), features, latencies)
@@ -304,6 +319,11 @@ class SessionCostModel(PyCostModel):
         """Return the inner model's scores by features."""
         with self._clock():
             return self.inner.score(mod, features)
+
+    def intensity(self, features: np.ndarray) -> np.ndarray | None:
+        """Return the inner model's operations a byte; None where it does not estimate them."""
+        with self._clock():
+            return self.inner.intensity(features)
 
     def observe(self, mod: Any, features: np.ndarray, latencies: Sequence[float]) -> None:
         """Let the inner model learn from features."""

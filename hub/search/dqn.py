@@ -22,6 +22,7 @@ from ...zoo.features.nest_columns import intensity
 from ...zoo.machine import one_thread
 from .candidate_features import skeleton
 from .decision_search import SIMILAR, DecisionSearch, Key, ProgramPool
+from .design_space import Decisions, DesignSpace
 from .interrupt import StopFlag
 from .settings import DecisionSettings, DQNSettings
 
@@ -209,18 +210,26 @@ class DQNSearch(DecisionSearch):
     def _shares(self, keys: Sequence[Key]) -> Mapping[Key, float]:
         """Return the share of the machine's peak that each program's memory accesses allow, at most 1.
 
-        The paper's CS / MS: the time of computing over that of what the tiles read, by the roofline.
+        It is the paper's CS / MS: the time of computing over that of what the tiles read. The cost model's scores give
+        it, where it has them (`Fasor`), else the tiles themselves.
         """
         if not self._dqn.roofline:
             return dict.fromkeys(keys, 0.0)
-        schema, shares = get_schema(f"nest-{self._kind}"), dict[Key, float]()
+        shares = dict[Key, float]()
         for number, space in enumerate(self.spaces):
             own = [decisions for n, decisions in keys if n == number]
             if own:
-                rows = skeleton(space.template, schema, None).features(own)[:, 0]
-                ratios = np.minimum(1.0, intensity(rows, self._kind) / self._dqn.ridge)
+                ratios = np.minimum(1.0, self._intensity(space, own) / self._dqn.ridge)
                 shares |= {(number, decisions): float(x) for decisions, x in zip(own, ratios, strict=True)}
         return shares
+
+    def _intensity(self, space: DesignSpace, programs: Sequence[Decisions]) -> np.ndarray:
+        """Return the operations a byte of programs of a design space, (N,)."""
+        estimated = self._model.intensity(self._model.features_of(space.template, programs))
+        if estimated is not None:
+            return estimated
+        rows = skeleton(space.template, get_schema(f"nest-{self._kind}"), None).features(programs)[:, 0]
+        return intensity(rows, self._kind)
 
 
 def search_class(settings: DecisionSettings) -> type[DecisionSearch]:

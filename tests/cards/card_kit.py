@@ -43,6 +43,7 @@ METRICS: dict[str, Any] = {
     "siblings": {"tcl-epyc": scores(0.88, 0.7) | {"parameters": 92_353, "learnt": 9_200}},
     "validation": scores(0.87, 0.91),
     "seeds": {"count": 3, "pairwise": {"mean": 0.88, "stdev": 0.0031}, "top1": {"mean": 0.9, "stdev": 0.02}},
+    "heads": {"latency": 0.61, "memory": 0.72, "core": 0.83},
     "few_shot": {"16": scores(0.93), "4": scores(0.89)},
     "curves": {
         "programs": 940, "tasks": 12,

@@ -221,12 +221,15 @@ def _passes(update: Update, data: RankingDataset, config: FineTuneConfig) -> Ite
 
 
 def batch_loss(model: CostModel, data: RankingDataset, batch: Batch, name: str, rng: np.random.Generator) -> Tensor:
-    """Return the loss of this name on one batch, by the model's own `training_loss`."""
+    """Return the loss of this name on one batch, by the model's own `training_loss` and `bound_loss`."""
     device = next(model.parameters()).device
     mask = torch.from_numpy(batch.mask).to(device)
     labels = torch.from_numpy(batch.labels).to(device, torch.float32)
     rows = model.describe(torch.from_numpy(data.features[batch.index]).to(device)).float()
-    return model.training_loss(rows, labels, mask, get_loss(name), rng)
+    loss = model.training_loss(rows, labels, mask, get_loss(name), rng)
+    if data.bounds is None:
+        return loss
+    return loss + model.bound_loss(rows, torch.from_numpy(data.bounds[batch.index]).to(device))
 
 
 class LowRank(nn.Module):

@@ -54,6 +54,9 @@ class MultiHead(CostModel):
     def training_loss(self, rows: Tensor, labels: Tensor, mask: Tensor, loss: Loss, rng: np.random.Generator) -> Tensor:
         return self.network(0).training_loss(rows, labels, mask, loss, rng)
 
+    def bound_loss(self, rows: Tensor, bounds: Tensor) -> Tensor:
+        return self.network(0).bound_loss(rows, bounds)
+
 
 def multi_task(
     model: CostModel,

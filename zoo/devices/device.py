@@ -151,6 +151,29 @@ class Device:
         markers = [float(values[name] is not None) for name in scales if name not in unmarked]
         return np.asarray([*map(float, numbers), *markers], dtype=np.float32)
 
+    def roofline(self, cores: float | None = None) -> tuple[float, float] | None:
+        """Return the FLOP/s in float32 and the bytes a second that no program exceeds, by the spec sheet.
+
+        A core of a CPU takes two multiply-adds of a vector a cycle, and one vector from its second-level cache; its
+        clock is that of all cores, or the boost where that is not known. A card has its own rates.
+
+        Args:
+            cores: of a CPU, that the programs run on; None: all.
+
+        Returns:
+            None where the sheet lacks a number.
+        """
+        rate = self.spec.values()
+        if self.kind == "gpu":
+            tera, giga = rate["fp32_tflops"], rate["memory_bandwidth_gbs"]
+            return (tera * 1e12, giga * 1e9) if tera and giga else None
+        clock = rate["turbo_ghz"] or rate["boost_ghz"]
+        cores, vector = cores or rate["cores"], rate["simd_bytes"]
+        if not (clock and cores and vector):
+            return None
+        bandwidth = clock * 1e9 * cores * vector
+        return bandwidth * 2 * 2 / 4, bandwidth
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, with an integer `format`."""
         plain = msgspec.to_builtins(self)

@@ -126,6 +126,9 @@ _WARP = 32
 _COLUMNS = _SPATIAL + _REDUCTION + 7 + 8 + 12 + 8 + 8 + 6 + 3 * OTHERS + COPIES + 16 + 6 + LOCATIONS + 18 + 3
 assert _COLUMNS == PROGRAM_COLUMNS, "change it in `columns`, and raise the version of the schemas"
 _FOOTPRINT = _SPATIAL + _REDUCTION + 7 + 8 + 12 + 8 + 8 + 6 + 3 * OTHERS
+# The products over the slots at each level; the columns of `footprint` of which one is set where the operator is known.
+_LEVELS = slice(_SPATIAL + _REDUCTION + 7, _SPATIAL + _REDUCTION + 7 + 8)
+_OPERATORS = np.arange(13, FOOTPRINT_COLUMNS)
 
 
 def intensity(rows: np.ndarray, kind: str) -> np.ndarray:
@@ -135,6 +138,34 @@ def intensity(rows: np.ndarray, kind: str) -> np.ndarray:
         kind: `cpu` or `gpu`, as of the schema.
     """
     return np.exp2(rows[:, _FOOTPRINT + _OPERATIONS_A_READ[kind]].astype(np.float64)) * 2 / 4
+
+
+def bound_scores(rows: np.ndarray, kind: str, latency: np.ndarray, roofline: tuple[float, float] | None) -> np.ndarray:
+    """Return the memory-bound and the core-bound score of measured programs, (N, 2) float32 in [0, 1].
+
+    They are the shares of a program's latency that the roofline explains (Williams et al. 2009), not counts of a
+    processor's stalls: the time in which the device can move the bytes that the tiles read, and the time in which it
+    can do the operations, over the latency. Both are low in a program that waits for something else. Core by memory is
+    the intensity over the device's balance.
+
+    Args:
+        rows: (N, columns), of a `nest` schema; kind: `cpu` or `gpu`, as of the schema.
+        latency: (N,) seconds.
+        roofline: FLOP/s and bytes a second of the device, see `Device.roofline`; None: it is not known.
+
+    Returns:
+        NaN for an operator that is not known by its axes, and without a roofline.
+    """
+    scores = np.full((len(rows), 2), np.nan, np.float32)
+    known = rows[:, _FOOTPRINT + _OPERATORS].any(axis=1)
+    if roofline is None or not known.any():
+        return scores
+    operations = 2 * np.exp2(rows[known, _LEVELS].sum(axis=1, dtype=np.float64))
+    peak, bandwidth = roofline
+    moved = operations / intensity(rows[known], kind) / bandwidth
+    seconds = np.stack([moved, operations / peak], axis=1)
+    scores[known] = np.minimum(1, seconds / latency[known, None])
+    return scores
 
 
 class Plan:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .base import drop_padding
-from .layers import SelfAttention, check_heads, mlp, sum_programs, unpack
+from .layers import EncoderLayer, SelfAttention, check_heads, mlp, sum_programs, unpack
 from .registry import register, with_defaults
 from .statements import SCHEMAS, StatementConfig, StatementModel
 
@@ -82,21 +82,6 @@ class MHA(StatementModel):
         """Return `pack` where padding counts: every slot is a statement, and those of padding hold zeros."""
         rows, mask = self.pack(functional.pad(x, (0, 0, 0, max(0, self.config.rows - x.shape[1]))))
         return unpack(rows, mask).flatten(0, 1), torch.ones_like(mask)
-
-
-class EncoderLayer(nn.Module):
-    """A Transformer's: attention and two linear layers, each added to its input and then normalised."""
-
-    def __init__(self, width: int, heads: int, feedforward: int) -> None:
-        super().__init__()
-        self.attention = SelfAttention(width, heads)
-        self.feedforward = mlp(width, feedforward, width)
-        self.norm_attention = nn.LayerNorm(width)
-        self.norm_feedforward = nn.LayerNorm(width)
-
-    def forward(self, h: Tensor, mask: Tensor) -> Tensor:
-        h = self.norm_attention(h + self.attention(h, mask))
-        return self.norm_feedforward(h + self.feedforward(h))
 
 
 @register("atformer", ATFormerConfig, schemas=SCHEMAS, paper="ATFormer, section 3.2", inputs="statements")

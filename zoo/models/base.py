@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 # Of scores, labels and mask, all (groups, programs): one number (see `training.losses`).
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -79,6 +80,17 @@ class CostModel(nn.Module, ABC):
         """
         return loss(torch.zeros_like(labels).masked_scatter(mask, rows[:, 0]), labels, mask)
 
+    def bound_loss(self, rows: Tensor, bounds: Tensor) -> Tensor:
+        """Return the loss of what the model says of a program besides its score, one number that is added to the other.
+
+        0 for a model that says nothing else.
+
+        Args:
+            rows: of `describe`, (n, columns).
+            bounds: (n, 2), the programs' memory-bound and core-bound scores, NaN where they are not known.
+        """
+        return rows.new_zeros(())
+
     def prepare(self, features: Tensor) -> None:
         """Fit scales and the like to the whole training set (N, rows, width) before the first epoch."""
 
@@ -98,19 +110,41 @@ class CostModel(nn.Module, ABC):
         PyTorch runs it eagerly: of the time to score a live candidate an MLP takes a tenth, and int8, torch.compile
         and ONNX Runtime gain too little for what they cost.
         """
+        return self._infer(self, features, ())
+
+    def bounds(self, features: np.ndarray) -> np.ndarray | None:
+        """Return the memory-bound and core-bound scores of programs, (N, 2) of float64 in [0, 1].
+
+        None from a model that does not estimate them.
+        """
+        return None
+
+    def _infer(self, call: Callable[[Tensor], Tensor], features: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Return what `call` gives for programs, a batch at a time in evaluation mode: (N, *shape) of float64."""
         weight, was_training = next(self.parameters()), self.training
         self.eval()
-        scores = np.empty(len(features))
+        results = np.empty((len(features), *shape))
         with torch.inference_mode():
             for start in range(0, len(features), BATCH):
                 x = torch.from_numpy(features[start : start + BATCH]).to(weight.device, weight.dtype)
-                scores[start : start + BATCH] = self(x).double().cpu().numpy()
+                results[start : start + BATCH] = call(x).double().cpu().numpy()
         self.train(was_training)
-        return scores
+        return results
 
     def parameter_count(self) -> int:
         """Return the number of trained numbers."""
         return sum(p.numel() for p in self.parameters())
+
+
+def miscalibration(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean Huber loss of scores as estimates of log(label), the level of each group left out; one number.
+
+    All are (groups, programs), as in a `Loss`.
+    """
+    wanted = labels.clamp_min(torch.finfo(labels.dtype).tiny).log()
+    error = (scores - wanted).masked_fill(~mask, 0)
+    level = error.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp_min(1)
+    return functional.huber_loss(error[mask], level.expand_as(error)[mask])
 
 
 def row_mask(x: Tensor) -> Tensor:

@@ -64,6 +64,26 @@ class SelfAttention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(-2)[mask])
 
 
+class EncoderLayer(nn.Module):
+    """A Transformer's: attention and two linear layers, each added to its input and then normalised.
+
+    `dropout`: share of the numbers dropped from what is added, in training.
+    """
+
+    def __init__(self, width: int, heads: int, feedforward: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.attention = SelfAttention(width, heads)
+        self.feedforward = mlp(width, feedforward, width)
+        self.norm_attention = nn.LayerNorm(width)
+        self.norm_feedforward = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, mask: Tensor) -> Tensor:
+        """Mix packed rows (filled, width) of the same program; mask: (batch, rows)."""
+        h = self.norm_attention(h + self.dropout(self.attention(h, mask)))
+        return self.norm_feedforward(h + self.dropout(self.feedforward(h)))
+
+
 def check_heads(width: int, heads: int) -> None:
     """Raise ModelConfigError unless each attention head takes an equal share of the width."""
     if width % heads:

@@ -163,6 +163,9 @@ class ProgressiveNetwork(CostModel):
     def training_loss(self, rows: Tensor, labels: Tensor, mask: Tensor, loss: Loss, rng: np.random.Generator) -> Tensor:
         return self._answering.training_loss(rows, labels, mask, loss, rng)
 
+    def bound_loss(self, rows: Tensor, bounds: Tensor) -> Tensor:
+        return self._answering.bound_loss(rows, bounds)
+
     @property
     def _column_answers(self) -> bool:
         return bool(getattr(self.config, "column"))  # noqa: B009 (the config's class is made at import)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..features.columns import PROGRAM_COLUMNS, WAVE_COLUMNS
-from .base import MAX_DEVICES, Loss, ModelConfig
+from .base import MAX_DEVICES, Loss, ModelConfig, miscalibration
 from .context import ContextModel
 from .registry import register
 
@@ -178,7 +178,7 @@ class TileNet(ContextModel):
         """Return the loss without labels, plus that of an episode with the first programs of each group as context."""
         sharpness = self.sharpness.exp()
         scores = torch.zeros_like(labels).masked_scatter(mask, rows[:, 0])
-        total = loss(sharpness * scores, labels, mask) + CALIBRATION * _miscalibration(scores, labels, mask)
+        total = loss(sharpness * scores, labels, mask) + CALIBRATION * miscalibration(scores, labels, mask)
         n = int(rng.choice(CONTEXT_SIZES))
         enough = mask.sum(dim=1) >= n + MIN_QUERIES
         if not enough.any():
@@ -187,7 +187,7 @@ class TileNet(ContextModel):
         measured = labels[enough, :n].log()
         corrected = self.posterior(scores[enough], embeddings[enough], measured)
         rest = corrected[:, n:], labels[enough, n:], mask[enough, n:]
-        return total + loss(sharpness * rest[0], *rest[1:]) + CALIBRATION * _miscalibration(*rest)
+        return total + loss(sharpness * rest[0], *rest[1:]) + CALIBRATION * miscalibration(*rest)
 
     def _similarity(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the kernel (tasks, n, m) of embeddings (tasks, n, d) and (tasks, m, d): Gaussian plus linear."""
@@ -204,11 +204,3 @@ class TileNet(ContextModel):
 def _among(rows: Tensor, known: Tensor) -> Tensor:
     """Return (n,) bool: which rows (n, columns) are equal to one of those known (k, columns)."""
     return (rows[:, None] == known).all(dim=2).any(dim=1)
-
-
-def _miscalibration(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean Huber loss of scores as estimates of log(label), the level of each group left out; one number."""
-    wanted = labels.clamp_min(torch.finfo(labels.dtype).tiny).log()
-    error = (scores - wanted).masked_fill(~mask, 0)
-    level = error.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp_min(1)
-    return functional.huber_loss(error[mask], level.expand_as(error)[mask])

@@ -24,6 +24,8 @@ class RankingDataset:
         task_ids: names of the T tasks.
         task_weights: (T,) float64, occurrences of the task in the networks looked at (TLP 6.1).
         task_heads: (T,) int64, head of a model of several heads that learns the task; None: the first for all.
+        bounds: (N, 2) float32, memory-bound and core-bound score of each program (see `bound_scores`), NaN where they
+            are not known; None: of none.
 
     Raises:
         TrainingError: shapes do not fit, a latency is not positive and finite, or a feature is not finite.
@@ -35,6 +37,7 @@ class RankingDataset:
     task_ids: tuple[str, ...]
     task_weights: np.ndarray
     task_heads: np.ndarray | None = None
+    bounds: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         fits = len(self.features) == len(self.latency) == len(self.group) and self.features.ndim == 3
@@ -78,7 +81,9 @@ class RankingDataset:
 
         Labels are then relative to the best program taken, as they would be had nothing else been measured.
         """
-        return replace(self, features=self.features[index], latency=self.latency[index], group=self.group[index])
+        bounds = None if self.bounds is None else self.bounds[index]
+        parts = {"features": self.features[index], "latency": self.latency[index], "group": self.group[index]}
+        return replace(self, **parts, bounds=bounds)
 
     @classmethod
     def concat(cls, parts: Sequence[RankingDataset]) -> RankingDataset:
@@ -87,6 +92,7 @@ class RankingDataset:
             return parts[0]
         offsets = np.cumsum([0, *(len(part.task_ids) for part in parts)])
         heads = [np.zeros(len(p.task_ids), np.int64) if p.task_heads is None else p.task_heads for p in parts]
+        bounds = [np.full((len(p), 2), np.nan, np.float32) if p.bounds is None else p.bounds for p in parts]
         return cls(
             features=stack_padded([part.features for part in parts]),
             latency=np.concatenate([part.latency for part in parts]),
@@ -94,6 +100,7 @@ class RankingDataset:
             task_ids=tuple(name for part in parts for name in part.task_ids),
             task_weights=np.concatenate([part.task_weights for part in parts]),
             task_heads=np.concatenate(heads) if any(p.task_heads is not None for p in parts) else None,
+            bounds=np.concatenate(bounds) if any(p.bounds is not None for p in parts) else None,
         )
 
     def fingerprint(self) -> str:

@@ -25,7 +25,7 @@ from ..models.context import ContextModel, measured_scores
 from ..models.trees import XGBoostRanker
 from .dataset import RankingDataset
 from .distributed import ALONE, World
-from .metrics import evaluate_scores, mean_top_k, task_scores, top_k
+from .metrics import evaluate_scores, mean_top_k, r_squared, task_scores, top_k
 from .programs import task_kinds
 
 TOP = (1, 2, 3, 5, 10, 20)
@@ -49,6 +49,24 @@ def evaluate_model(model: CostModel | XGBoostRanker, data: RankingDataset, world
     network = isinstance(model, CostModel)
     scores = predict(model, data.features, world) if network else model.score(data.features)
     return evaluate_scores(scores, data.latency, data.group, data.task_weights)
+
+
+def head_scores(model: CostModel, data: RankingDataset) -> dict[str, float]:
+    """Return how well a model of three heads predicts, as R² (Fasor, section 8.5.1); {} for any other model.
+
+    Returns:
+        latency: of the scores as estimates of -log(latency), the mean of each task taken off both; memory, core: of the
+        memory-bound and core-bound scores, over all programs of which they are known. One without a value is left out.
+    """
+    bounds = model.bounds(data.features)
+    if bounds is None:
+        return {}
+    scores = {"latency": r_squared(predict(model, data.features), -np.log(data.latency), data.group)}
+    if data.bounds is not None:
+        known = np.isfinite(data.bounds).all(axis=1)
+        for column, name in enumerate(("memory", "core")):
+            scores[name] = r_squared(bounds[known, column], data.bounds[known, column].astype(np.float64))
+    return {name: score for name, score in scores.items() if np.isfinite(score)}
 
 
 def trusted_tasks(config: CheckpointConfig, corpus: Corpus, data: RankingDataset) -> np.ndarray:

@@ -22,7 +22,7 @@ from .config import TrainConfig
 from .dataset import RankingDataset
 from .distributed import ALONE, World
 from .errors import TrainingError
-from .evaluation import evaluate_model, task_accuracies
+from .evaluation import evaluate_model, head_scores, task_accuracies
 from .loop import TrainResult, train
 from .programs import Share, StatementStore
 from .state import PRETRAIN_FOLDER
@@ -209,6 +209,7 @@ def _metrics(model: CostModel, training: dict[str, Any], data: TrainingData, wor
     part, judge = next(
         (n, d) for n, d in (("test", data.test), ("val", data.val), ("train", data.train)) if d is not None
     )
+    heads = head_scores(model, judge)
     return {
         "format": METRICS_FORMAT,
         "corpus": data.corpora[0]["name"],
@@ -221,6 +222,7 @@ def _metrics(model: CostModel, training: dict[str, Any], data: TrainingData, wor
         "trained_on": [{k: c.get(k) for k in _COUNTS} for c in data.corpora],
         "results": {"model": evaluate_model(model, judge, world)},
         "validation": evaluate_model(model, data.val, world) if data.val is not None else None,
+        **({"heads": heads} if heads else {}),
     }
 
 

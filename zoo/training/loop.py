@@ -157,7 +157,10 @@ class _TrainingRun:
         x, heads = torch.from_numpy(self.data.features[index]).to(self.device), self.heads
         rows = self.model.describe(x) if heads is None else self.model.describe_heads(x, heads[index].to(self.device))
         own = rows.float()  # (n, columns), by the head of each program's task if it has one
-        loss = self.model.training_loss(self.world.gather(own, len(batch.index)), labels, mask, self.loss, rng)
+        every = self.world.gather(own, len(batch.index))
+        loss = self.model.training_loss(every, labels, mask, self.loss, rng)
+        if self.data.bounds is not None:
+            loss = loss + self.model.bound_loss(every, torch.from_numpy(self.data.bounds[batch.index]).to(self.device))
         self.optimizer.zero_grad(set_to_none=True)
         self.world.backward(loss, own)
         self.world.sum_gradients(self.model.parameters())

@@ -66,6 +66,28 @@ def evaluate_scores(
     }
 
 
+def r_squared(predicted: np.ndarray, actual: np.ndarray, group: np.ndarray | None = None) -> float:
+    """Return the coefficient of determination: 1 - squared errors / squared distances from the mean.
+
+    Args:
+        predicted, actual: (N,).
+        group: (N,) task of each; then the mean of its task is taken off every value of either, so that the level of a
+            task counts nothing, be it known or missed. None: all values have one mean.
+
+    Returns:
+        Below 0 where the mean is nearer; NaN where all values of a task are equal, or there are none.
+    """
+    missed, spread = actual - predicted, _centred(actual, np.zeros(len(actual), np.int64) if group is None else group)
+    error = np.square(missed if group is None else _centred(missed, group)).sum()
+    total = np.square(spread).sum()
+    return float(1 - error / total) if total else float("nan")
+
+
+def _centred(values: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Return values (N,) without the mean of their task."""
+    return values - (np.bincount(group, values) / np.maximum(np.bincount(group), 1))[group]
+
+
 def task_scores(scores: np.ndarray, latency: np.ndarray, group: np.ndarray) -> dict[int, dict[str, float]]:
     """Return each task's own top1 (an unweighted ratio) and, where two of its programs have an order, pairwise."""
     scored: dict[int, dict[str, float]] = {}

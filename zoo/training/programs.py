@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +16,15 @@ from ..corpus import MIN_PROGRAMS, Corpus, Program, metric_weight, sequence_of
 from ..devices import Device, get_device, known_device
 from ..features import FeatureSchema, get_schema
 from ..features.schema import SCHEMAS
+from ..primitives import PrimitiveSequence
 from .dataset import RankingDataset, stack_padded
 
 if TYPE_CHECKING:
     from ..corpus.replay.statements import NoFeatures
 
 _CHUNK = 8192
-_Part = tuple[str, np.ndarray, np.ndarray]
+# Of a task: its id, features, latencies, and memory-bound and core-bound scores.
+_Part = tuple[str, np.ndarray, np.ndarray, np.ndarray]
 
 
 def resolve_schema(name: str, kind: str) -> FeatureSchema:
@@ -58,15 +60,22 @@ class StatementStore:
 
 
 def extract(
-    corpus: Corpus, programs: Sequence[Program], schema: FeatureSchema, device: Device, store: StatementStore
+    corpus: Corpus,
+    programs: Sequence[Program],
+    schema: FeatureSchema,
+    device: Device,
+    store: StatementStore,
+    sequences: Sequence[PrimitiveSequence] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Extract the matrices of n of N programs of a corpus: float32 (n, rows, width), and (N,) bool: which n they are.
 
-    A program is left out when its schema reads statements and the program cannot be replayed.
+    A program is left out when its schema reads statements and the program cannot be replayed. `sequences`: those of the
+    programs, where they are at hand.
     """
     usable = np.ones(len(programs), dtype=bool)
     if schema.source != "statements":
-        return schema.extract([sequence_of(p) for p in programs], device if schema.hardware else None), usable
+        sequences = sequences or [sequence_of(p) for p in programs]
+        return schema.extract(sequences, device if schema.hardware else None), usable
     from ..features.columns import OPS
     from ..features.statements import statement_matrices
 
@@ -138,17 +147,32 @@ def read_programs(
     parts: list[_Part] = []
     failed = 0
     for programs in _chunks(corpus, filled, share, rng):
-        features, usable = extract(corpus, programs, schema, device, store)
+        sequences = [sequence_of(program) for program in programs] if schema.source != "statements" else None
+        features, usable = extract(corpus, programs, schema, device, store, sequences)
         failed += len(programs) - len(features)
         kept = [program for program, good in zip(programs, usable, strict=True) if good]
-        parts += _by_task(kept, features)
+        bounds = np.full((len(kept), 2), np.nan, np.float32)
+        if sequences is not None:
+            bounds = _bounds(corpus, sequences, np.array([program.latency for program in programs]))
+        parts += _by_task(kept, features, bounds)
     if not parts:
         return None, failed
-    ids, features, latency = zip(*parts, strict=True)
+    ids, features, latency, bounds = zip(*parts, strict=True)
     weights = np.array([metric_weight(corpus.tasks[t]) for t in ids], dtype=np.float64)
     group = np.repeat(np.arange(len(ids), dtype=np.int64), [len(part) for part in features])
     heads = np.full(len(ids), head, np.int64) if head else None
-    return RankingDataset(stack_padded(features), np.concatenate(latency), group, ids, weights, heads), failed
+    data = RankingDataset(stack_padded(features), np.concatenate(latency), group, ids, weights, heads)
+    known = np.concatenate(bounds)
+    return replace(data, bounds=known if np.isfinite(known).any() else None), failed
+
+
+def _bounds(corpus: Corpus, sequences: Sequence[PrimitiveSequence], latency: np.ndarray) -> np.ndarray:
+    """Return `bound_scores` of programs measured on the corpus's device, on as many cores as they ran on."""
+    from ..features.nest_columns import bound_scores, encoder
+
+    device, target = corpus_device(corpus), corpus.meta.get("target")
+    cores = corpus.meta.get("threads") or (target.get("num-cores") if isinstance(target, dict) else None)
+    return bound_scores(encoder(device.kind).rows(sequences), device.kind, latency, device.roofline(cores))
 
 
 def _chunks(corpus: Corpus, task_ids: Sequence[str], share: Share, rng: np.random.Generator) -> Iterator[list[Program]]:
@@ -163,13 +187,14 @@ def _chunks(corpus: Corpus, task_ids: Sequence[str], share: Share, rng: np.rando
         yield waiting
 
 
-def _by_task(programs: Sequence[Program], features: np.ndarray) -> Iterator[_Part]:
-    """Yield features and latencies of each task that has two programs to compare; a task's programs are neighbours."""
+def _by_task(programs: Sequence[Program], features: np.ndarray, bounds: np.ndarray) -> Iterator[_Part]:
+    """Yield features, latencies and bounds of each task that has two programs to compare, which are neighbours."""
     start = 0
     for task_id, same in groupby(programs, key=lambda program: program.task_id):
         latency = np.array([program.latency for program in same])
+        own = slice(start, start + len(latency))
         if len(latency) >= 2:
-            yield task_id, features[start : start + len(latency)], latency
+            yield task_id, features[own], latency, bounds[own]
         start += len(latency)
 
 

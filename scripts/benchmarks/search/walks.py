@@ -93,6 +93,9 @@ class Judge:
     def features_of(self, template: Any, decisions: Any) -> np.ndarray:
         return self._model.features_of(template, decisions)
 
+    def intensity(self, features: np.ndarray) -> np.ndarray | None:
+        return self._model.intensity(features)
+
     def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
         squashed = self._model.score(mod, features)
         centred = 2.0 * squashed - 1.0

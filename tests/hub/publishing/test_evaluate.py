@@ -207,6 +207,7 @@ def test_what_is_made_of_several_networks_is_compared_with_one_from_little_data(
 
 
 TINY = {
+    "fasor": 'feature_schema = "tlp"\nepochs = 1\n[model]\nhidden = 16\nlayers = 1\n',
     "atformer": 'feature_schema = "statements"\nepochs = 1\n[model]\nhidden = 16\n',
     "tenset-mlp": 'feature_schema = "statements"\nepochs = 1\n[model]\nhidden = 16\n',
     "tilenet": 'feature_schema = "nest"\nepochs = 1\n[model]\nhidden = 16\nembedding = 8\n',
@@ -221,6 +222,8 @@ def test_every_kind_of_model_is_trained_saved_and_judged(capsys, tmp_path, corpu
     judged = run(capsys, "evaluate", tmp_path / "run", "--corpus", corpus.path)
     assert judged["results"]["weights"].items() >= trained["results"]["model"].items()
     assert judged["programs"] == 10
+    assert judged.get("heads") == trained.get("heads")
+    assert set(judged.get("heads", ())) == ({"latency", "memory", "core"} if arch == "fasor" else set())
     if "statements" in TINY[arch]:
         assert (tmp_path / "cache" / "statements").is_dir()
 

@@ -113,6 +113,18 @@ def test_predict_is_the_models_own_score_of_the_sequences(
     assert np.array_equal(scores, Squash()(raw))
 
 
+def test_a_model_of_three_heads_gives_operations_a_byte(checkpoint: Any) -> None:
+    features = np.random.default_rng(0).standard_normal((5, 25, 22)).astype(np.float32)
+    model = create("fasor", hidden=16, layers=1, seed=0)
+    config = replace(checkpoint.config, arch="fasor", model=model.config.as_dict(), feature_schema="tlp-cpu")
+    scorer = hub.tvm_cost_model(replace(checkpoint, model=model, config=config), update="none")
+    memory, core = model.bounds(features).T
+    # A core does two multiply-adds of four bytes' numbers for each byte that it takes from its cache: one operation.
+    np.testing.assert_allclose(scorer.intensity(features), core / memory)
+    np.testing.assert_allclose(SessionCostModel(scorer, StopFlag()).intensity(features), core / memory)
+    assert hub.tvm_cost_model(checkpoint, update="none").intensity(features) is None
+
+
 def test_few_shot_learns_the_order_that_was_measured_and_spares_the_base(
     context: Any, measure_candidates: list[Any]
 ) -> None:

@@ -284,6 +284,7 @@ def test_the_share_of_the_roofline_is_the_machines(small_task: Any, target: Any)
         settings = SearchSettings(engine="dqn", decisions=DecisionSettings(dqn=replace(SMALL, roofline=on)))
         engine = open_engine(small_task, target, settings, 0, 1, Counting(), roofline)  # type: ignore[arg-type]
         assert isinstance(engine.search, DQNSearch)
+        engine.search.start(64, 4, ms.database.MemoryDatabase(), Counting())
         programs = [(0, decisions) for decisions in engine.search.spaces[0].random(Random(0), 20)]
         found = engine.search._shares(programs)
         return engine.search, [found[key] for key in programs]
@@ -295,6 +296,19 @@ def test_the_share_of_the_roofline_is_the_machines(small_task: Any, target: Any)
     assert all(b == pytest.approx(a / 2) for a, b in zip(values, half, strict=True) if a < 1)
     assert shares(None)[0]._dqn.ridge == DQNSettings().ridge
     assert set(shares(None, on=False)[1]) == {0.0}
+
+
+def test_a_model_of_three_heads_tells_the_share_of_the_roofline(search: Any) -> None:
+    class Heads(Counting):
+        def intensity(self, features: np.ndarray) -> np.ndarray | None:
+            return features[:, 0, 3]
+
+    tuning = search(model=Heads())
+    programs = [(0, decisions) for decisions in tuning.spaces[0].random(Random(0), 20)]
+    innermost = [decisions[0][3] for _, decisions in programs]
+    assert [tuning._shares(programs)[key] for key in programs] == [min(1, x / tuning._dqn.ridge) for x in innermost]
+    assert len(set(innermost)) > 2
+    assert set(search(dqn=replace(SMALL, roofline=False), model=Heads())._shares(programs).values()) == {0.0}
 
 
 # The engine ----------------------------------------------------------------------------------------------

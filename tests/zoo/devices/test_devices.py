@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,17 @@ def test_hardware_row_is_finite_and_small_and_marks_the_unknown(device: Device) 
         assert all(row[i] == 0 for i in range(11) if not known[i])
     else:
         assert row[12:].sum() == sum(known) - 4
+
+
+def test_the_roofline_of_a_sheet_by_hand() -> None:
+    cpu, card = get_device("epyc-7452"), get_device("v100")
+    assert cpu.roofline(2) == (2 * 3.35e9 * 32, 2 * 3.35e9 * 32), (
+        "32 bytes are 8 numbers, each multiplied and added twice"
+    )
+    assert cpu.roofline() == cpu.roofline(32)
+    assert card.roofline() == card.roofline(2) == (15.7e12, 900e9)
+    unknown = cpu.spec.with_values({"simd_bytes": None}, "unknown: a test")
+    assert replace(cpu, spec=unknown).roofline(2) is None
 
 
 @every_device

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.devices import list_devices
 from tchub.zoo.features import get_schema, nest_columns
-from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS, NestEncoder, intensity
+from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS, NestEncoder, bound_scores, intensity
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps, from_autotvm, from_trace_json
 from test_ansor import gpu_matmul
 from test_one_language import CONV, DENSE, ansor, knob, metaschedule
@@ -144,3 +144,15 @@ def test_the_intensity_of_a_product_is_that_of_its_tile() -> None:
     # 8 x 16 elements of the output take (8 + 16) elements for each element of the reduction: 128 pairs.
     assert of((4, 2, 2, 4), (2, 1, 1, 16), (16, 4)) == pytest.approx(128 / 24 / 2)
     assert of((64, 1, 1, 1), (32, 1, 1, 1), (64, 1)) == pytest.approx(1 / 2 / 2)
+
+
+def test_bounds_are_the_shares_of_the_latency_that_the_roofline_explains() -> None:
+    # 64 x 32 x 64 products, of 128 pairs for 24 elements of 4 bytes each.
+    program, operations = from_trace_json(matmul_trace((4, 2, 2, 4), (2, 1, 1, 16), (16, 4))), 2 * 64 * 32 * 64
+    rows = NestEncoder().rows([program, program, EMPTY])
+    latency = np.array([1e-3, 1e-6, 1e-3])
+    scores = bound_scores(rows, "cpu", latency, (operations * 1e4, operations * 1e3))
+    assert scores[0] == pytest.approx([24 * 4 / (2 * 128), 0.1])
+    assert scores[1].tolist() == [1, 1], "no more than all of it"
+    assert np.isnan(scores[2]).all(), "an operator that its axes do not tell"
+    assert np.isnan(bound_scores(rows, "cpu", latency, None)).all()

@@ -13,6 +13,7 @@ SIZES = {
     "tlp": (478_785, 1.826),
     "mtl-tlp": (520_002, 1.984),
     "lstm": (741_953, 2.830),
+    "fasor": (796_420, 3.038),
     "tenset-mlp": (242_433, 0.925),
     "mha": (1_403_393, 5.354),
     "atformer-1l": (3_505_153, 13.371),
@@ -64,12 +65,12 @@ def test_a_device_without_labels_leaves_its_head_alone():
     assert all(p.grad is not None for p in model.encoder.parameters())
 
 
-def test_an_lstm_reads_in_order_and_attention_does_not():
+def test_an_lstm_and_places_read_in_order_and_attention_alone_does_not():
     x = torch.randn(4, 25, 22)
     backwards = x.flip(1)
-    for arch, ordered in (("lstm", True), ("tlp", False)):
+    for arch, ordered in (("lstm", True), ("fasor", True), ("tlp", False)):
         torch.manual_seed(0)
-        model = create(arch)
+        model = create(arch).eval()
         assert torch.allclose(model(x), model(backwards), atol=1e-5) != ordered
 
 
@@ -93,7 +94,7 @@ def test_unknown_architecture_names_the_nearest():
     assert "tcl, " in str(caught.value.remedy)
     assert "tilenet, " in str(caught.value.remedy), "what is near hides nothing"
     with pytest.raises(ModelConfigError) as caught:
-        create("foo")
+        create("quux")
     assert "nearest" not in caught.value.message
 
 

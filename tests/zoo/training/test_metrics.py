@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.training import evaluate_random, get_loss, pairwise_accuracy
 from tchub.zoo.training.losses import LOSSES, lambda_rank, log_ranknet, pairwise_rank
-from tchub.zoo.training.metrics import count_pairs, mean_top_k, tally_pairs, top_k
+from tchub.zoo.training.metrics import count_pairs, mean_top_k, r_squared, tally_pairs, top_k
 
 # Two tasks: of the first the model picks the 2 s program (best 1 s), of the second the best (4 s).
 SCORES = np.array([0.1, 0.9, 0.5, 3.0, 2.0])
@@ -50,6 +50,18 @@ def test_pairs_are_counted_where_one_of_both_is_asked_for(programs: list[tuple[i
     right = sum((np.sign(a[0] - b[0]) + 1) / 2 for a, b in pairs)
     assert tally_pairs(scores, latency, asked) == (right, len(pairs))
     assert count_pairs(latency, asked) == len(pairs)
+
+
+def test_r_squared_by_hand():
+    predicted, actual = np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 5.0])
+    assert r_squared(predicted, actual) == pytest.approx(1 - 2 / 8)
+    group, apart = np.array([0, 0, 0, 1, 1, 1]), np.array([5.0, 5, 5, -7, -7, -7])
+    twice = np.tile(predicted, 2), np.tile(actual, 2)
+    errors = np.square(np.array([0, 1, 1]) - 2 / 3).sum()
+    assert r_squared(twice[0] + apart, twice[1], group) == pytest.approx(1 - errors / 8), "the level of a task is free"
+    assert r_squared(actual.mean() + 0 * actual, actual) == 0
+    assert np.isnan(r_squared(predicted, np.ones(3)))
+    assert np.isnan(r_squared(np.zeros(0), np.zeros(0), np.zeros(0, np.int64)))
 
 
 def test_large_tasks_are_compared_in_blocks():

@@ -149,6 +149,9 @@ class DistillationModel(CostModel):
             total = total + self._terms.rehearsal * drift(rehearsed, mask)
         return total + self.penalty() if self._terms.strength else total
 
+    def bound_loss(self, rows: Tensor, bounds: Tensor) -> Tensor:
+        return self.base.bound_loss(rows[:, : -4 if self._rehearsal else -1], bounds)
+
     def penalty(self) -> Tensor:
         """Return the penalty of elastic weight consolidation: lambda / 2 * importance * distance squared."""
         distances = [
