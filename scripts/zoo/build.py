@@ -6,8 +6,8 @@
     python -m scripts.zoo.build publish
 
 What is made of which logs stands in `zoo.toml`. Every step keeps its result under `runs/zoo` and is not done
-again; a run that was killed goes on. `publish` writes checkpoints that ship to `zoo/checkpoints`, all of them to
-a folder registry, and `docs/benchmarks/zoo.json` with the hashes of both.
+again; a run that was killed goes on. `publish` writes checkpoints that ship to `zoo/checkpoints`, and all of them to
+a folder registry.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def distill(names: tuple[str, ...]) -> None:
 @click.option("--registry", default=RUNS / "registry", type=click.Path(path_type=Path), show_default=True)
 @click.option("--base", "names", multiple=True, help="Only these knowledge bases, and nothing that was trained.")
 def publish(registry: Path, names: tuple[str, ...]) -> None:
-    """Choose a seed for each checkpoint by its validation tasks, write metrics and cards, and the manifest."""
+    """Choose a seed for each checkpoint by its validation tasks, and write metrics and cards."""
     if not names:
         publish_trained(registry)
     click.echo(f"knowledge bases: {', '.join(publish_bases(registry, names)) or 'none is made'}", err=True)

@@ -1,9 +1,7 @@
-"""Publishing the zoo: a seed for each checkpoint, its metrics and card, the wheel's folder, registry and manifest."""
+"""Publishing the zoo: a seed for each checkpoint, its metrics and card, the wheel's folder and the registry."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import statistics
 from pathlib import Path
@@ -14,13 +12,12 @@ from tchub.hub.search.schedules import brought
 from tchub.zoo.files import write_files
 from tchub.zoo.plain_json import json_file
 
-from scripts.benchmarks.common import FOLDER, ROOT, kept, read_json, write_text
+from scripts.benchmarks.common import ROOT, kept, read_json, spread
 from scripts.zoo.index import build
 from scripts.zoo.plan import OWN, RUNS, Base, Job, bases, jobs, open_corpus, read_plan
 
 SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
 WHEEL = ROOT / "zoo" / "checkpoints"
-MANIFEST = FOLDER / "zoo.json"
 MOST_SHIPPED = 3 << 20  # bytes of a knowledge base that goes into the wheel
 RIVALS = {
     "xgboost": "XGBoost on primitives",
@@ -32,7 +29,7 @@ _BASELINES = ("xgboost", "lightgbm")  # judged, not published
 
 
 def publish_trained(registry: Path) -> None:
-    """Every checkpoint that was trained here; of the others the manifest keeps its entry."""
+    """Every checkpoint that was trained here."""
     for job in jobs(read_plan()):
         seeds = list(job.seeds())
         if not seeds or job.arch.startswith(_BASELINES):
@@ -41,14 +38,13 @@ def publish_trained(registry: Path) -> None:
         metrics = _published_metrics(job, seeds, best)
         config = read_json(job.folder(best) / "config.json")
         config |= {name: job.place[name] for name in ("family",) if name in job.place}  # whose device it stands in for
-        facts = {"data": job.place["data"], "corpora": job.corpora}
         if job.family in job.settings.get("schedules", ()):  # a later corpus's device goes before an earlier one's
             files, schedules = brought(open_corpus(name) for name in job.corpora if name in OWN)
             write_files(job.folder(best), files)
             config["lineage"] |= schedules
         if job.settings.get("half"):
             _store_half(job.folder(best) / "model.safetensors")
-        _publish(job, job.folder(best), registry, job.ships, config, metrics, facts)
+        _publish(job, job.folder(best), registry, job.ships, config, metrics)
 
 
 def publish_bases(registry: Path, names: tuple[str, ...] = ()) -> list[str]:
@@ -58,16 +54,12 @@ def publish_bases(registry: Path, names: tuple[str, ...] = ()) -> list[str]:
         ships = base.settings["ships"] and (base.folder / "model.safetensors").stat().st_size <= MOST_SHIPPED
         metrics = read_json(base.folder / "metrics.json")
         metrics["command"] = made_by(f"distill --base {base.name}", f"publish --base {base.name}")
-        devices = [{key: row[key] for key in ("corpus", "gate", "learnt", "now")} for row in metrics["devices"]]
-        facts = {"data": "measured", "corpora": [row["corpus"] for row in devices], "devices": devices}
-        _publish(base, base.folder, registry, ships, read_json(base.folder / "config.json"), metrics, facts)
+        _publish(base, base.folder, registry, ships, read_json(base.folder / "config.json"), metrics)
     return [base.name for base in done]
 
 
-def _publish(
-    item: Job | Base, source: Path, registry: Path, ships: bool, config: Any, metrics: Any, facts: dict[str, Any]
-) -> None:
-    """Put a version into the registry, if it ships into the wheel, and into the manifest."""
+def _publish(item: Job | Base, source: Path, registry: Path, ships: bool, config: Any, metrics: Any) -> None:
+    """Put a version into the registry, and if it ships into the wheel."""
     for root in (registry, *([WHEEL] if ships else [])):
         folder = root / item.name / item.version
         shutil.rmtree(folder, ignore_errors=True)
@@ -76,10 +68,6 @@ def _publish(
             if (source / name).is_file():
                 shutil.copyfile(source / name, folder / name)
         write_files(folder, {"config.json": json_file(config), "metrics.json": json_file(metrics)})
-    entry = {"version": item.version, "ships": ships} | facts
-    entry |= {"seed": metrics["seed"], "results": metrics["results"]}
-    entry |= {"files": _hashes(registry / item.name / item.version)}
-    write_text(MANIFEST, json.dumps(read_json(MANIFEST) | {item.name: entry}, indent=2) + "\n")
     for folder in (WHEEL / item.name).glob("*.*.*"):
         if folder.name != item.version:  # the wheel holds one; earlier ones stay in the registry
             shutil.rmtree(folder)
@@ -93,20 +81,10 @@ def _store_half(weights: Path) -> None:
 
 
 def build_index() -> None:
-    """Bring siblings, manifest, cards and index of what is in the wheel up to date."""
-    _note_siblings()
-    manifest = read_json(MANIFEST)
-    for name, entry in manifest.items():
-        folder = WHEEL / name / entry["version"]
-        if folder.is_dir():
-            entry["files"] = _hashes(folder)
-            entry["results"] = read_json(folder / "metrics.json")["results"]
-    write_text(MANIFEST, json.dumps(manifest, indent=2) + "\n")
-    build(ROOT, write=True, replace=True)
+    """Bring cards and index of what is in the wheel up to date, and what each checkpoint says of its family's others.
 
-
-def _note_siblings() -> None:
-    """Write beside each checkpoint's scores those of its family's others on the same programs, and what they learnt."""
+    These are their scores on the same programs, and what they learnt.
+    """
     paths = {path.parts[-3]: path for path in sorted(WHEEL.glob("*/*/metrics.json"))}
     known = {name: (read_json(path.with_name("config.json")), read_json(path)) for name, path in paths.items()}
     for name, (config, metrics) in known.items():
@@ -118,17 +96,12 @@ def _note_siblings() -> None:
         }
         if siblings:
             write_files(paths[name].parent, {"metrics.json": json_file(metrics | {"siblings": siblings})})
+    build(ROOT, write=True, replace=True)
 
 
 def _learnt(training: dict[str, Any]) -> dict[str, Any]:
     corpora = (training["corpus"], *training.get("sources", ()))
     return {"parameters": training.get("parameters"), "learnt": sum(row.get("programs") or 0 for row in corpora)}
-
-
-def _hashes(folder: Path) -> dict[str, str]:
-    """Of all that a card is made from; the card itself follows."""
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "README.md")
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
@@ -138,7 +111,8 @@ def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
     chosen = {"chosen_by": "pairwise accuracy on the validation tasks"}
     if len(seeds) == 1 or not metrics["validation_best"]:  # without validation tasks the first one is published
         chosen = {}
-    metrics["seeds"] = {"count": len(seeds), **chosen, **spread([run["results"]["model"] for run in runs])}
+    spreads = {name: spread([run["results"]["model"][name] for run in runs]) for name in SCORES}
+    metrics["seeds"] = {"count": len(seeds), **chosen, **spreads}
     metrics["validation"] = metrics.pop("validation_best")
     metrics["command"] = made_by(f"train --family {job.family}", "publish")
     metrics["results"]["random"] = random_scores(job.corpora[0])
@@ -171,15 +145,6 @@ def _rivals_before(name: str, programs: int) -> dict[str, Any]:
 def made_by(*steps: str) -> str:
     """The commands that make a checkpoint of the zoo and its scores anew."""
     return " && ".join(f"python -m scripts.zoo.build {step}" for step in steps)
-
-
-def spread(rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation over seeds of each score."""
-    return {
-        name: {"mean": statistics.mean(values), "stdev": statistics.stdev(values) if len(values) > 1 else 0.0}
-        for name in SCORES
-        for values in [[row[name] for row in rows]]
-    }
 
 
 def random_scores(corpus: str) -> dict[str, float]:

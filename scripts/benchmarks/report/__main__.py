@@ -19,7 +19,7 @@ from scripts.benchmarks.common import FOLDER, ROOT
 from scripts.benchmarks.report.blocks import render
 from scripts.benchmarks.report.leaderboard import leaderboard_markdown, shipped
 from scripts.benchmarks.report.page import page
-from scripts.benchmarks.report.picture import draw, is_current
+from scripts.benchmarks.report.picture import picture
 
 
 def documents() -> Iterator[tuple[Path, str]]:
@@ -31,9 +31,9 @@ def documents() -> Iterator[tuple[Path, str]]:
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         if (text := path.read_text()) != (new := render(text, results)):
             yield path, new
-    picture = FOLDER / "speed.svg"
-    if not is_current(picture, results):
-        yield picture, draw(results)
+    plot = picture(results)
+    if not plot.is_current(FOLDER / plot.file):
+        yield FOLDER / plot.file, plot.to_svg()
 
 
 @click.command()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from tchub.cards.theme import LIGHT, STYLE, svg_text
+from tchub.cards import Plot
+from tchub.cards.theme import LIGHT
 
 from scripts.benchmarks.tuning import OURS, REFERENCE, SYSTEMS
 
@@ -23,8 +21,6 @@ GAINS = (
     ("predict", "llvm_ratio", "candidates scored a second, LLVM"),
     ("predict", "nvidia_ratio", "candidates scored a second, NVIDIA"),
 )
-# What the drawing itself depends on, besides the figures: raise it when the picture changes its looks.
-VERSION = 2
 # Latencies that are drawn, over the one that XGBoost ends with: untuned programs are a hundred times slower.
 MOST = 6
 
@@ -48,40 +44,25 @@ def gains(results: Results) -> list[tuple[str, float]]:
     return [(title, float(value)) for title, value in known if value is not None]
 
 
-def _fingerprint(results: Results) -> str:
-    """A comment that changes when the picture's figures do."""
-    drawn = json.dumps([VERSION, curves(results), gains(results)], sort_keys=True)
-    return f"<!-- figures {hashlib.sha256(drawn.encode()).hexdigest()[:16]} -->"
+def picture(results: Results) -> Plot:
+    """The picture; its colours follow the reader's theme."""
+    panels, bars = curves(results), gains(results)
+    columns = min(3, len(panels)) or 1
+    rows = -(-len(panels) // columns) or 1
 
-
-def is_current(path: Path, results: Results) -> bool:
-    """Return True where the file was drawn from these figures."""
-    return path.is_file() and _fingerprint(results) in path.read_text()
-
-
-def draw(results: Results) -> str:
-    """Return the picture as SVG text; colours follow the reader's theme."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    panels = curves(results)
-    with mpl.rc_context(STYLE):
-        columns = min(3, len(panels)) or 1
-        rows = -(-len(panels) // columns) or 1
-        figure: Any = plt.figure(figsize=(11.5, 1.9 + 1.65 * rows), layout="constrained")
+    def paint(figure: Any) -> None:
         left, right = figure.subfigures(1, 2, width_ratios=(1.75, 1), wspace=0.03)
         for part in (left, right):
             part.set_facecolor("none")
         _draw_curves(left, panels, rows, columns)
-        _draw_gains(right, gains(results))
-        text = svg_text(figure)
-        plt.close(figure)
-    return text.replace("</svg>", f"{_fingerprint(results)}\n</svg>") + "\n"
+        _draw_gains(right, bars)
+
+    described = "; ".join(f"{title}: {value:.3g}x" for title, value in bars)
+    return Plot("speed.svg", TITLE, f"{described}.", (11.5, 1.9 + 1.65 * rows), [panels, bars], paint)
 
 
 def _draw_curves(part: Any, panels: Curves, rows: int, columns: int) -> None:
+    from matplotlib.lines import Line2D
     from matplotlib.ticker import LogLocator
 
     axes = list(part.subplots(rows, columns, squeeze=False).flat)
@@ -107,8 +88,6 @@ def _draw_curves(part: Any, panels: Curves, rows: int, columns: int) -> None:
         axis.set_axis_off()
     part.supylabel("latency, ms", color=LIGHT["soft"], fontsize=9)
     part.supxlabel("seconds of tuning", color=LIGHT["soft"], fontsize=9)
-    from matplotlib.lines import Line2D
-
     handles = [Line2D([], [], **style) for style in lines.values()]
     part.legend(handles=handles, loc="outside upper left", ncols=3, frameon=False)
 
