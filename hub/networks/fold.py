@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import tvm
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx.node import map_arg
-from tvm import relax
+from tvm import IRModule, relax
 from tvm.tirx import FloatImm, IntImm
 
 from .simplify import call_pass, constant_values, operator_name, static_shape
@@ -112,7 +113,7 @@ def fold_arrays() -> Any:
         if isinstance(arg, IntImm | FloatImm):  # a batch norm's epsilon
             dtype: Any = arg.ty
             return np.array(arg.value, str(dtype.dtype))
-        return constant_values(builder.lookup_binding(arg) if isinstance(arg, relax.Var) else arg)
+        return _values(builder, arg)
 
     computed: dict[str, Any] = {
         **{name: getattr(np, name) for name in ("add", "divide", "multiply", "negative", "sqrt", "subtract")},
@@ -131,3 +132,56 @@ def fold_arrays() -> Any:
         return relax.const(np.ascontiguousarray(value, dtype=str(call.ty.dtype)))
 
     return call_pass("TchubFoldArrays", rewrite)
+
+
+def fold_functions() -> Any:
+    """Return a Relax pass that computes calls of tensor functions of constants, such as those that permute weights.
+
+    TVM's `FoldConstant` does so too, but compiles each function by itself, which takes longer than to run it.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="TchubFoldFunctions")
+    def run(mod: Any, _context: Any) -> Any:
+        functions: dict[str, Any] = {}
+
+        def note(builder: Any, call: Any) -> Any:
+            if _constant_arguments(builder, call) is not None:
+                name = call.args[0].name_hint
+                functions[name] = mod[call.args[0]].with_attr("global_symbol", name)
+            return call
+
+        call_pass("TchubFindFunctions", note)(mod)
+        if not functions:
+            return mod
+        library = tvm.tirx.build(IRModule(functions), target="llvm")
+
+        def rewrite(builder: Any, call: Any) -> Any:
+            arguments = _constant_arguments(builder, call)
+            if arguments is None:
+                return call
+            results = [tvm.runtime.empty(tuple(map(int, one.shape)), str(one.dtype)) for one in _results(call)]
+            library[call.args[0].name_hint](*map(tvm.runtime.tensor, arguments), *results)
+            constants: list[Any] = [relax.const(result) for result in results]
+            return relax.Tuple(constants) if isinstance(call.ty, relax.TupleType) else constants[0]
+
+        return call_pass("TchubFoldFunctions", rewrite)(mod)
+
+    return run
+
+
+def _results(call: Any) -> list[Any]:
+    """Return the types of the tensors that a call returns."""
+    return list(getattr(call.ty, "fields", [call.ty]))
+
+
+def _constant_arguments(builder: Any, call: Any) -> list[np.ndarray] | None:
+    """Return the arguments of a tensor function's call where they are constants, else None."""
+    if operator_name(call) != "call_tir" or len(call.args) != 2:  # a third argument holds symbolic sizes
+        return None
+    values = [_values(builder, one) for one in call.args[1]]
+    return [value for value in values if value is not None] if all(value is not None for value in values) else None
+
+
+def _values(builder: Any, arg: Any) -> np.ndarray | None:
+    """Return the values of a constant or of a variable that is one; None for what is computed."""
+    return constant_values(builder.lookup_binding(arg) if isinstance(arg, relax.Var) else arg)

@@ -16,6 +16,7 @@ from tvm_ffi import structural_walk
 
 from ...zoo.files import storing
 from ..device.jobs import PREPACKED, linked_by, with_aligned_stack
+from .fold import fold_functions
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ def build_library(
         if database is not None:
             # The schedules, and the weights permuted as these read them, here and now.
             mod = _split_prepacking(transform.MetaScheduleApplyDatabase()(mod))
-            fold = transform.FoldConstant(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()
-            mod = tvm.transform.Sequential(fold)(mod)
+            fold = fold_functions(), transform.FoldConstant(), transform.CanonicalizeBindings()
+            mod = tvm.transform.Sequential([*fold, transform.DeadCodeElimination()])(mod)
         kernels = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
         counts[:] = len(kernels), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels)
         passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)

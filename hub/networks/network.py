@@ -33,8 +33,8 @@ class Network:
 
     Attributes:
         name: how reports call it.
-        export: makes the `torch.export.ExportedProgram`; called once per use, nothing is cached.
-        inputs: makes the example inputs, the same on each call.
+        export: returns the `torch.export.ExportedProgram`, the same on each call; nobody changes it.
+        inputs: returns the example inputs, the same on each call.
         fixed: the network at each of the sizes that were given for its dynamic shapes; the first is this one.
         caller: makes the program as the user calls it, where `export` computes with other data types.
         notes: what the user should know about how the network is computed, a sentence each.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -30,8 +31,8 @@ def load_network(name: str) -> Network:
         NetworkLoadError: no such network; the error names the nearest.
     """
     if name in NETWORKS:
-        spec = NETWORKS[name]
-        return Network(name, lambda: export_module(*_build(spec), {}, name), lambda: _build(spec)[1])
+        built = cache(partial(_build, NETWORKS[name]))
+        return Network(name, cache(lambda: export_module(*built(), {}, name)), lambda: built()[1])
     near = difflib.get_close_matches(name, [*NETWORKS, *SUITES], n=3, cutoff=0.4)
     raise NetworkLoadError(
         f"no network is called {name!r}",
@@ -90,10 +91,12 @@ def _build(spec: NetworkSpec) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         example = torch.randn(1, 3, spec.size, spec.size, generator=generator)
     else:
         import transformers
-        from transformers.models.whisper import modeling_whisper
 
-        # transformers does not export Whisper's encoder at its top.
-        model_class = getattr(transformers, spec.model, None) or getattr(modeling_whisper, spec.model)
+        model_class = getattr(transformers, spec.model, None)
+        if model_class is None:  # transformers does not export Whisper's encoder at its top
+            from transformers.models.whisper import modeling_whisper
+
+            model_class = getattr(modeling_whisper, spec.model)
         audio = {"max_source_positions": spec.size // 2} if spec.input == "audio" else {}
         config = model_class.config_class(**{**spec.config, **audio})
         config._attn_implementation = "eager"  # plain matmul and softmax, which TVM can tune

@@ -12,6 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 from math import inf, log2
 from operator import itemgetter
 from pathlib import Path
@@ -144,10 +145,18 @@ class ScheduleDatabase:
 
 def similarity(one: Sequence[int], other: Sequence[int]) -> float:
     """Return the Spearman correlation of the extents of two tasks of a kernel class; 1 where a task's are all equal."""
+    a, b = _ranks(tuple(one)), _ranks(tuple(other))
+    # Rounded: of four extents a correlation may be the very limit.
+    return round(float(a @ b), 9) if a.any() and b.any() else 1.0
+
+
+@lru_cache(maxsize=4096)
+def _ranks(extents: tuple[int, ...]) -> np.ndarray:
+    """Return the ranks of extents, of mean 0 and norm 1; zeros where all are equal."""
     from scipy.stats import rankdata
 
-    a, b = rankdata(one), rankdata(other)
-    return float(np.corrcoef(a, b)[0, 1]) if len(set(a)) > 1 and len(set(b)) > 1 else 1.0
+    ranks = rankdata(extents) - (len(extents) + 1) / 2
+    return ranks / (np.linalg.norm(ranks) or 1.0)
 
 
 def distance(one: Sequence[int], other: Sequence[int]) -> float:

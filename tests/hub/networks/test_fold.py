@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from tchub.hub.networks.fold import MOST_BYTES, fold_arrays, fold_constants
+from tchub.hub.networks.fold import MOST_BYTES, fold_arrays, fold_constants, fold_functions
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
 from torch import nn
-from tvm import relax
+from tvm import relax, topi
 
 
 def folded(module: nn.Module, *x: torch.Tensor) -> tuple[Any, list[str]]:
@@ -79,6 +79,23 @@ def test_what_follows_from_constants_alone_is_computed_by_numpy(run_compiled: An
     left = relax.transform.DeadCodeElimination()(fold_arrays()(relax.transform.CanonicalizeBindings()(merged)))
     assert operators(left) == {"relax.nn.conv2d", "relax.add", "relax.nn.relu"}
     np.testing.assert_allclose(run_compiled(prepare(mod), x)[0], network(x).detach().numpy(), atol=1e-5)
+
+
+def test_tensor_functions_of_constants_are_computed_with_one_result_or_several(run_compiled: Any) -> None:
+    weights = np.arange(4, dtype="float32").reshape(2, 2)
+    builder: Any = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 2), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            turned = builder.emit_te(topi.transpose, relax.const(weights))
+            rows = builder.emit_te(lambda w: topi.split(w, 2, axis=0), relax.const(weights))
+            scaled = builder.emit_te(topi.multiply, turned, x)
+            result = builder.emit_output(builder.emit_te(topi.add, scaled, relax.TupleGetItem(rows, 1)))
+        builder.emit_func_output(result)
+    mod: Any = relax.transform.DeadCodeElimination()(fold_functions()(builder.get()))
+    assert {str(var.name_hint) for var in mod.get_global_vars()} == {"main", "multiply", "add"}
+    expected = 2 * weights.T + weights[1:]
+    np.testing.assert_array_equal(run_compiled(mod, torch.full((2, 2), 2.0))[0], expected)
 
 
 def operators(mod: Any) -> set[str]:
