@@ -20,8 +20,8 @@ BUDGETS = {
     "hub/cli": (2_899, 16),
     "hub/registry": (3_329, 17),
     "hub/device": (5_684, 31),
-    "hub/networks": (5_971, 32),
-    "hub/search": (3_825, 21),
+    "hub/networks": (6_029, 32),
+    "hub/search": (3_834, 21),
     "hub/records": (656, 5),
     "hub/tuning": (2_190, 11),
     "hub/adaptation": (2_002, 10),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_425, 19),
     "cards": (1_289, 6),
     "scripts": (9_424, 56),
-    "tests": (30_589, 201),
+    "tests": (30_606, 201),
 }
-PRODUCT = (47_739, 275)
+PRODUCT = (47_806, 275)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
