@@ -24,10 +24,11 @@ def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(
     in_a_process = gpu_session.do_step
 
     def do_step(command: list[str], environment: dict[str, str], *rest: Any) -> tuple[int | None, str, str]:
-        """Doctor runs in a process of its own; what would import PyTorch and TVM there again, in this one."""
+        """Each command runs in this process, where PyTorch and TVM are imported, and a small one in its own."""
         assert command[:3] == [sys.executable, "-m", "tchub.hub.cli"]
         if command[3] == "doctor":
-            return in_a_process(command, environment, *rest)
+            code, out, _ = in_a_process([*command[:3], "devices", "--json"], environment, *rest)
+            assert (code, len(json.loads(out)) > 9) == (0, True)
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)

@@ -185,7 +185,7 @@ class _KillOnce(TuneProgress):
 
 @pytest.mark.slow
 def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
-    farm: Farm, tmp_path: Path, untuned_compared_here: None
+    farm: Farm, tmp_path: Path, compared_here: None
 ) -> None:
     network = tmp_path / "tiny.pt2"
     torch.export.save(torch.export.export(torch.nn.Linear(24, 32).eval(), (torch.randn(16, 24),)), network)

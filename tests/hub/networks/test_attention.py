@@ -84,46 +84,79 @@ def masked(value: float) -> Mix:
     return lambda scores: scores / 8**0.5 + mask
 
 
-@pytest.mark.parametrize(
-    ("mix", "rows", "columns", "batch"),
-    [
-        (lambda scores: scores * 0.125, 61, 61, 2),
-        (lambda scores: scores, 61, 61, 1),
-        (lambda scores: scores * 0.125, 61, 80, 1),  # only the queries
-        (lambda scores: 0.125 * scores, 48, 61, 1),  # only the keys
-        (masked(float(torch.finfo(torch.float32).min)), 61, 61, 2),
-        (masked(float("-inf")), 61, 61, 1),
-    ],
-    ids=["scaled", "plain", "rows", "columns", "masked", "infinitely masked"],
-)
-def test_it_computes_what_pytorch_does(mix: Mix, rows: int, columns: int, batch: int) -> None:
+SCALED: Mix = lambda scores: scores * 0.125  # noqa: E731
+LEAST = float(torch.finfo(torch.float32).min)
+
+
+def network(mix: Mix, rows: int, columns: int, batch: int = 1, **options: Any) -> tuple[Any, list[torch.Tensor], Any]:
+    """Return an attention, its inputs, and its graph."""
     torch.manual_seed(0)
-    module, x, y = Attention(mix), 3 * torch.randn(batch, rows, 16), 3 * torch.randn(batch, columns, 16)
-    graph = imported(module, x, y)
+    module, inputs = Attention(mix, **options), [3 * torch.randn(batch, n, 16) for n in (rows, columns)]
+    return module, inputs, imported(module, *inputs)
+
+
+def tasks_of(mod: Any) -> list[TuningTask]:
+    return network_tasks(mod, TARGET, "net")
+
+
+def causal(scores: torch.Tensor) -> torch.Tensor:
+    return scores + torch.full(scores.shape[-2:], LEAST).triu(1)
+
+
+@pytest.mark.parametrize(
+    ("mix", "rows", "columns", "batch", "expected"),
+    [
+        (SCALED, 61, 61, 2, (63, 64, 61, 0.125, ())),
+        (lambda scores: scores, 61, 61, 1, (63, 64, 61, 1.0, ())),
+        (lambda scores: scores / 8, 61, 80, 1, (63, 80, 80, 0.125, ())),
+        (lambda scores: 0.125 * scores, 48, 61, 1, (48, 64, 61, 0.125, ())),
+        (masked(LEAST), 61, 61, 2, (63, 64, 61, 8**-0.5, (63,))),
+        (masked(float("-inf")), 61, 61, 1, (63, 64, 61, 8**-0.5, (63,))),
+        (causal, 32, 32, 1, (32, 32, 32, 1.0, (32,))),
+        (lambda scores: scores + torch.linspace(-2, 2, 40), 24, 40, 2, (24, 48, 40, 1.0, (1,))),
+    ],
+    ids=["scaled", "plain", "rows", "columns", "masked", "infinitely masked", "causal", "one row of a mask"],
+)
+def test_it_computes_what_pytorch_does_in_parts_and_as_one_function(
+    mix: Mix, rows: int, columns: int, batch: int, expected: tuple[Any, ...]
+) -> None:
+    module, inputs, graph = network(mix, rows, columns, batch)
+    (shape,) = attentions(graph)
+    assert (shape.rows, shape.columns, shape.keys, shape.masks) == (*expected[:3], expected[4])
+    assert (prod(shape.heads), shape.width, shape.values) == (2 * batch, 8, 8)
+    assert shape.scale == pytest.approx(expected[3])
     assert extents_of_products(graph) == {(padded_rows(rows), padded_columns(columns)), (padded_rows(rows), 8)}
-    (ours,), theirs = outputs(lower(graph), x, y), module(x, y).detach().numpy()
+    theirs = module(*inputs).detach().numpy()
     assert theirs.std() > 0.1
-    np.testing.assert_allclose(ours, theirs, atol=2e-6 * np.abs(theirs).max() * 10)
+    for shapes in (set(), {shape}):
+        mod = lower(graph, shapes)
+        names = [var.name_hint for var in mod.functions]
+        assert any("softmax" in name for name in names) == (not shapes)
+        assert sum("attention" in name for name in names) == len(shapes)
+        np.testing.assert_allclose(outputs(mod, *inputs)[0], theirs, atol=2e-5 * np.abs(theirs).max())
 
 
 @pytest.mark.parametrize(
     ("mix", "keep", "tokens"),
     [
-        (lambda scores: scores * 0.125, False, 64),  # nothing to gain
-        (lambda scores: scores * 0.125, False, 17),  # too much to add
-        (lambda scores: scores * 0.125, True, 61),  # scores are an output
+        (SCALED, True, 61),  # scores are an output
+        (SCALED, False, 17),  # too much to add, and no vector register divides the keys
         (torch.tanh, False, 61),
+        (lambda scores: scores - 2.0 * torch.linspace(0, 1, 64), False, 64),
+        (lambda scores: (scores + torch.linspace(0, 1, 64)) * 0.5, False, 64),
+        (lambda scores: scores + torch.arange(2.0)[:, None, None], False, 64),
     ],
-    ids=["fits", "small", "kept", "another operator"],
+    ids=["kept", "small", "another operator", "subtracted", "scaled behind a mask", "a mask a head"],
 )
 def test_other_attention_is_left_as_it_is(mix: Mix, keep: bool, tokens: int) -> None:
-    torch.manual_seed(0)
-    module, x = Attention(mix, keep_scores=keep), torch.randn(1, tokens, 16)
-    graph = imported(module, x, x)
+    module, inputs, graph = network(mix, tokens, tokens, keep_scores=keep)
     assert extents_of_products(graph) == {(tokens, tokens), (tokens, 8)}
-    expected = module(x, x)
-    for ours, theirs in zip(outputs(lower(graph), x, x), expected if keep else (expected,), strict=True):
-        np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=1e-5)
+    assert attentions(graph) == set()
+    mod = lower(graph, find_shapes(graph))
+    assert not any("attention" in var.name_hint for var in mod.functions)
+    expected = module(*inputs)
+    for ours, theirs in zip(outputs(mod, *inputs), expected if keep else (expected,), strict=True):
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=1e-5, rtol=1e-5)
 
 
 def widths_of_projections(graph: Any) -> list[int]:
@@ -204,72 +237,6 @@ def test_a_convolution_of_a_sequence_is_one_of_an_image_of_a_row_with_what_follo
     names = {var.name_hint for var in mod.functions}
     assert any("conv2d" in name and "erf" in name for name in names)
     assert not any("conv1d" in name for name in names)
-
-
-SCALED: Mix = lambda scores: scores * 0.125  # noqa: E731
-LEAST = float(torch.finfo(torch.float32).min)
-
-
-def network(mix: Mix, rows: int, columns: int, batch: int = 1, **options: Any) -> tuple[Any, list[torch.Tensor], Any]:
-    """Return an attention, its inputs, and its graph."""
-    torch.manual_seed(0)
-    module, inputs = Attention(mix, **options), [3 * torch.randn(batch, n, 16) for n in (rows, columns)]
-    return module, inputs, imported(module, *inputs)
-
-
-def tasks_of(mod: Any) -> list[TuningTask]:
-    return network_tasks(mod, TARGET, "net")
-
-
-def causal(scores: torch.Tensor) -> torch.Tensor:
-    return scores + torch.full(scores.shape[-2:], LEAST).triu(1)
-
-
-@pytest.mark.parametrize(
-    ("mix", "rows", "columns", "batch", "expected"),
-    [
-        (SCALED, 61, 61, 1, (63, 64, 61, 0.125, ())),
-        (lambda scores: scores / 8, 48, 80, 2, (48, 80, 80, 0.125, ())),
-        (lambda scores: scores, 61, 64, 1, (63, 64, 64, 1.0, ())),
-        (masked(LEAST), 61, 61, 2, (63, 64, 61, 8**-0.5, (63,))),
-        (masked(float("-inf")), 61, 61, 1, (63, 64, 61, 8**-0.5, (63,))),
-        (causal, 32, 32, 1, (32, 32, 32, 1.0, (32,))),
-        (lambda scores: scores + torch.linspace(-2, 2, 40), 24, 40, 2, (24, 48, 40, 1.0, (1,))),
-    ],
-    ids=["padded", "two batches", "plain", "masked", "infinitely masked", "causal", "one row of a mask"],
-)
-def test_a_network_with_it_computes_what_pytorch_does(
-    mix: Mix, rows: int, columns: int, batch: int, expected: tuple[Any, ...]
-) -> None:
-    module, inputs, graph = network(mix, rows, columns, batch)
-    (shape,) = attentions(graph)
-    assert (shape.rows, shape.columns, shape.keys, shape.masks) == (*expected[:3], expected[4])
-    assert (prod(shape.heads), shape.width, shape.values) == (2 * batch, 8, 8)
-    assert shape.scale == pytest.approx(expected[3])
-    mod = lower(graph, {shape})
-    names = [var.name_hint for var in mod.functions]
-    assert not any("softmax" in name for name in names)
-    assert sum("attention" in name for name in names) == 1
-    (ours,), theirs = outputs(mod, *inputs), module(*inputs).detach().numpy()
-    np.testing.assert_allclose(ours, theirs, atol=2e-6 * np.abs(theirs).max() * 10)
-
-
-@pytest.mark.parametrize(
-    ("mix", "keep", "tokens"),
-    [
-        (SCALED, True, 64),  # scores are an output
-        (SCALED, False, 17),  # no vector register divides the keys
-        (torch.tanh, False, 64),
-        (lambda scores: scores - 2.0 * torch.linspace(0, 1, 64), False, 64),
-        (lambda scores: (scores + torch.linspace(0, 1, 64)) * 0.5, False, 64),
-        (lambda scores: scores + torch.arange(2.0)[:, None, None], False, 64),
-    ],
-    ids=["kept", "odd", "another operator", "subtracted", "scaled behind a mask", "a mask a head"],
-)
-def test_other_attention_stays_three_functions(mix: Mix, keep: bool, tokens: int) -> None:
-    _, _, graph = network(mix, tokens, tokens, keep_scores=keep)
-    assert attentions(graph) == set()
-    assert not any("attention" in var.name_hint for var in lower(graph, find_shapes(graph)).functions)
 
 
 @pytest.mark.parametrize(("mix", "rows"), [(SCALED, 61), (causal, 48)], ids=["padded", "masked"])

@@ -201,7 +201,7 @@ def test_equal_seeds_and_measurements_give_equal_programs(search: Any) -> None:
 def test_a_known_optimum_is_met_sooner_than_by_chance(search: Any) -> None:
     walks = DQNSettings(drawn=16, episodes=30, patience=30)
     met = []
-    for seed in range(3):
+    for seed in range(2):
         model = Peak()
         search(seed, dqn=walks, model=model).candidates(1, StopFlag())
         met.append(model.scores.index(0.0))
@@ -209,13 +209,12 @@ def test_a_known_optimum_is_met_sooner_than_by_chance(search: Any) -> None:
     assert max(met) < 1000 < tiles / 20, "a random search needs half of the tiles on average"
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_what_was_learnt_is_worth_more_than_random_moves(search: Any, seed: int) -> None:
+def test_what_was_learnt_is_worth_more_than_random_moves(search: Any) -> None:
     """Of equally many programs, near the optimum or not: the mean score of where the walkers went."""
 
     def mean_score(**options: Any) -> float:
         walks = DQNSettings(drawn=16, programs=128, patience=9, **options)
-        pool = search(seed, dqn=walks, model=Peak())._walked(6, (1.0, 0.0, 0.0), StopFlag())
+        pool = search(dqn=walks, model=Peak())._walked(6, (1.0, 0.0, 0.0), StopFlag())
         return float(pool.scores[18:].mean())
 
     assert mean_score() > mean_score(first_random=1.0, last_random=1.0) + 1.0, "doublings from the optimum"
