@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -134,30 +135,35 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._rows: list[dict[str, Any]] = []
+        self._read = 0  # bytes
 
     def rows(self) -> list[dict[str, Any]]:
-        """All results, read anew, for another run may share the file."""
-        rows = []
-        for line in self.path.read_text().splitlines() if self.path.is_file() else ():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                continue
-        return rows
+        """All results, also those of another run that shares the file."""
+        if self.path.is_file():
+            with self.path.open("rb") as file:
+                file.seek(self._read)
+                whole = file.read().rpartition(b"\n")[0]  # the last line may still be written
+            self._read += len(whole)
+            for line in whole.splitlines():
+                with suppress(ValueError):
+                    self._rows.append(json.loads(line))
+        return list(self._rows)
 
     def find(self, **key: Any) -> dict[str, Any] | None:
-        """The last result that has these values."""
-        same = (row for row in reversed(self.rows()) if all(row.get(name) == key[name] for name in key))
-        return next(same, None)
+        """The last result that has these values, a tuple being what JSON makes of it, a list."""
+        wanted = json.loads(json.dumps(key))
+        return next((row for row in reversed(self.rows()) if all(row.get(name) == wanted[name] for name in key)), None)
 
     def get(self, make: Callable[[], dict[str, Any]], clock: Clock | None = None, **key: Any) -> Any:
         """The result of a key, made and written where it is missing; None where it is and the time is over."""
         row = self.find(**key)
         if row is None and not (clock and clock.is_over):
-            row = key | make()
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(key | make())
             with self.path.open("a") as file:
-                file.write("\n" + json.dumps(row) + "\n")  # on a line of its own, whatever the last one is
+                file.write(f"\n{text}\n")  # on a line of its own, whatever the last one is
+            row = self.find(**key)
         return row
 
 

@@ -13,17 +13,17 @@ and a part can be run alone: the figures are of all lines, and the document name
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 from tchub.zoo.adapt.sampling import MeasuringCost, create_sampler
 from tchub.zoo.training import evaluate_scores
 
-from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, lacking, note, work_option
+from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, lacking, work_option
 from scripts.benchmarks.sampling.figures import ALL, budgets, by_cell, common_means, means, summary, table
 from scripts.benchmarks.sampling.rounds import SOURCES, Material, run_in_task, run_rounds
 
@@ -53,9 +53,6 @@ class InTaskKey(NamedTuple):
     sampler: str
 
 
-K = TypeVar("K", Key, InTaskKey)
-
-
 def keys(seeds: Iterable[int], shares: Iterable[float]) -> Iterator[Key]:
     """Everything to be run: a tenth of every corpus first, then the other shares, seed by seed."""
     for share, seed, corpus, block in product((*shares, 1.0), seeds, SOURCES, ("scratch", "pretrained")):
@@ -67,11 +64,6 @@ def in_task_keys(seeds: Iterable[int], labels: Iterable[int]) -> Iterator[InTask
     """Everything to be run, seed by seed, so that a run that is cut has whole tables of fewer seeds."""
     for seed, corpus, count, sampler in product(seeds, SOURCES, labels, SAMPLERS):
         yield InTaskKey(corpus, count, seed, sampler)
-
-
-def by_key(rows: Iterable[Mapping[str, Any]], kind: type[K]) -> dict[K, Mapping[str, Any]]:
-    """The results by their keys; of one that was made twice the last."""
-    return {kind(*(row[name] for name in kind._fields)): row for row in rows}
 
 
 def run(key: Key, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
@@ -89,25 +81,22 @@ def run(key: Key, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
     }
 
 
-def fill(path: Path, wanted: Iterable[Any], kind: type[Any], one: Any, split: str, clock: Clock) -> dict[Any, Any]:
-    """Run what the journal lacks, until the time is over; return all its results by their keys.
+def fill(journal: Journal, wanted: Iterable[Any], one: Any, split: str, clock: Clock) -> list[dict[str, Any]]:
+    """Run what the journal lacks, until the time is over; return all its results.
 
     Results that differ by their sampler alone share the models of their starts.
     """
-    journal = Journal(path)
-    done = by_key(journal.rows(), kind)
-    missing = [key for key in wanted if key not in done]
-    material = lru_cache(len(SOURCES))(Material)
-    group, known = None, {}
-    for number, key in enumerate(missing):
-        if clock.is_over:
-            note(f"{len(missing) - number} results are left for another run")
-            break
+    material, group, known = lru_cache(len(SOURCES))(Material), None, {}
+    for key in wanted:
         if key[:-1] != group:
             group, known = key[:-1], {}
-        journal.get(lambda k=key, m=known: one(k, material(k.corpus, split), m), **key._asdict())
-        note(f"{number + 1}/{len(missing)} {key}")
-    return by_key(journal.rows(), kind)
+        journal.get(lambda k=key, m=known: one(k, material(k.corpus, split), m), clock, **key._asdict())
+    return journal.rows()
+
+
+def left(journal: Journal, wanted: Sequence[Any], what: str) -> list[str]:
+    """What the journal lacks, for `not_done` of the details."""
+    return lacking(sum(journal.find(**key._asdict()) is None for key in wanted), len(wanted), what)
 
 
 def _numbers(kind: type[Any]) -> Callable[..., tuple[Any, ...]]:
@@ -131,15 +120,13 @@ def main(
 
     torch.set_num_threads(1)
     folder = work if split == "test" else work / split
-    asked = keys(seeds, shares) if shares else ()
-    done = fill(folder / "results.jsonl", asked, Key, run, split, clock)
-    done_in_task = fill(folder / "in-task.jsonl", in_task_keys(seeds, labels), InTaskKey, run_in_task, split, clock)
-    rows, in_task = list(done.values()), common_means(done_in_task.values(), ("labels",))
+    results, results_in_task = Journal(folder / "results.jsonl"), Journal(folder / "in-task.jsonl")
+    rows = fill(results, keys(seeds, shares) if shares else (), run, split, clock)
+    in_task = common_means(fill(results_in_task, in_task_keys(seeds, labels), run_in_task, split, clock), ("labels",))
     if split == "val":
         click.echo(json.dumps({"summary": summary(rows), "in_task": in_task}, indent=2))
         return None
-    planned, planned_in_task = set(keys(range(WANTED_SEEDS), SHARES)), set(in_task_keys(range(WANTED_SEEDS), LABELS))
-    left, left_in_task = len(planned - done.keys()), len(planned_in_task - done_in_task.keys())
+    planned, planned_in_task = [*keys(range(WANTED_SEEDS), SHARES)], [*in_task_keys(range(WANTED_SEEDS), LABELS)]
     details = {
         "means": means(rows),
         "cells": by_cell(rows),
@@ -147,8 +134,8 @@ def main(
         "table": table(rows),
         "in_task": in_task,
         "not_done": [
-            *lacking(left, len(planned), "results"),
-            *lacking(left_in_task, len(planned_in_task), "results of the tasks that are measured"),
+            *left(results, planned, "results"),
+            *left(results_in_task, planned_in_task, "results of the tasks that are measured"),
         ],
     }
     return summary(rows), details, sorted({row["seed"] for row in rows})

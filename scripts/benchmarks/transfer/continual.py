@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tchub.zoo.models import CostModel, ProgressiveNetwork
 from tchub.zoo.training import RankingDataset, evaluate_model, train
 from tchub.zoo.training.dataset import steps_per_epoch
 
-from scripts.benchmarks.common import kept, note, spread
+from scripts.benchmarks.common import note, spread
 from scripts.benchmarks.transfer.case import IN_TASK, Answer, Case, kept_model, train_new
 from scripts.benchmarks.transfer.data import Scene, cut
 
@@ -116,8 +116,9 @@ OURS = "EWC and rehearsal"
 VARIANTS = {OURS: SETTINGS, "EWC": EQUATIONS, "neither": replace(EQUATIONS, strength=0.0)}
 
 
-def forget(scenes: Sequence[Scene], seed: int, config: ContinualConfig, folder: Path) -> dict[str, Any]:
+def forget(read: Callable[[], Sequence[Scene]], seed: int, config: ContinualConfig, folder: Path) -> dict[str, Any]:
     """After each new device the base's `scores` on all it has met, in their order."""
+    scenes = read()
     taught = [(scene.target, cut(scene.own, scene.own.task_ids, CHAIN_CAP)) for scene in scenes]
     chain = folder / f"chain-{config.strength:g}-{config.rehearsal:g}"
     bases = knowledge_base(scenes[0], taught, seed, chain, config=config)
@@ -155,11 +156,11 @@ def devices_block(runs: Any, seeds: Sequence[int]) -> dict[str, Any]:
         over `forgetting_seeds`.
     """
     scenes = cache(lambda: [runs.scene(name, tuple(o for o in CHAIN if o != name), False) for name in CHAIN])
-    models, results = runs.folder / "models" / runs.split, runs.folder / "results" / runs.split
+    models = runs.folder / "models" / runs.split
     chains: dict[str, dict[int, dict[str, Any]]] = {}
     for seed, (variant, config) in product(seeds, VARIANTS.items()):
-        path = results / "forgetting" / f"{variant}-{seed}.json"
-        if run := kept(path, lambda s=seed, c=config: forget(scenes(), s, c, models), runs.clock):
+        forgotten = partial(forget, scenes, seed, config, models)
+        if run := runs.chains.get(forgotten, runs.clock, base=variant, seed=seed):
             chains.setdefault(variant, {})[seed] = run
     if not chains:
         return {}

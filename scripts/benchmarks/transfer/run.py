@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import click
 from tchub.zoo.training.evaluation import evaluate_unknown
 
-from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, kept, lacking, note, work_option
+from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, lacking, note, work_option
 from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case
 from scripts.benchmarks.transfer.continual import OURS, VARIANTS, devices_block
-from scripts.benchmarks.transfer.data import SHARE, TARGETS, Scene, read_scene
+from scripts.benchmarks.transfer.data import SHARE, TARGETS, read_scene
 from scripts.benchmarks.transfer.figures import (
     difference_rows,
     mean_rows,
@@ -44,8 +44,7 @@ WANTED_SEEDS = 5
 ALL = METHODS | PAPER_METHODS
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """One result, see `Case` and `Scene`; `taught` are the sources that teach, where the order is the question."""
 
     target: str
@@ -56,13 +55,6 @@ class Question:
     seed: int
     sources: tuple[str, ...]
     taught: tuple[str, ...] = ()
-
-    def path(self, split: str) -> Path:
-        """Of its answer, under the folder of the runs."""
-        known = "seen" if self.seen else "unseen"
-        folder = Path("results") / split / "+".join((self.target, *self.sources)) / known
-        order = f"by {'+'.join(self.taught)}" if self.taught else ""
-        return folder / order / f"{self.protocol}-{self.labels}" / f"{self.method}-{self.seed}.json"
 
 
 def questions(seeds: Sequence[int]) -> Iterator[Question]:
@@ -107,60 +99,43 @@ def paper_questions(seeds: Sequence[int]) -> Iterator[Question]:
 
 
 class Runs:
-    """Answers of questions, each kept as a file under a folder; nothing new is answered once the time is over."""
+    """Answers of questions, each kept in a journal; nothing new is answered once the time is over."""
 
     def __init__(self, folder: Path, split: str, clock: Clock) -> None:
         self.folder, self.split, self.clock = folder, split, clock
         self.scene = lru_cache(2)(partial(read_scene, folder / "data", split))
+        self.answers, self.chains = (Journal(folder / f"{name}-{split}.jsonl") for name in ("answers", "forgetting"))
 
     def collect(self, asked: Iterable[Question]) -> tuple[list[dict[str, Any]], list[Question]]:
         """The answers that are there or that time allows, and the questions that have none.
 
         One that has no meaning for its target, for no source knows a judging task, is in neither.
         """
-        answers, missing = [], []
-        for question in asked:
-            answer = self._answer(question)
-            if answer is None:
-                missing.append(question)
-            elif answer["scores"]:
-                answers.append(asdict(question) | answer | {"drawn": self._drawn(question)})
-        return answers, missing
+        pairs = [(question, self._answer(question, self.clock)) for question in asked]
+        answers = [answer for _, answer in pairs if answer and answer["scores"]]
+        return answers, [question for question, answer in pairs if answer is None]
 
-    def _answer(self, question: Question) -> dict[str, Any] | None:
-        return kept(self.folder / question.path(self.split), lambda: self._ask(question), self.clock)
-
-    def _drawn(self, question: Question) -> float:
-        """Labels of a judging task in the mean: half of a task's programs is the most that is measured."""
-        if not question.labels:
-            return 0.0
-        path = replace(question, method="programs", seed=0, protocol=IN_TASK, labels=0).path(self.split)
-        sizes = kept(self.folder / path, lambda: {"programs": self._sizes(question)})["programs"]
-        return sum(min(question.labels, size // 2) for size in sizes) / len(sizes)
-
-    def _sizes(self, question: Question) -> list[int]:
-        judged = self._scene_of(question).judged
-        return [] if judged is None else [len(members) for members in judged.members]
-
-    def _scene_of(self, question: Question) -> Scene:
-        return self.scene(question.target, question.sources, question.seen, ALL[question.method].arch)
+    def _answer(self, question: Question, clock: Clock | None = None) -> Any:
+        return self.answers.get(lambda: self._ask(question), clock, **question._asdict())
 
     def _ask(self, question: Question) -> dict[str, Any]:
-        scene, method = self._scene_of(question), ALL[question.method]
+        method = ALL[question.method]
+        scene = self.scene(question.target, question.sources, question.seen, method.arch)
         if scene.judged is None:
             return {"scores": None}
-        same = replace(question, seen=False)
         if question.seen and method.alone:  # the same tasks may be judged: then so is the answer
-            unseen = self._scene_of(same).judged
+            unseen = self.scene(question.target, question.sources, False, method.arch).judged
             if unseen is not None and unseen.task_ids == scene.judged.task_ids:
-                return kept(self.folder / same.path(self.split), lambda: self._ask(same))
-        models, asked = self.folder / "models", (question.protocol, question.labels, question.seed)
-        case = Case(scene, *asked, models, method.arch, order=question.taught)
+                same = self._answer(question._replace(seen=False))
+                return {name: same[name] for name in ("scores", "drawn")}
+        asked = question.protocol, question.labels, question.seed
+        case = Case(scene, *asked, self.folder / "models", method.arch, order=question.taught)
         answer = method.run(case)
         known = case.known if answer.known is None else answer.known
         scores = evaluate_unknown(case.judged, known, answer.scores)
-        note(f"{question.path(self.split)}: pairwise {scores['pairwise']:.4f}")
-        return {"scores": scores}
+        note(f"{question}: pairwise {scores['pairwise']:.4f}")
+        # Labels of a judging task in the mean: half of a task's programs is the most that is measured.
+        return {"scores": scores, "drawn": fmean(min(question.labels, len(own) // 2) for own in case.judged.members)}
 
 
 def not_done(answers: Iterable[dict[str, Any]], missing: Sequence[Question]) -> list[str]:
