@@ -163,20 +163,6 @@ def learnt_by(bases: Sequence[CheckpointChoice], pool: CandidatePool) -> np.ndar
     return np.array([index for index, digest in enumerate(digests) if digest in learnt], dtype=np.int64)
 
 
-def keys_in(corpus: Corpus, pool: CandidatePool, indices: Iterable[int]) -> frozenset[tuple[str, str]]:
-    """Return (task, key) that some candidates have in a corpus, by its tasks' names or what they compute."""
-    keys: dict[str, set[str]] = {}
-    for index in indices:
-        entry = pool.entries[int(index)]
-        for name in (pool.tasks[entry.task].task_id, pool.computations[entry.task]):
-            keys.setdefault(name, set()).add(entry.key)
-    return frozenset(
-        (task_id, key)
-        for task_id, task in corpus.tasks.items()
-        for key in keys.get(task_id, set()) | keys.get(task.computation or task_id, set())
-    )
-
-
 def withheld(
     corpus: Corpus, pool: CandidatePool, held: Iterable[int], learnt: Iterable[int]
 ) -> frozenset[tuple[str, str]]:
@@ -185,11 +171,17 @@ def withheld(
     Of test tasks, which judge as a whole, it is every program. Cross-validation judges by the labels learnt here: a
     start that knew them of a corpus of this device would win by memory.
     """
-    here = str(corpus.meta["device"]) == pool.device
+    own: dict[str, set[str]] = {}  # keys by the tasks' names, and by what they compute
+    for index in (*held, *(learnt if str(corpus.meta["device"]) == pool.device else ())):
+        entry = pool.entries[int(index)]
+        for name in (pool.tasks[entry.task].task_id, pool.computations[entry.task]):
+            own.setdefault(name, set()).add(entry.key)
     judged = {normal(pool.computations[task]) for task in np.unique(pool.group[list(pool.judging)])}
     whole = [task for task, computed in computations(corpus).items() if computed in judged]
     keys = {(task, key) for task in whole for key in corpus.table(task, ["key"])["key"].to_pylist()}
-    return keys_in(corpus, pool, [*held, *(learnt if here else ())]) | keys
+    for name, task in corpus.tasks.items():
+        keys |= {(name, key) for key in own.get(name, set()) | own.get(task.computation or name, set())}
+    return frozenset(keys)
 
 
 # The start ------------------------------------------------------------------------------------------------

@@ -119,11 +119,11 @@ def _latency_columns(result: TuneResult) -> Iterator[Column]:
     for leaves, name, title in ((3, "pytorch", "/ PyTorch"), (2, "untuned", "/ untuned")):
         whole = medians.get(name)
         yield Column(title, ["" if whole is None else f"{m / whole:.3g}" for m in medians.values()], True, leaves)
-    yield Column("output", [_verdict(checks[name]) if name in checks else "" for name in latency], True)
-
-
-def _verdict(check: dict[str, Any]) -> str:
-    return "WRONG" if not check["ok"] else "equal" if check.get("checked", True) else "not checked"
+    verdicts = {
+        name: "WRONG" if not check["ok"] else "equal" if check.get("checked", True) else "not checked"
+        for name, check in checks.items()
+    }
+    yield Column("output", [verdicts.get(name, "") for name in latency], True)
 
 
 def _quartiles(facts: dict[str, Any]) -> str:

@@ -123,31 +123,6 @@ class CardFault:
     lost: bool = False
 
 
-# A chain of 20,000 additions and multiplications on each core, a tenth of a millisecond: its time tells the clock.
-_SPIN = b"""
-.version 6.0
-.target sm_30
-.address_size 64
-.visible .entry spin(.param .u64 out)
-{
-  .reg .pred %p;
-  .reg .f32 %f;
-  .reg .b32 %r;
-  .reg .b64 %a;
-  ld.param.u64 %a, [out];
-  mov.f32 %f, 0f3F800000;
-  mov.u32 %r, 0;
-again:
-  fma.rn.f32 %f, %f, 0f3F7FFFEF, 0f33D6BF95;
-  add.u32 %r, %r, 1;
-  setp.lt.u32 %p, %r, 20000;
-  @%p bra again;
-  st.global.f32 [%a], %f;
-  ret;
-}
-"""
-
-
 class _HeldCard:
     """The card as its process holds it: the driver, and the reference kernel that the driver compiles."""
 
@@ -156,9 +131,9 @@ class _HeldCard:
         self.driver.spin_up()
         launch = {"kernel": "spin", "grid": [self.driver.facts()["multiprocessors"], 1, 1], "block": [128, 1, 1],
                   "shared": 0, "params": [["arg", 0]]}  # fmt: skip
-        plan = {"workspaces": [], "launches": [launch]}
+        plan, spin = {"workspaces": [], "launches": [launch]}, Path(__file__).with_name("spin.ptx").read_bytes()
         try:
-            self._spin = CudaProgram(self.driver, _SPIN, plan, [np.zeros(1, np.float32)])
+            self._spin = CudaProgram(self.driver, spin, plan, [np.zeros(1, np.float32)])
         except ProgramError:  # a driver without its compiler: the card is not watched, and programs are cubins
             self._spin = None
         self.watch = DriftWatch()

@@ -167,7 +167,7 @@ class Worker:
         assert self._pid is not None
         try:
             self._connection.send((job, args))
-            why = wait_for(self._connection.poll, self._pid, limit, _starves if setup.idle else lambda _: False)
+            why = wait_for(self._connection.poll, self._pid, limit, lambda clock: setup.idle and _starves(clock))
             if why is not None:
                 return JobResult(error="starved" if why == STARVED else "timeout", message=f"killed: {why}")
             answer = self._connection.recv()

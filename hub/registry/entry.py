@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict, TypeGuard
 
@@ -256,7 +255,8 @@ def describe(folder: Path, name: str, version: str, *, no_licence: str | None = 
         raise unusable(str(folder), reason, f"save {CONFIG_FILE} and {WEIGHTS_FILE}")
     config = read_json(folder / CONFIG_FILE)
     keys = ("arch", "family", "format", "feature_schema", "feature_version", "tvm")
-    raw = {key: config.get(key) for key in keys} | {"parameters": _parameters(config, folder / WEIGHTS_FILE)}
+    number = as_object(config.get("training")).get("parameters")
+    raw = {key: config.get(key) for key in keys} | {"parameters": number if isinstance(number, int) else None}
     raw |= _facts(config, read_json(folder / METRICS_FILE)) | facts | {"name": name, "version": version}
     for key in ("weights_licence", "data_licence"):
         raw[key] = raw.get(key) or no_licence
@@ -272,20 +272,6 @@ def as_object(value: object) -> dict[str, Any]:
 def is_number(value: object) -> TypeGuard[Number]:
     """Return True for a number of any kind; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _parameters(config: Mapping[str, Any], weights: Path) -> int | None:
-    """Return the number in the config; without one, count the tensors' (a model's fixed scales included)."""
-    number = as_object(config.get("training")).get("parameters")
-    if isinstance(number, int):
-        return number
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(weights, framework="numpy") as file:
-            return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    except SafetensorError:
-        return None  # the sha256 decides whether the files are whole
 
 
 def _facts(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -135,14 +136,9 @@ def require_loadable(entry: Entry) -> None:
 
 
 @cache
-def installed_tvm() -> str | None:
-    """Return the version of the TVM that is installed, which is not imported for it; None for no TVM."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(_TVM)
-    except PackageNotFoundError:
-        return None
+def installed_tvm() -> str:
+    """Return the version of the TVM that is installed, which is not imported for it."""
+    return version(_TVM)
 
 
 def _objection(entry: Entry) -> tuple[str, str] | None:
@@ -162,8 +158,7 @@ def _objection(entry: Entry) -> tuple[str, str] | None:
         wanted = f"version {entry.feature_version} of the features {schema.name}"
         return f"it reads {wanted}, this tchub makes version {schema.version}", upgrade
     tvm = installed_tvm()
-    # Without a TVM there are no candidates to score, and nothing to object to: the files can be looked at.
-    if tvm is None or SpecifierSet(entry.tvm_range).contains(tvm, prereleases=True):
+    if SpecifierSet(entry.tvm_range).contains(tvm, prereleases=True):
         return None
     reason = f"it scores candidates of TVM {entry.tvm_range}, and TVM {tvm} is installed"
     return reason, f"pip install '{_TVM}{entry.tvm_range}', or choose another version of the checkpoint"

@@ -21,7 +21,6 @@ from tvm import relax, rpc
 from ..device.cuda_network import CudaDriver, CudaNetwork
 from ..device.patience import TimeLimit
 from ..device.rpc_session import RpcAddress, set_threads
-from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, Libraries, compare_in_process
 from ..networks.network import Network
 from ..networks.output_check import check_output
@@ -127,13 +126,9 @@ class _TorchNetwork:
         return (time.perf_counter() - start) / number
 
 
-def _torch_device(number: int) -> torch.device:
-    if not torch.cuda.is_available():
-        raise LatencyError(
-            "this PyTorch cannot use the card", remedy="install PyTorch for CUDA to have it beside the tuned network"
-        )
+def _torch_device(number: int) -> torch.device | None:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32 here
-    return torch.device("cuda", number)
+    return torch.device("cuda", number) if torch.cuda.is_available() else None
 
 
 def _torch_networks(
@@ -141,14 +136,12 @@ def _torch_networks(
 ) -> tuple[dict[str, _TorchNetwork], dict[str, str]]:
     """Return PyTorch's networks on the card, and why one has none."""
     names = request.get("rivals", ())
-    try:
-        device = _torch_device(request["card"]) if names else None
-        if device is None:
-            return {}, {}
-        if request["reference"].endswith(".onnx"):
-            raise LatencyError("PyTorch runs an ONNX file on the CPU alone", remedy="compare the exported program")
-    except LatencyError as error:
-        return {}, dict.fromkeys(names, error.message)
+    if not names:
+        return {}, {}
+    if (device := _torch_device(request["card"])) is None:
+        return {}, dict.fromkeys(names, "this PyTorch cannot use the card")
+    if request["reference"].endswith(".onnx"):
+        return {}, dict.fromkeys(names, "PyTorch runs an ONNX file on the CPU alone")
     runs, errors = rival_runs(names, ReferenceNetwork(request, device), expected, 1)
     return {name: _TorchNetwork(run, device) for name, run in runs.items()}, errors
 
