@@ -16,7 +16,7 @@ import numpy as np
 from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.devices import Device, get_device
 from ..device.detect import match_gpu
-from .archive import Bundle, BundleError, BundleManifest, ManifestProgram, ManifestTask
+from .archive import Bundle, BundleError, BundleManifest, ManifestProgram
 
 _LICENCE = "Apache-2.0"
 # Sums of equal inputs through differently ordered additions in float32 agree far better than this.
@@ -95,7 +95,15 @@ def judged_programs(
     measured = [_program(programs[number], line, number in wrong, meta) for number, line in lines.items()]
     measured += [_program(program, None, False, meta) for program in programs.values() if program["error"]]
     used = {program.task_id for program in measured}
-    tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
+    tasks = [
+        Task(
+            *(task["task_id"], task["name"], task["op"], task["flops"]),
+            networks=tuple(sorted(task["networks"].items())),
+            **bundle.origin[task["task_id"]],
+        )
+        for task in bundle.manifest["tasks"]
+        if task["task_id"] in used
+    ]
     return meta, tasks, measured, len(lines), len(wrong)
 
 
@@ -212,13 +220,6 @@ def _program(program: ManifestProgram, line: ResultLine | None, wrong: bool, met
         tvm_version=meta["tvm_version"],
         measured_at=math.nan if line is None else line.measured_at,
         cost_seconds=math.nan if line is None else line.seconds,
-    )
-
-
-def _task(task: ManifestTask, bundle: Bundle) -> Task:
-    networks = tuple(sorted(task["networks"].items()))
-    return Task(
-        task["task_id"], task["name"], task["op"], task["flops"], networks=networks, **bundle.origin[task["task_id"]]
     )
 
 

@@ -27,7 +27,7 @@ _SHOWN = 20
 @opt.out_option("Folder of the corpus and its journal.")
 @opt.threads_option
 @click.option("--precision", default="float32", metavar="P", help="float32, or float16: on a card's tensor cores.")
-@opt.seed_option("Seed of the candidates.")
+@click.option("--seed", default=0, help="Seed of the candidates.")
 @click.option("--shard", metavar="I/N", help="Measure one of N equal parts of the tasks, into --out/shard-I-of-N.")
 @click.option(
     "--besides", multiple=True, metavar="DIR", type=opt.FOLDER, help="Leave out the tasks of this corpus. Repeatable."
@@ -270,7 +270,7 @@ def _stat_text(value: object) -> str:
 @click.option("--target", metavar="T", help="A device (`tchub devices`), `local`, or TVM's JSON.")
 @click.option("--programs", default=200, type=click.IntRange(1), help="Programs in all.")
 @click.option("--out", type=opt.FILE, metavar="ZIP", help="The archive.")
-@opt.seed_option("Seed of the candidates.")
+@click.option("--seed", default=0, help="Seed of the candidates.")
 @opt.threads_option
 @click.option("--code", type=click.Choice(["cubin", "ptx"]), help="Code of a GPU: its own, or for later ones too.")
 @click.option("--precision", default="float32", metavar="P", help="float32, or float16: on a card's tensor cores.")

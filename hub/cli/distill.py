@@ -40,7 +40,9 @@ _PHASES = {"train": "first device", "learn": "column learns", "distill": "base l
     help="Passes of each phase; 0: as many as it takes. The first device of a new base has one phase, with the passes "
     "of both.",
 )  # fmt: skip
-@opt.per_task_option(200)
+@click.option(
+    "--per-task", default=200, type=click.IntRange(0), metavar="N", help="Programs of a task at most; 0: all."
+)
 @click.option("--ewc/--no-ewc", default=True, help="Hold back what earlier devices depend on.")
 @click.option("--recipe", help="Recipe (a name, or a file) whose loss and batches the phases have.")
 @click.option(
@@ -48,7 +50,7 @@ _PHASES = {"train": "first device", "learn": "column learns", "distill": "base l
     help="Losses, rates, batches and epochs: tchub's, by the recipe, or those of TCL's paper: 100 epochs, divided over "
     "the devices of this run and their phases.",
 )  # fmt: skip
-@opt.seed_option("Decides weights, batches and programs taken.")
+@click.option("--seed", default=0, help="Decides weights, batches and programs taken.")
 @resume_option
 @licence_option
 @click.option("--authors", help="Authors of a new base, for its card.")

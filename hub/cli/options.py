@@ -95,23 +95,12 @@ def out_option(about: str, default: str | None = None) -> Decorator:
     return click.option("--out", required=default is None, default=default, type=FOLDER, help=about)
 
 
-def seed_option(about: str) -> Decorator:
-    """Add `--seed`."""
-    return click.option("--seed", default=0, help=about)
-
-
 def corpora_option(about: str, *, required: bool = False) -> Decorator:
     """Add `--corpus`, which may be repeated, and pass the command `corpora`."""
     about = f"{about} Repeatable."
     return click.option(
         "--corpus", "corpora", multiple=True, required=required, metavar="DIR", type=_CORPUS, help=about
     )
-
-
-def per_task_option(default: int) -> Decorator:
-    """Add `--per-task`, the programs of a task at most."""
-    about = "Programs of a task at most; 0: all."
-    return click.option("--per-task", default=default, type=click.IntRange(0), metavar="N", help=about)
 
 
 def _parsed(name: str, parse: Callable[[Any], Any]) -> Decorator:

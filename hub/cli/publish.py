@@ -125,7 +125,7 @@ def _after_publishing(result: PublishResult) -> str:
 @opt.corpora_option("Learn from this corpus and measure nothing; the first one judges.")
 @click.option("--recipe", help="How to train: a recipe that ships, or a file. [default: the checkpoint's, or tilenet]")
 @click.option("--checkpoint", metavar="NAME", help="Start from the weights of this checkpoint.")
-@opt.seed_option("Seed of the candidates and the training.")
+@click.option("--seed", default=0, help="Seed of the candidates and the training.")
 @click.option("--authors", help="Who made it, as it is to be cited.")
 @click.option("--weights-licence", metavar="SPDX", help="Licence that you give the weights. There is no default.")
 @click.option("--data-licence", metavar="SPDX", help="Licence of what is measured here. There is no default.")

@@ -30,13 +30,13 @@ licence_option = click.option("--weights-licence", metavar="SPDX", help="Licence
 @click.option("--checkpoint", metavar="NAME", help="Fine-tune this checkpoint; no better, and it is kept.")
 @click.option("--name", help="Name of the checkpoint. [default: ARCH-FAMILY]")
 @click.option("--version", default="0.1.0", help="Version of the checkpoint.")
-@opt.seed_option("Decides weights, batches and programs kept.")
+@click.option("--seed", default=0, help="Decides weights, batches and programs kept.")
 @resume_option
 @click.option(
     "--programs-fraction", default=1.0, type=click.FloatRange(0, 1),
     help="Share of the first corpus's training programs, picked at random; 0 learns from the other corpora alone.",
 )  # fmt: skip
-@opt.per_task_option(0)
+@click.option("--per-task", default=0, type=click.IntRange(0), help="Programs of a task at most; 0: all.")
 @licence_option
 @opt.torch_threads_option
 def train_command(
@@ -149,7 +149,7 @@ def warn_without_licence(lineage: Mapping[str, Any], output: Output) -> None:
     "--labels", default=0, metavar="N", type=click.IntRange(0),
     help="Also rank with N random programs of each task known, as a tilenet can; they do not count.",
 )  # fmt: skip
-@opt.seed_option("Seed of the baselines and the labels.")
+@click.option("--seed", default=0, help="Seed of the baselines and the labels.")
 @opt.torch_threads_option
 def evaluate_command(names: str, corpus: Path, baselines: str | None, output: Output, **options: Any) -> None:
     """Score checkpoints on a corpus. NAME is a name that `tchub list` shows or a folder.

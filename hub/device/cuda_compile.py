@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -109,7 +109,16 @@ def _nvrtc_facts() -> tuple[str, list[str]]:
 def compile_cuda(
     mod: Any, target: dict[str, Any], output: Path, code: str, compiler: str, cache: CubinCache | None = None
 ) -> dict[str, Any]:
-    """Compile a scheduled module for one architecture, and return its launch plan; see `cuda_source`.
+    """Compile a scheduled module for one architecture, and return its launch plan; see `start_cuda`."""
+    plan, finish = start_cuda(mod, target, output, code, compiler, cache)
+    finish()
+    return plan
+
+
+def start_cuda(
+    mod: Any, target: dict[str, Any], output: Path, code: str, compiler: str, cache: CubinCache | None
+) -> tuple[dict[str, Any], Callable[[], object]]:
+    """Return a module's launch plan, see `cuda_source`, and what writes its code, in any thread.
 
     Args:
         target: TVM's CUDA target as a dictionary; its `arch` is the GPU's, e.g. `sm_90`.
@@ -123,13 +132,15 @@ def compile_cuda(
     """
     name = cache.name(compile_facts(mod, target, code, compiler)) if cache else ""
     if cache and (known := cache.load(name)):
-        output.write_bytes(known[1])
-        return known[0]
+        return known[0], lambda: output.write_bytes(known[1])
     plan, source = cuda_source(mod, target)
-    assemble(source, str(target["arch"]), output, code, compiler)
-    if cache:
-        cache.save(name, plan, output.read_bytes())
-    return plan
+
+    def finish() -> None:
+        assemble(source, str(target["arch"]), output, code, compiler)
+        if cache:
+            cache.save(name, plan, output.read_bytes())
+
+    return plan, finish
 
 
 def compile_facts(mod: Any, target: Mapping[str, Any], code: str, compiler: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import numpy as np
 from ...zoo.files import storing
 from ...zoo.tvm_import import import_tensor_intrinsics
 from .cubin_cache import CubinCache
-from .cuda_compile import UnknownLaunchError, assemble, compile_facts, cuda_source, dtype_bytes, find_compiler
+from .cuda_compile import UnknownLaunchError, dtype_bytes, find_compiler, start_cuda
 from .errors import DeviceError
 from .host_facts import cores
 from .onsite.cuda import CudaDriver, CudaLaunches
@@ -75,23 +75,13 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
     facts = json.loads(str(target))
     with tempfile.TemporaryDirectory(prefix="tchub-cuda-") as folder, storing(path):
         images = [Path(folder, f"{number}.cubin") for number in range(len(reader.functions))]
-        missing, compiler, cache = [], find_compiler(), CubinCache.here()
+        started, compiler, cache = [], find_compiler(), CubinCache.here()
         for name, image in zip(reader.functions, images, strict=True):  # by one thread: TVM's passes take no more
             main = tvm.IRModule({"main": scheduled[name].with_attr("global_symbol", "main")})
-            key = cache.name(compile_facts(main, facts, "cubin", compiler)) if cache else ""
-            if cache and (known := cache.load(key)):
-                launches = known[0]
-                image.write_bytes(known[1])
-            else:
-                launches, source = cuda_source(main, facts)
-                missing.append((source, image, key, launches))
-            plan["functions"].append(launches)
+            started.append(start_cuda(main, facts, image, "cubin", compiler, cache))
+        plan["functions"] = [launches for launches, _ in started]
         with ThreadPoolExecutor(len(cores())) as threads:
-            compiled = threads.map(lambda one: assemble(one[0], facts["arch"], one[1], "cubin", compiler), missing)
-            list(compiled)  # raises what one of them raised
-        if cache:
-            for _, image, key, launches in missing:
-                cache.save(key, launches, image.read_bytes())
+            list(threads.map(lambda one: one[1](), started))  # raises what one of them raised
         temporary = path.with_name(f"{path.stem}.part")
         with zipfile.ZipFile(temporary, "w") as archive:
             archive.writestr(PLAN, json.dumps(plan))
@@ -134,7 +124,6 @@ class _RelaxReader:
             "constants": [shared[buffer] for buffer in self._constants],
             "steps": [[function, [shared[buffer] for buffer in args]] for function, args in self._steps],
             "outputs": [[shared[buffer], shape, dtype] for buffer, shape, dtype in outputs],
-            "functions": [],
         }
 
     def _value(self, expr: Any) -> Any:

@@ -42,14 +42,15 @@ class ForkedBuilder(PyBuilder):
             library = Path(tempfile.mkdtemp(dir=self.workers.scratch)) / "program.so"
             target = json.loads(str(item.target))
             jobs.append((library, self.workers.build(item.mod, library, target, self.workers.linker)))
-        return [self._result(library, future.result()) for library, future in jobs]
-
-    def _result(self, library: Path, result: JobResult) -> Any:
-        if result.error is None:
-            self.built[str(library)] = result.value
-            return BuilderResult(str(library), None)
-        shutil.rmtree(library.parent, ignore_errors=True)
-        return BuilderResult(None, f"build {result.error}: {result.message}")
+        results = []
+        for library, result in ((library, future.result()) for library, future in jobs):
+            if result.error is None:
+                self.built[str(library)] = result.value
+                results.append(BuilderResult(str(library), None))
+            else:
+                shutil.rmtree(library.parent, ignore_errors=True)
+                results.append(BuilderResult(None, f"build {result.error}: {result.message}"))
+        return results
 
 
 @derived_object

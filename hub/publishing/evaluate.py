@@ -180,7 +180,10 @@ class _Evaluation:
                 corpus=str(corpus.path),
                 split=config.split,
             )
-        if config.split not in ("test", "val") and corpus.path.resolve().name in _learnt(checkpoint):
+        training = checkpoint.config.training
+        learnt = [one for one in (training.get("corpus"), *(training.get("sources") or ())) if isinstance(one, dict)]
+        knows = corpus.path.resolve().name in {one.get("name") for one in learnt}
+        if config.split not in ("test", "val") and knows:
             self._note(f"{name} has learnt from this corpus: its scores include tasks that it knows")
         trusted = trusted_tasks(checkpoint.config, corpus, data)
         alone = predict(checkpoint.model, data.features)
@@ -275,12 +278,6 @@ class _Evaluation:
         kept = np.flatnonzero(good & (np.bincount(group[good], minlength=len(usable))[group] > 1))
         weights = np.array([metric_weight(self._corpus.tasks[task_id]) for task_id in usable], dtype=np.float64)
         return [features[i] for i in kept], np.array([programs[i].latency for i in kept]), group[kept], weights
-
-
-def _learnt(checkpoint: Checkpoint) -> set[str]:
-    training = checkpoint.config.training
-    corpora = (training.get("corpus"), *(training.get("sources") or ()))
-    return {str(corpus.get("name")) for corpus in corpora if isinstance(corpus, dict)}
 
 
 def _evaluate_ten_percent(

@@ -255,7 +255,8 @@ class RunStore:
         if before.get("format") != FORMAT:
             problem, remedy = f"was written by a newer release (format {before.get('format')})", "upgrade tchub"
         elif differing:
-            problem = f"holds a run with another {differing[0]}: {_short(before.get(differing[0]))}"
+            was = str(before.get(differing[0]))
+            problem = f"holds a run with another {differing[0]}: {was if len(was) < 80 else f'{was:.77}...'}"
         elif not resume:
             problem, remedy = "holds an earlier run", "choose another folder with --out, or resume it"
         if problem is not None:
@@ -311,8 +312,3 @@ def home_file() -> Path:
 def open_store(folder: Path, scope: MeasurementScope, *, share: bool = True) -> RunStore:
     """Open the store of a run's folder; where `share`, its programs are kept in the home, too, for later runs."""
     return RunStore(folder / FILE, scope, RunStore(home_file(), scope) if share else None)
-
-
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) < 80 else text[:77] + "..."

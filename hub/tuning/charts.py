@@ -129,7 +129,8 @@ def allocation(axes: Any, runs: Runs) -> float:
         at = [row + (number - (len(runs) - 1) / 2) * thick for row in range(len(rows))]
         counts = [spent[task].get(label, 0) for task in rows]
         axes.barh(at, counts, height=thick, color=LIGHT[_COLOUR[label]], label=TITLES[label])
-    axes.set_yticks(range(len(rows)), [_short(names[task]) for task in rows], fontsize=7)
+    titles = [name if len(name := names[task]) <= 28 else f"{name:.27}…" for task in rows]
+    axes.set_yticks(range(len(rows)), titles, fontsize=7)
     axes.set(xlabel="programs measured" + (f"; {left} tasks with fewer left out" if left else ""))
     axes.invert_yaxis()
     return 0.8 + 0.2 * len(rows)
@@ -169,7 +170,3 @@ def css() -> str:
     return (
         f":root {{ color-scheme: light dark; {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
     )
-
-
-def _short(name: str, letters: int = 28) -> str:
-    return name if len(name) <= letters else name[: letters - 1] + "…"

@@ -12,11 +12,10 @@ from ..search.errors import TuningError
 
 if TYPE_CHECKING:
     from ..device.device_choice import ChosenDevice
-    from ..search.online import OnlineSettings
     from ..search.settings import SearchSettings
 
 # Fields that the report's settings leave out: they are said elsewhere in it, or are no settings of the search.
-_ELSEWHERE = ("checkpoint", "update", "online", "device", "linker", "target", "threads", "layout", "name")
+_ELSEWHERE = ("checkpoint", "update", "device", "linker", "target", "threads", "layout", "name")
 _ELSEWHERE += ("compare", "resume", "builder", "runner")
 
 
@@ -50,7 +49,6 @@ class TuneConfig:
         latency_target: end when the network's tasks take no more milliseconds than this. None: spend all trials.
         update: how the checkpoint learns meanwhile: auto, none, context or few-shot. `few-shot` moves its weights,
             `context` hands the measurements to a TileNet as they are, `auto` is what suits the model.
-        online: settings of that learning.
         search: the search engine and its size; None for the default.
         compare: what the tuned network is timed beside, besides PyTorch: `torch.compile`, `onnxruntime`, `openvino`;
             and `stock`: tune again with MetaSchedule's own model and as many trials, into `out/stock`, where neither
@@ -82,7 +80,6 @@ class TuneConfig:
     early_stop: float = 0.0
     latency_target: float | None = None
     update: str = field(default="auto", metadata={"choices": ("auto", "none", "context", "few-shot")})
-    online: OnlineSettings | None = None
     search: SearchSettings | None = None
     compare: Sequence[str] = ()
     reuse: bool = True

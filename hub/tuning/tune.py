@@ -120,7 +120,7 @@ def tune(
         models = [
             choose_model(
                 config.checkpoint or fitting_checkpoint(device), seed=config.seed, update=config.update,
-                online=config.online, runs_on=device.facts.device, threads=device.facts.cores,
+                runs_on=device.facts.device, threads=device.facts.cores,
             )
         ]  # fmt: skip
         if "stock" in config.compare and models[0].name != "stock":
