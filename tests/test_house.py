@@ -17,16 +17,16 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_899, 16),
-    "hub/registry": (3_329, 17),
-    "hub/device": (5_684, 31),
+    "hub/cli": (2_890, 16),
+    "hub/registry": (3_310, 17),
+    "hub/device": (5_660, 31),
     "hub/networks": (6_029, 32),
     "hub/search": (3_834, 21),
-    "hub/records": (656, 5),
-    "hub/tuning": (2_190, 11),
-    "hub/adaptation": (2_002, 10),
-    "hub/publishing": (1_856, 9),
-    "hub/bundle": (917, 5),
+    "hub/records": (652, 5),
+    "hub/tuning": (2_177, 11),
+    "hub/adaptation": (1_994, 10),
+    "hub/publishing": (1_853, 9),
+    "hub/bundle": (918, 5),
     "hub/site": (308, 3),
     "zoo/primitives": (2_257, 11),
     "zoo/devices": (388, 3),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_425, 19),
     "cards": (1_289, 6),
     "scripts": (9_393, 56),
-    "tests": (30_578, 201),
+    "tests": (30_576, 201),
 }
-PRODUCT = (47_806, 275)
+PRODUCT = (47_727, 275)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
