@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
-from ...zoo.corpus import Program, Task, merge_corpus
+from ...zoo.corpus import Task, merge_corpus
 from ...zoo.devices import Device, get_device
 from ..device.detect import match_gpu
+from ..device.measure import Measurement
+from ..records.corpus import as_program
+from ..records.store import MeasuredProgram
 from .archive import Bundle, BundleError, BundleManifest, ManifestProgram
 
 _LICENCE = "Apache-2.0"
@@ -75,8 +75,8 @@ def ingest(results: Path, bundle: Bundle, device: str, folder: Path) -> IngestRe
         CorpusError: the corpus is of another device, CPU or target.
     """
     meta, tasks, programs, measured, wrong = judged_programs(results, bundle, device)
-    corpus = merge_corpus(folder, meta, tasks, programs)
-    failed = sum(not program.valid for program in programs)
+    corpus = merge_corpus(folder, meta, tasks, [as_program(program, meta) for program in programs])
+    failed = sum(program.measurement.error is not None for program in programs)
     unmeasured = len(bundle.manifest["programs"]) - len(programs)
     counts = len(corpus.tasks), corpus.meta["programs"]
     return IngestResult(str(folder), measured, failed, wrong, unmeasured, *counts)
@@ -84,7 +84,7 @@ def ingest(results: Path, bundle: Bundle, device: str, folder: Path) -> IngestRe
 
 def judged_programs(
     results: Path, bundle: Bundle, device: str
-) -> tuple[dict[str, Any], list[Task], list[Program], int, int]:
+) -> tuple[dict[str, Any], list[Task], list[MeasuredProgram], int, int]:
     """Return facts, tasks and programs of results before they reach a corpus, and how many ran and were wrong."""
     machine, lines = read_results(results, bundle)
     sheet = get_device(device)
@@ -92,8 +92,8 @@ def judged_programs(
     programs = {program["id"]: program for program in bundle.manifest["programs"]}
     wrong = _wrong_outputs(lines)
     meta = _meta(bundle, sheet, machine)
-    measured = [_program(programs[number], line, number in wrong, meta) for number, line in lines.items()]
-    measured += [_program(program, None, False, meta) for program in programs.values() if program["error"]]
+    measured = [_program(programs[number], line, number in wrong) for number, line in lines.items()]
+    measured += [_program(program, None, False) for program in programs.values() if program["error"]]
     used = {program.task_id for program in measured}
     tasks = [
         Task(
@@ -199,28 +199,16 @@ def _wrong_outputs(lines: dict[int, ResultLine]) -> set[int]:
     return wrong
 
 
-def _program(program: ManifestProgram, line: ResultLine | None, wrong: bool, meta: dict[str, Any]) -> Program:
+def _program(program: ManifestProgram, line: ResultLine | None, wrong: bool) -> MeasuredProgram:
     """Return a program with its result; None for one that could not be compiled."""
-    latencies = () if line is None or wrong else tuple(line.latencies)
-    error, message = (program["error"], program["message"]) if line is None else (line.error, line.message)
-    if wrong:
-        error, message = "invalid", "its output is not that of the task's other programs"
-    return Program(
-        task_id=program["task_id"],
-        key=program["key"],
-        trace=program.get("trace", ""),
-        strategy=program["strategy"],
-        latencies=latencies,
-        latency=median(latencies) if latencies else math.nan,
-        device=meta["device"],
-        target=json.dumps(meta["target"], sort_keys=True),
-        error=error,
-        error_message=message,
-        cpu_model=meta["cpu_model"],
-        tvm_version=meta["tvm_version"],
-        measured_at=math.nan if line is None else line.measured_at,
-        cost_seconds=math.nan if line is None else line.seconds,
-    )
+    measurement = Measurement((), program["error"], program["message"])
+    if line is not None:
+        costs = 0.0, line.seconds, line.measured_at
+        measurement = Measurement(tuple(line.latencies), line.error, line.message, *costs)
+        if wrong:
+            measurement = Measurement((), "invalid", "its output is not that of the task's other programs", *costs)
+    named = program["task_id"], program["key"], program["strategy"], program.get("trace", "")
+    return MeasuredProgram(*named, measurement)
 
 
 def _meta(bundle: Bundle, device: Device, machine: dict[str, Any]) -> dict[str, Any]:

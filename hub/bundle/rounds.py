@@ -85,15 +85,12 @@ class BundleDevice(ChosenDevice):
             for one in judged_programs(results, bundle, self.facts.device.name)[2]:
                 if store.get(one.task_id, one.key) is not None:
                     continue
-                # NaN where it did not compile.
-                seconds, when = (x if x > 0 else 0.0 for x in (one.cost_seconds, one.measured_at))
-                spent += seconds
+                spent += one.measurement.cost_seconds
                 infos = tuple((tuple(shape), dtype) for shape, dtype in args[one.task_id])
                 mod: Any = None
                 strategy = _OF_SEARCH.get(one.strategy, one.strategy)
                 candidate = Candidate(one.task_id, one.key, one.trace, strategy, mod, infos)
-                measurement = Measurement(one.latencies, one.error, one.error_message, 0.0, seconds, when)
-                store.put(candidate, measurement, clock=spent if strategy == "tune" else 0.0)
+                store.put(candidate, one.measurement, clock=spent if strategy == "tune" else 0.0)
 
     def measurer(self, config: MeasureConfig) -> Any:
         return nullcontext(BundleMeasurer(self, config))

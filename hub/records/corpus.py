@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import tvm
 
@@ -19,6 +20,27 @@ from .store import MeasuredProgram
 LICENCE = "Apache-2.0"
 
 
+def as_program(program: MeasuredProgram, facts: Mapping[str, Any]) -> Program:
+    """Return a program of a corpus, whose `facts` are `device`, `cpu_model`, `target` and `tvm_version`."""
+    measurement = program.measurement
+    return Program(
+        task_id=program.task_id,
+        key=program.key,
+        trace=program.trace,
+        strategy=program.strategy,
+        latencies=measurement.latencies,
+        latency=measurement.latency,
+        device=facts["device"],
+        target=json.dumps(facts["target"], sort_keys=True),
+        error=measurement.error,
+        error_message=measurement.message,
+        cpu_model=facts["cpu_model"],
+        tvm_version=facts["tvm_version"],
+        measured_at=measurement.measured_at,
+        cost_seconds=measurement.cost_seconds,
+    )
+
+
 def export_corpus(
     programs: Iterable[MeasuredProgram],
     tasks: Sequence[TuningTask],
@@ -30,29 +52,10 @@ def export_corpus(
     licence: str = LICENCE,
 ) -> Corpus:
     """Add the programs of these tasks to the corpus folder."""
-    version = str(tvm.__version__)
     known = {task.task_id: task for task in tasks}
-    target = json.dumps(device.target, sort_keys=True)
-    new = [
-        Program(
-            task_id=program.task_id,
-            key=program.key,
-            trace=program.trace,
-            strategy=program.strategy,
-            latencies=program.measurement.latencies,
-            latency=program.measurement.latency,
-            device=device.device.name,
-            target=target,
-            error=program.measurement.error,
-            error_message=program.measurement.message,
-            cpu_model=device.cpu_model,
-            tvm_version=version,
-            measured_at=program.measurement.measured_at,
-            cost_seconds=program.measurement.cost_seconds,
-        )
-        for program in programs
-        if program.task_id in known
-    ]
+    facts = {"device": device.device.name, "cpu_model": device.cpu_model, "target": device.target}
+    facts |= {"tvm_version": str(tvm.__version__)}
+    new = [as_program(program, facts) for program in programs if program.task_id in known]
     used = {program.task_id for program in new}
     rows = [
         Task(
@@ -67,15 +70,11 @@ def export_corpus(
         for t in tasks
         if t.task_id in used
     ]
-    meta = {
-        "device": device.device.name,
+    meta = facts | {
         # The spec sheet with what was measured here: a model's hardware row is that of the machine, not of the part.
         "device_sheet": device.device.to_dict(),
         "family": device.family,
-        "cpu_model": device.cpu_model,
-        "target": device.target,
         "threads": device.cores,
-        "tvm_version": version,
         "command": command,
         "licence": licence,
         "notes": "measured by tchub with forked workers, random inputs; latency is the median of the repeats",
