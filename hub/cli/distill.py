@@ -13,7 +13,7 @@ import click
 from ...zoo.files import write_files
 from ...zoo.plain_json import json_file
 from ..registry import CheckpointName, Version, cache_root, find_checkpoint
-from ..registry.entry import as_object, is_number
+from ..registry.entry import as_object
 from ..text import Column, Part, score_text
 from . import options as opt
 from .output import Output
@@ -146,7 +146,7 @@ def devices_table(devices: object) -> Iterator[Part]:
     keys = {"its column": "column", "then": "learnt", "now": "now"}
     scores = {title: [as_object(row.get(key)).get("pairwise") for row in rows] for title, key in keys.items()}
     lost = (
-        f"{then - now:+.3f}" if is_number(then) and is_number(now) else "-"
+        f"{then - now:+.3f}" if isinstance(then, int | float) and isinstance(now, int | float) else "-"
         for then, now in zip(scores["then"], scores["now"], strict=True)
     )
     yield [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from ...cards import MISSING, CardData, check_card, missing, plots_of
 from ...zoo.devices import Device, UnknownDeviceError, get_device, known_device
 from ...zoo.untrusted import read_plain
-from ..registry.entry import KINDS, NEEDED_FILES, RECORD, CheckpointName, as_object, changed_in_version
+from ..registry.entry import KINDS, NEEDED_FILES, RECORD, CheckpointName, as_object
 from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, SCHEDULES_FILE, WEIGHTS_FILE, read_json, records_of
 from ..registry.index import Index
 from .errors import PublishError
@@ -191,7 +191,7 @@ def check_version(subject: CheckSubject) -> str:
         return f"{version} is new" + (f", after {newest}" if newest else f"; so is {name}")
     brought = (SCHEDULES_FILE,) if (subject.folder / SCHEDULES_FILE).is_file() else ()
     now = records_of(subject.folder, (*NEEDED_FILES, *brought))
-    changed = changed_in_version(now, same.files)
+    changed = replace(same, files=now).changed_in(same)
     if not changed:
         return f"{same.id} is published with these very files"
     further = max(entry.semver for entry in listed).next_minor()

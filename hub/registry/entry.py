@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict, TypeGuard
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from msgspec import Meta
 
@@ -187,7 +187,7 @@ class Entry:
 
     def changed_in(self, other: Entry) -> list[str]:
         """Return lasting files that another listing of this version has otherwise; a card may be corrected."""
-        return changed_in_version(self.files, other.files)
+        return [name for name in LASTING_FILES if self.files.get(name) != other.files.get(name)]
 
     @property
     def origin(self) -> str:
@@ -214,11 +214,6 @@ class Entry:
     def from_dict(cls, raw: object, path: str = "index") -> Entry:
         """Return the entry of a JSON object; raises IndexFileError for a field that is missing, wrong or unsafe."""
         return checked(convert(raw, cls, path), path)
-
-
-def changed_in_version(now: Mapping[str, FileRecord], then: Mapping[str, FileRecord]) -> list[str]:
-    """Return the lasting files that differ, or that one of the two lacks."""
-    return [name for name in LASTING_FILES if now.get(name) != then.get(name)]
 
 
 def checked(entry: Entry, path: str) -> Entry:
@@ -267,11 +262,6 @@ def describe(folder: Path, name: str, version: str, *, no_licence: str | None = 
 def as_object(value: object) -> dict[str, Any]:
     """Return the value when it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
-
-
-def is_number(value: object) -> TypeGuard[Number]:
-    """Return True for a number of any kind; True and False are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _facts(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ...zoo.files import NO_PERMISSION, StorageError, file_sha256
+from ...zoo.files import file_sha256, storing
 from ...zoo.untrusted import parse_json, read_plain
 from ..text import printable
 from .errors import IndexFileError, IntegrityError
@@ -265,13 +264,6 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> StorageError:
-    """Return the StorageError for an error of the operating system; `variable` moves what could not be written."""
-    message, remedy = f"{path} cannot be written: {error.strerror or error}", f"check the disk, or set {variable}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        message, remedy = f"no space left to write {path}", f"free some space, or set {variable} to a larger disk"
-    elif error.errno in NO_PERMISSION:
-        remedy = f"set {variable} to a folder you may write"
-    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
-        remedy = f"a file is where a folder should be: set {variable} to another folder"
-    return StorageError(message, remedy=f"{remedy}; nothing was half-written", path=str(path), errno=error.errno)
+def storing_in(path: Path, variable: str = "TCHUB_CACHE") -> AbstractContextManager[None]:
+    """Turn the operating system's errors into StorageError; `variable` moves what could not be written."""
+    return storing(path, f"free some space, or set {variable} to a folder you may write; nothing was half-written")

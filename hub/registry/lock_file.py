@@ -15,7 +15,7 @@ from typing import Any
 from ...zoo.files import locked, write_atomically
 from .entry import CheckpointName, Entry
 from .errors import IndexFileError
-from .files import check_format, parse_document, read_bytes, store_error, unusable
+from .files import check_format, parse_document, read_bytes, storing_in, unusable
 from .index import Index
 
 LOCK_FILE = "tchub.lock"
@@ -124,10 +124,7 @@ def pin(path: Path, entries: Iterable[Entry]) -> LockFile:
     """
     if path.is_dir():
         raise IndexFileError(f"{path} is a folder", remedy=f"name a file, e.g. {path / LOCK_FILE}", path=str(path))
-    try:
-        with locked(path.with_name(f".{path.name}.writing"), seconds=120.0):
-            lock = (LockFile.read(path) if path.exists() else LockFile(path)).with_pins(entries)
-            write_atomically(path, lock.to_json().encode())
-    except OSError as error:
-        raise store_error(error, path, "--lock-file") from error
+    with storing_in(path, "--lock-file"), locked(path.with_name(f".{path.name}.writing"), seconds=120.0):
+        lock = (LockFile.read(path) if path.exists() else LockFile(path)).with_pins(entries)
+        write_atomically(path, lock.to_json().encode())
     return lock

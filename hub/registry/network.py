@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ...zoo.files import NO_PERMISSION
 from .errors import NotInSourceError, SourceError
-from .files import Outcome, Verification, store_error
+from .files import Outcome, Verification, storing_in
 
 T = TypeVar("T")
 
@@ -160,7 +160,8 @@ def hub_errors(
                 raise failed("offline", f"{state}, and the network is ruled out", remedy) from error
             cause = error.__cause__ or error
         elif isinstance(error, OSError) and error.errno in _DISK:
-            raise store_error(error, Path(error.filename or ".")) from error
+            with storing_in(Path(error.filename or ".")):
+                raise
         if not isinstance(cause, hub.HfHubHTTPError):
             text = _without_token(str(cause).partition("\n")[0])
             message = f"{repo} could not be reached: {type(cause).__name__}{': ' + text if text else ''}"

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.files import write_atomically
+from ...zoo.files import write_files
 from .errors import IndexFileError
-from .files import read_bytes, store_error, unusable
+from .files import read_bytes, unusable
 from .index import INDEX_FILE, Index
 from .trust import METADATA
 
@@ -139,12 +139,7 @@ def sign_index(
     files["targets.json"] = signed(Targets(**state, targets={INDEX_FILE: target}))
     files["snapshot.json"] = signed(Snapshot(**state, meta={"targets.json": meta(files["targets.json"])}))
     files["timestamp.json"] = signed(Timestamp(**state, snapshot_meta=meta(files["snapshot.json"])))
-    try:
-        metadata.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():  # the root first, the timestamp last: clients begin at these
-            write_atomically(metadata / name, text)
-    except OSError as error:
-        raise store_error(error, metadata, "the folder") from error
+    write_files(metadata, files)  # the root first, the timestamp last: clients begin at these
     return SignedIndex(
         path=str(path),
         root=str(metadata / f"{root.signed.version}.root.json"),

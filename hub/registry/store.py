@@ -30,7 +30,7 @@ from .files import (
     read_json,
     remove_folder,
     staged_folder,
-    store_error,
+    storing_in,
     verify_folder,
 )
 
@@ -136,11 +136,11 @@ class Store:
 
     def stand_in(self, name: str, other: str) -> None:
         """Let a checkpoint stand for a name until one is stored under it; raises StorageError."""
-        with self.locked(STAND_INS), self.guarded(self.root):
+        with self.locked(STAND_INS), storing_in(self.root, self.variable):
             write_atomically(self.root / STAND_INS, json_file(self.stand_ins() | {name: other}))
 
     def _put(self, name: str, fill: Callable[[Path], Entry], remedy: str) -> Entry:
-        with self.guarded(self.root / name), staged_folder(self.root / name) as folder:
+        with storing_in(self.root / name, self.variable), staged_folder(self.root / name) as folder:
             entry = fill(folder)
             verify_folder(folder, entry.files).require(remedy)
             (folder / RECORD).write_bytes(json_file(entry.as_dict()))
@@ -157,25 +157,17 @@ class Store:
 
     def remove(self, folder: Path) -> None:
         """Remove a version or a leftover, only while `locked`; raises StorageError."""
-        with self.guarded(folder):
+        with storing_in(folder, self.variable):
             remove_folder(folder)
 
     @contextmanager
     def locked(self, name: str, seconds: float = 120.0) -> Iterator[None]:
         """Be the only process that writes versions of `name`; raises LockError after `seconds`, or StorageError."""
         with ExitStack() as stack:
-            with self.guarded(self.root):
+            with storing_in(self.root, self.variable):
                 self.root.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.root / f".{name}.lock", seconds))
             yield
-
-    @contextmanager
-    def guarded(self, path: Path) -> Iterator[None]:
-        """Turn the operating system's errors into StorageError with a remedy."""
-        try:
-            yield
-        except OSError as error:
-            raise store_error(error, Path(error.filename or path), self.variable) from error
 
     def _holds(self, entry: Entry) -> bool:
         """Return True for a version that is here as it is listed; one that is whole with another model is an error."""

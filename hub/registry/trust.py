@@ -25,7 +25,7 @@ from ...zoo.errors import TchubError, TchubWarning
 from ...zoo.files import locked, write_atomically
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import NotInSourceError, SourceError, UntrustedError
-from .files import MAX_BYTES, convert, read_bytes, store_error, unusable
+from .files import MAX_BYTES, convert, read_bytes, storing_in, unusable
 from .index import INDEX_FILE, Index, own_index
 from .sources import HfSource, Source, parse_source
 from .store import cache_root
@@ -175,12 +175,10 @@ class TrustedIndexes:
 
     def refresh(self, source: Source, shipped: Index) -> IndexUpdate:
         """Replace the stored index by the one of a source, where TUF's checks hold; see `refresh_index`."""
-        try:
+        with storing_in(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             with locked(self.folder / ".lock", seconds=120.0):
                 return self._refresh(source, shipped)
-        except OSError as error:
-            raise store_error(error, Path(error.filename or self.folder)) from error
 
     def _refresh(self, source: Source, shipped: Index) -> IndexUpdate:
         from tuf.api.metadata import Metadata, Timestamp

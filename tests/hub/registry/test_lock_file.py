@@ -106,7 +106,7 @@ def test_a_folder_that_cannot_be_written_keeps_the_lock_file(project, full_disk)
     before = (project / "tchub.lock").read_bytes()
 
     full_disk("os.replace")
-    with pytest.raises(StorageError, match="no space left"):
+    with pytest.raises(StorageError, match="No space left"):
         pull_and_pin(["tcl-t4"])
     assert sorted(path.name for path in project.iterdir()) == [".tchub.lock.writing", "tchub.lock"]
     assert (project / "tchub.lock").read_bytes() == before

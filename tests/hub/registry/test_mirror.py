@@ -121,7 +121,7 @@ def test_a_disk_that_is_full_while_a_file_arrives(server, entry, source, tmp_pat
         (folder / "model.safetensors").symlink_to("/dev/full")
         source.fetch(entry, folder)
 
-    with pytest.raises(StorageError, match="no space left") as caught:
+    with pytest.raises(StorageError, match="No space left") as caught:
         Store(tmp_path / "store").add(entry, fill)
     assert "TCHUB_CACHE" in caught.value.remedy
     assert list((tmp_path / "store" / "tcl-epyc").iterdir()) == []

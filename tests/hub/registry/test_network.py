@@ -160,7 +160,7 @@ def test_another_size_is_refused_before_a_byte_is_fetched(hub, entry, source, de
     assert hub.downloads() == []
 
 
-@pytest.mark.parametrize(("number", "text"), [(errno.ENOSPC, "no space left"), (errno.EROFS, "Read-only")])
+@pytest.mark.parametrize(("number", "text"), [(errno.ENOSPC, "No space left"), (errno.EROFS, "Read-only")])
 def test_a_disk_that_takes_no_more_is_no_fault_of_the_source(hub, entry, source, tmp_path, monkeypatch, number, text):
     def fail(*args, **kwargs):
         raise OSError(number, os.strerror(number), "file")

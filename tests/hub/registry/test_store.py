@@ -104,7 +104,7 @@ def test_a_rename_that_fails_keeps_what_was_there(store, entry, fill, full_disk)
     (path / "README.md").write_text("damaged")
 
     full_disk("os.replace")
-    with pytest.raises(StorageError, match="no space left"):
+    with pytest.raises(StorageError, match="No space left"):
         store.add(entry, fill)
     assert (path / "README.md").read_text() == "damaged"
     assert leftovers(store) == []
