@@ -8,7 +8,7 @@ from typing import Any
 
 from ...zoo.devices import Device, distance, get_device, list_devices
 from .cuda_compile import check_compiler, find_compiler
-from .detect import LocalDevice, match_gpu
+from .detect import LocalDevice, match_gpu, stand_in
 from .errors import DeviceError
 from .onsite.cuda import CudaDriver
 from .onsite.files import OnsiteError
@@ -73,18 +73,6 @@ def _sheet(name: str, facts: dict[str, Any], card: dict[str, Any]) -> tuple[Devi
     known = match_gpu(name)
     if known is not None:
         return get_device(known), f"{known}: the driver calls the card {name}"
-    cards = [one for one in list_devices("gpu") if one.target["kind"] == CUDA]
-    blank = replace(cards[0], name=name, family=name, spec=_measured(cards[0].spec, facts, card))
-    near = min(cards, key=lambda one: distance(blank, one).gap)
-    own = replace(
-        near, name=f"{near.family}-other", title=name, aliases=(), match={},
-        spec=_measured(near.spec.with_values(near.spec.values(), f"stands in: {near.name}"), facts, card),
-        notes=f"No spec sheet for this card: what its driver does not say is that of {near.name}.",
-    )  # fmt: skip
-    return own, f"no spec sheet for {name}; nearest: {near.name}"
-
-
-def _measured(spec: Any, facts: dict[str, Any], card: dict[str, Any]) -> Any:
     major, minor = divmod(int(facts["arch"].removeprefix("sm_")), 10)
     cores = facts["multiprocessors"] * _CORES.get((major, minor), 128)
     values = {
@@ -96,4 +84,8 @@ def _measured(spec: Any, facts: dict[str, Any], card: dict[str, Any]) -> Any:
         "memory_bandwidth_gbs": 2 * card["memory_mhz"] * card["bus_bits"] / 8000,
         "fp32_tflops": 2 * cores * facts["clock_mhz"] / 1e6,
     }
-    return spec.with_values({key: value for key, value in values.items() if value > 0}, "measured: the CUDA driver")
+    values, source = {key: value for key, value in values.items() if value > 0}, "measured: the CUDA driver"
+    cards = [one for one in list_devices("gpu") if one.target["kind"] == CUDA]
+    blank = replace(cards[0], name=name, family=name, spec=cards[0].spec.with_values(values, source))
+    near = min(cards, key=lambda one: distance(blank, one).gap)
+    return stand_in(near, name, values, source), f"no spec sheet for {name}; nearest: {near.name}"

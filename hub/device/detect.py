@@ -206,18 +206,16 @@ def localised(base: Device, exact: bool, mcpu: str, target: dict[str, Any], fact
         return replace(base, target=target, spec=spec, notes=note)
     if base.family.startswith("generic-"):
         return replace(base, target=target, spec=spec, microarchitecture=mcpu or "unknown")
-    rest = {name: value for name, value in base.spec.values().items() if name not in known and value is not None}
-    return replace(
-        base,
-        name=f"{base.family}-other",
-        title=facts.brand,
-        microarchitecture=mcpu,
-        aliases=(),
-        target=target,
-        match={},
-        spec=spec.with_values(rest, f"stands in: {base.name}"),
-        notes=f"No spec sheet for this CPU: the numbers that cannot be measured are those of {base.name}.",
-    )
+    return stand_in(base, facts.brand, known, "measured: this machine", microarchitecture=mcpu, target=target)
+
+
+def stand_in(near: Device, title: str, known: dict[str, Any], source: str, **more: Any) -> Device:
+    """Return the nearest device in place of one without a spec sheet, with the numbers that are `known` put in."""
+    rest = {name: value for name, value in near.spec.values().items() if value is not None}
+    spec = near.spec.with_values(rest, f"stands in: {near.name}").with_values(known, source)
+    notes = f"No spec sheet: the numbers that {source.partition(': ')[2]} does not tell are those of {near.name}."
+    name = f"{near.family}-other"
+    return replace(near, name=name, title=title, aliases=(), match={}, spec=spec, notes=notes, **more)
 
 
 def generic(facts: HostFacts) -> Device:
