@@ -18,15 +18,15 @@ ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
     "hub/cli": (2_890, 16),
-    "hub/registry": (3_310, 17),
-    "hub/device": (5_660, 31),
+    "hub/registry": (3_275, 17),
+    "hub/device": (5_650, 31),
     "hub/networks": (6_029, 32),
     "hub/search": (3_834, 21),
-    "hub/records": (652, 5),
+    "hub/records": (651, 5),
     "hub/tuning": (2_177, 11),
     "hub/adaptation": (1_994, 10),
     "hub/publishing": (1_853, 9),
-    "hub/bundle": (918, 5),
+    "hub/bundle": (903, 5),
     "hub/site": (308, 3),
     "zoo/primitives": (2_257, 11),
     "zoo/devices": (388, 3),
@@ -39,7 +39,7 @@ BUDGETS = {
     "scripts": (9_393, 56),
     "tests": (30_574, 201),
 }
-PRODUCT = (47_727, 275)
+PRODUCT = (47_666, 275)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
