@@ -22,7 +22,7 @@ from card_kit import (
 )
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tchub.cards import MISSING, CardError, check_card, render_card
 from tchub.cards.render import hub_licence, hub_licences
@@ -159,7 +159,6 @@ def card_or_none(config: dict[str, Any], metrics: dict[str, Any]) -> str | None:
         return None if error.fields["field"] and error.remedy else error.message
 
 
-@settings(max_examples=100, deadline=None)
 @given(subsets(CONFIG), subsets(METRICS))
 def test_any_part_of_the_files_gives_a_card_that_the_hub_reads_or_a_named_field(config, metrics):
     text = card_or_none(config, metrics)
@@ -169,7 +168,6 @@ def test_any_part_of_the_files_gives_a_card_that_the_hub_reads_or_a_named_field(
         assert " None" not in text
 
 
-@settings(max_examples=200, deadline=None)
 @given(spoiled(CONFIG), spoiled(METRICS))
 def test_no_value_of_a_field_ends_in_another_error_than_a_card_error(config, metrics):
     text = card_or_none(config, metrics)
@@ -179,7 +177,6 @@ def test_no_value_of_a_field_ends_in_another_error_than_a_card_error(config, met
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
 @given(texts, texts, st.lists(texts, max_size=3))
 def test_no_text_breaks_the_head_or_the_agreement(command, name, limits):
     config = BARE | {"lineage": {"limits": limits}, "training": {"command": command, "corpus": {"name": name}}}

@@ -65,7 +65,7 @@ def test_a_plot_of_other_figures_and_one_that_was_edited_are_stale(drawn, tmp_pa
     assert not plots_of(changed)[0].is_current(path)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(subsets(METRICS))
 def test_any_part_of_the_metrics_can_be_drawn_or_is_a_named_fault(tmp_path, metrics):
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from adapt_kit import LITTLE, Lab, LabDevice, run, toy_world
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.adaptation import adapt as adapt_module
 from tchub.hub.adaptation.config import adapted_name, variant_of
@@ -190,7 +190,6 @@ TARGETS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(TARGETS, st.integers(1, 512), st.none() | st.text(min_size=1, max_size=80))
 def test_every_target_has_a_name_that_can_be_read(target: dict, threads: int, key: str | None):
     name = adapted_name("tcl-epyc", variant_of(target, threads, key))

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from registry_kit import GOOD
@@ -179,7 +179,6 @@ def parsed_or_refused(text: str) -> object:
         return error.remedy
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from([*GOOD, "sources", "metrics", "data", "revision", "deprecated", "tvm", "tvm_range", "transfer"]),
     json_values,

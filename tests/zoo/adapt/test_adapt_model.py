@@ -37,7 +37,7 @@ def test_auto_takes_what_ranks_best_and_lists_what_it_tried(model: CostModel, mo
     assert result.learnt_gain < best[0] - (by_name["few-shot"].base or 0.0), "the luck of the best is not in it"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(0, 1))
 def test_weights_lie_on_the_line_from_start_to_end(strength: float):
     start = tiny_tilenet()

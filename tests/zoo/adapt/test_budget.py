@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.adapt.budget import CHOICE, LearningPoint, decide, expected_slowdown, parse_budget, slowdown
 from tchub.zoo.adapt.errors import AdaptError
@@ -66,7 +66,6 @@ def slowdown_by_counting(scores, latency, choice: int) -> float:
     return float(np.sum(taken) / np.sum(best)) - 1
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.floats(0.1, 10)), min_size=1, max_size=8, unique_by=lambda p: p[0]))
 def test_the_closed_form_is_the_mean_over_every_choice(programs):
     scores, latency = (np.array(column, dtype=float) for column in zip(*programs, strict=True))
@@ -95,7 +94,6 @@ def test_a_power_law_is_found_again(power):
     assert expected_slowdown(points, 200) == pytest.approx(0.05 + 2 * 200**-power, rel=1e-6)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(0, 5), min_size=2, max_size=8), st.integers(8, 200))
 def test_the_curve_never_rises_and_never_falls_below_nothing(values, step):
     points = [LearningPoint(step * (i + 1), 1.0, value, 0.5) for i, value in enumerate(values)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.adapt import AdaptError, Pool, choose_holdout
 from tchub.zoo.adapt.adapt_model import blend, cross_validate, nested_gain
@@ -88,7 +88,6 @@ def by_chance(seed: int):
     return latency, group, rng.integers(0, 4, 24).astype(float), rng.integers(0, 4, 24).astype(float)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 1000))
 def test_the_guard_agrees_with_the_metric(seed):
     latency, group, base, adapted = by_chance(seed)
@@ -100,7 +99,6 @@ def test_the_guard_agrees_with_the_metric(seed):
     assert result == compare(base, adapted, latency, group, resamples=50), "the seed decides"
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0, 3), st.floats(0, 3), st.sampled_from([None, -0.1, 0.0, 0.1]))
 def test_the_rule_of_the_guard(seed, spread_before, spread_after, learnt_gain):
     """Adopted: always a gain, certain or seen twice, and never programs put first that are slower for certain."""

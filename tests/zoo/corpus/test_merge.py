@@ -53,7 +53,7 @@ PROGRAM = st.builds(program, st.integers(0, 3), st.sampled_from("abcde"), LATENC
 PROGRAMS = st.lists(PROGRAM, min_size=1, max_size=12, unique_by=lambda p: (p.task_id, p.key))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.lists(PROGRAMS, min_size=2, max_size=3), st.data())
 def test_neither_order_nor_repetition_matters(parts: list[list[Program]], data: st.DataObject) -> None:
     """The inputs overlap: measurements of one program in several corpora differ, and some failed."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.devices import list_devices
 from tchub.zoo.features import get_schema, nest_columns
@@ -86,7 +86,6 @@ def test_a_convolution_by_hand() -> None:
     assert row["reuse"][1] == pytest.approx(-log2(1 / 16 + 16 / 512), abs=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(tiles(4, 6), min_size=2, max_size=2), tiles(3, 6))
 def test_all_frameworks_give_a_tiling_the_same_columns(spatial: list[Tile], inner: Tile) -> None:
     theirs = autotvm_dense(spatial, inner), metaschedule("T_matmul_NT", spatial, [inner])
@@ -96,7 +95,6 @@ def test_all_frameworks_give_a_tiling_the_same_columns(spatial: list[Tile], inne
             assert np.allclose(first[part], other[part], atol=1e-5), part
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(programs, max_size=8), st.randoms(use_true_random=False), st.sampled_from([0.0, 40.0]))
 def test_a_program_has_one_row_whatever_its_batch(batch: list[PrimitiveSequence], random: Any, units: float) -> None:
     order = random.sample(range(len(batch)), len(batch))
@@ -107,7 +105,6 @@ def test_a_program_has_one_row_whatever_its_batch(batch: list[PrimitiveSequence]
     assert np.allclose(together, np.reshape(alone, together.shape), atol=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
 @given(programs, st.sampled_from([0.0, 1.0, 40.0, 108.0]))
 def test_every_program_has_a_finite_row(program: PrimitiveSequence, units: float) -> None:
     row = NestEncoder().rows([program], units)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.devices import list_devices
 from tchub.zoo.errors import TchubError
@@ -60,14 +60,12 @@ def test_an_unknown_schema_is_refused_with_those_there_are() -> None:
     assert caught.value.fields["known"] == list(SCHEMAS)
 
 
-@settings(max_examples=120, deadline=None)
 @given(schemas, sequences, sequences)
 def test_different_sequences_have_different_matrices(schema, a, b) -> None:
     one, other = schema.extract([a, b])
     assert np.array_equal(one, other) == (a.primitives == b.primitives)
 
 
-@settings(max_examples=40, deadline=None)
 @given(schemas, st.lists(sequences, max_size=3))
 def test_a_program_has_one_matrix_whatever_its_batch(schema, batch) -> None:
     together = schema.extract(batch)

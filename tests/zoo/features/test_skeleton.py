@@ -46,13 +46,12 @@ def same(template: Template, name: str, decisions: Any, chip: Device | None = No
     return found.dtype == expected.dtype and found.tobytes() == expected.tobytes() and found.shape == expected.shape
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(NAMES), batches, st.booleans())
 def test_the_matrices_are_those_of_the_filled_sequences(name: str, batch: Any, with_device: bool) -> None:
     assert same(*[batch[0], name, batch[1]], chip=list_devices(get_schema(name).kind)[0] if with_device else None)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(of_matmul, st.integers(0, 1)), min_size=1, max_size=4), st.sampled_from(["tcl-cpu", "tlp-gpu"])
 )

@@ -123,7 +123,7 @@ def by_definition(x, dt, a, b, c):
     shape=st.tuples(st.integers(1, 3), st.integers(1, 17), st.integers(1, 3), st.integers(1, 3)),
     seed=st.integers(0, 2**20),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_equals_the_recurrence(shape, seed):
     args = inputs(*shape, seed=seed)
     torch.testing.assert_close(selective_scan(*args), by_definition(*args), rtol=1e-12, atol=1e-12)

@@ -45,7 +45,7 @@ def smooth(model: TileNet, x: np.ndarray, context: np.ndarray, latency: np.ndarr
 # What measured programs say
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seeds, st.integers(1, 24))
 def test_the_order_of_the_measured_programs_does_not_matter(seed: int, n: int) -> None:
     model, (x, latency) = new_model(), task(n + 10, seed)
@@ -54,7 +54,7 @@ def test_the_order_of_the_measured_programs_does_not_matter(seed: int, n: int) -
     assert np.allclose(model.score_given(x[n:], x[:n][order], latency[:n][order]), straight, atol=1e-6)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seeds, st.integers(1, 24), st.sampled_from([1e-3, 0.5, 1e6]))
 def test_another_unit_of_time_moves_all_scores_alike(seed: int, n: int, factor: float) -> None:
     model, (x, latency) = new_model(), task(n + 10, seed)
@@ -63,7 +63,7 @@ def test_another_unit_of_time_moves_all_scores_alike(seed: int, n: int, factor: 
     assert np.allclose(others, seconds - np.log(factor), atol=1e-6)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seeds, st.integers(1, 30))
 def test_the_posterior_is_that_of_a_gaussian_process(seed: int, n: int) -> None:
     """Conditioning the joint normal distribution of all programs, written without any of the model's code."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.features import get_schema
 from tchub.zoo.primitives import (
@@ -28,7 +28,6 @@ primitives = st.builds(
 sequences = st.builds(PrimitiveSequence, st.lists(primitives, max_size=6).map(tuple))
 
 
-@settings(max_examples=60, deadline=None)
 @given(sequences)
 def test_json_gives_the_same_sequence_back(sequence: PrimitiveSequence) -> None:
     assert PrimitiveSequence.from_json(sequence.to_json()) == sequence

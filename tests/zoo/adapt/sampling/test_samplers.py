@@ -62,7 +62,7 @@ pools = st.builds(
 
 
 @every_sampler
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(pools, st.integers(1, 60), st.integers(0, 6), st.integers(0, 99))
 def test_picks_are_distinct_unlabeled_and_exactly_as_many_as_asked(name, pool, k, known, seed):
     rng = np.random.default_rng(seed)
@@ -150,7 +150,6 @@ def test_every_operator_type_gets_its_share_over_the_rounds(name):
     assert {pool.op(i) for i in labeled} == set(pool.ops)
 
 
-@settings(max_examples=40, deadline=None)
 @given(pools, st.integers(1, 40), st.integers(1, 5), st.integers(0, 9), st.integers(0, 9))
 def test_a_types_tasks_are_level_in_blocks(pool, k, block, known, seed):
     rng = np.random.default_rng(seed)
@@ -173,7 +172,6 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(1, 20), st.integers(1, 4))
 def test_every_pick_of_rdu_is_the_best_by_the_quadratic_definition(seed, k, known):
     """Replays algorithm 1 by definition: each reason holds its equations, and no open program had more."""
@@ -244,7 +242,6 @@ def test_fasor_keeps_its_tasks_over_the_rounds():
         assert len(np.unique(pool.task[labeled])) == 10
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(["rdu+", "strata"]), st.integers(1, 50), st.integers(1, 50))
 def test_one_program_of_each_even_part_of_the_scores_is_picked(name, n, k):
     pool, scores = make_pool(["conv2d"], n + 1), -np.arange(n + 1.0)
