@@ -32,7 +32,9 @@ Document = tuple[Mapping[str, Any], Mapping[str, Any], Sequence[int]]
 
 
 def benchmark(name: str, *options: Any) -> Callable[[Callable[..., Document | None]], click.Command]:
-    """Return a decorator that makes a command of a function: it writes and prints the document that this returns.
+    """Return a decorator that makes a command of a function.
+
+    The command writes what the function returns to `docs/benchmarks/<name>.json`, and prints the summary.
 
     Args:
         options: decorators of click; `--json` is added.
@@ -43,8 +45,21 @@ def benchmark(name: str, *options: Any) -> Callable[[Callable[..., Document | No
         @functools.wraps(measure)
         def run(*, as_json: bool, **arguments: Any) -> None:
             started = time.time()
-            if (document := measure(**arguments)) is not None:
-                finish(name, *document, as_json, started)
+            if (measured := measure(**arguments)) is None:
+                return
+            summary, details, seeds = measured
+            document = {
+                "benchmark": name,
+                "command": repeatable(name, sys.argv[1:]),
+                "date": time.strftime("%Y-%m-%d", time.gmtime(started)),
+                "seconds": round(time.time() - started, 1),
+                "seeds": list(seeds),
+                "machine": machine_facts(),
+                "summary": dict(summary),
+                "details": dict(details),
+            }
+            write_text(FOLDER / f"{name}.json", as_text(document) + "\n")
+            click.echo(json.dumps(document if as_json else summary, indent=2))
 
         for option in reversed(options):
             run = option(run)
@@ -121,11 +136,9 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, text.encode())
 
 
-def kept(path: Path, make: Callable[[], Any], clock: Clock | None = None) -> Any:
-    """A result in a JSON file of its own, made when it is not there yet; None where it is not and the time is over."""
+def kept(path: Path, make: Callable[[], Any]) -> Any:
+    """A result in a JSON file of its own, made when it is not there yet."""
     if not path.is_file():
-        if clock and clock.is_over:
-            return None
         write_text(path, json.dumps(make()))
     return read_json(path)
 
@@ -242,33 +255,3 @@ def as_text(value: Any, depth: int = 0) -> str:
     if depth > _INLINE_DEPTH or len(text) < _INLINE_WIDTH:
         return f"{opening}{text}{closing}"
     return opening + ",".join(f"\n{' ' * (depth + 1)}{item}" for item in items) + f"\n{' ' * depth}{closing}"
-
-
-def finish(
-    name: str,
-    summary: Mapping[str, Any],
-    details: Mapping[str, Any],
-    seeds: Sequence[int],
-    as_json: bool,
-    started: float,
-) -> None:
-    """Write `docs/benchmarks/<name>.json` and print the summary; `started`: `time.time()` at the start."""
-    document = {
-        "benchmark": name,
-        "command": repeatable(name, sys.argv[1:]),
-        "date": time.strftime("%Y-%m-%d", time.gmtime(started)),
-        "seconds": round(time.time() - started, 1),
-        "seeds": list(seeds),
-        "machine": machine_facts(),
-        "summary": dict(summary),
-        "details": dict(details),
-    }
-    path = FOLDER / f"{name}.json"
-    write_text(path, as_text(document) + "\n")
-    if as_json:
-        click.echo(json.dumps(document, indent=2))
-        return
-    width = max(map(len, summary), default=0)
-    for key, value in summary.items():
-        click.echo(f"{key:<{width}}  {value:.4g}" if isinstance(value, float) else f"{key:<{width}}  {value}")
-    click.echo(f"written to {path.relative_to(ROOT)}", err=True)

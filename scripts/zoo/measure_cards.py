@@ -24,7 +24,7 @@ from typing import Any
 import click
 import numpy as np
 import torch
-from tchub.zoo.corpus import Corpus, computations, held_out_computations, split_tasks
+from tchub.zoo.corpus import Corpus, computations, computed, held_out_computations, split_tasks
 from tchub.zoo.features import get_schema
 from tchub.zoo.files import write_files
 from tchub.zoo.models import Checkpoint
@@ -43,38 +43,23 @@ STATEMENT_PROGRAMS = 64  # of a task at most, elsewhere than on the own test spl
 TOLERANCE = 0.005
 
 
-@dataclass(frozen=True)
-class UnseenTasks:
-    """Tasks of a corpus's part (`test`, `all` where it has none) that are new to a checkpoint; `seen`: the others."""
-
-    part: str
-    tasks: tuple[str, ...]
-    seen: int
-
-
 def learnt_computations(corpora: Sequence[Corpus]) -> set[str]:
     """Return the computations of training and validation tasks, without what any of the corpora tests on."""
-    learnt: set[str] = set()
-    for corpus in corpora:
-        known, split = computations(corpus), split_tasks(corpus)
-        learnt |= {known[task] for task in (*split.train, *split.val)}
+    learnt = {name for corpus in corpora for part in ("train", "val") for name in computed(corpus, part)}
     return learnt - held_out_computations(corpora)
 
 
-def unseen_tasks(corpus: Corpus, learnt: Collection[str]) -> UnseenTasks:
+def judging_tasks(corpus: Corpus, learnt: Collection[str] = ()) -> list[str]:
     """Return the test tasks of a corpus, all tasks where it has none, that compute nothing of `learnt`."""
-    test = split_tasks(corpus).test
-    part, tasks = ("test", test) if test else ("all", tuple(sorted(corpus.tasks)))
     known = computations(corpus)
-    free = tuple(task for task in tasks if known[task] not in learnt)
-    return UnseenTasks(part, free, len(tasks) - len(free))
+    return [task for task in split_tasks(corpus).test or sorted(corpus.tasks) if known[task] not in learnt]
 
 
 @lru_cache(maxsize=32)
 def read(schema: str, name: str, per_task: int, whole: bool = False) -> RankingDataset | None:
     """Programs of a corpus's tasks that judge, or of all its tasks: all of them, or `per_task` of each at random."""
     corpus = open_corpus(name)
-    tasks = tuple(sorted(corpus.tasks)) if whole else unseen_tasks(corpus, ()).tasks
+    tasks = sorted(corpus.tasks) if whole else judging_tasks(corpus)
     return read_programs(corpus, tasks, get_schema(schema), statement_store(), Share(per_task=per_task))[0]
 
 
@@ -181,12 +166,12 @@ def _transfer_row(
 ) -> dict[str, Any] | None:
     """Scores on a corpus's unseen tasks; `known_too` also counts tasks that were learnt on other devices."""
     corpus = open_corpus(name)
-    unseen = unseen_tasks(corpus, learnt)
-    found = unseen_tasks(corpus, ()) if known_too else unseen
+    every, unseen = judging_tasks(corpus), judging_tasks(corpus, learnt)
+    judging = every if known_too else unseen
     schema = get_schema(checkpoint.config.feature_schema)
     cap = STATEMENT_PROGRAMS if schema.source == "statements" else 0
     data = read(schema.name, name, cap)
-    rows = [] if data is None else np.flatnonzero(np.isin(data.task_ids, found.tasks)[data.group])
+    rows = [] if data is None else np.flatnonzero(np.isin(data.task_ids, judging)[data.group])
     if data is None or not len(rows):
         return None
     data = data.take(rows)
@@ -194,10 +179,10 @@ def _transfer_row(
         "corpus": name,
         "device": corpus.meta["device"],
         "device_learnt": corpus.meta["device"] in devices,
-        "split": found.part,
+        "split": "test" if split_tasks(corpus).test else "all",
         "tasks": len(np.unique(data.group)),
-        "tasks_known": len(found.tasks) - len(unseen.tasks),
-        "tasks_left_out": found.seen,
+        "tasks_known": len(judging) - len(unseen),
+        "tasks_left_out": len(every) - len(judging),
         "programs": len(data),
         **({"programs_per_task": cap} if cap else {}),
         "metrics": evaluate_model(checkpoint.model, data),

@@ -12,8 +12,8 @@ from tchub.zoo.corpus import Corpus, Task
 from tchub.zoo.models import create
 
 from scripts.benchmarks.transfer import figures
-from scripts.benchmarks.transfer.adapt import fisher_average
 from scripts.benchmarks.transfer.data import divide
+from scripts.benchmarks.transfer.methods import fisher_average
 
 
 def answer(method: str, value: float, seed: int = 0, **where: Any) -> dict[str, Any]:

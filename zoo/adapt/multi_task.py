@@ -6,7 +6,7 @@ The target's few labels and the sources' many programs train one network togethe
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -20,7 +20,7 @@ from ..models.base import Loss
 from ..models.registry import with_defaults
 from ..training.config import TrainConfig
 from ..training.dataset import RankingDataset
-from ..training.loop import TrainResult, train
+from ..training.loop import train
 from .fine_tune import HEAD_NAMES, check_features, check_labels, in_head
 from .method import Method, TrainedModel, TrainingSet, cached_model
 
@@ -66,17 +66,16 @@ def multi_task(
     seed: int = 0,
     *,
     resume_dir: Path | None = None,
-    on_epoch: Callable[[dict[str, float]], None] | None = None,
-) -> tuple[CostModel, TrainResult]:
+) -> CostModel:
     """Train a network on the target and its sources together, each with its own head; the last epoch is kept.
 
     Args:
         model: the network to start from, which stays as it is.
         target: the few measured programs of the target, learnt by the first head; sources: of each other device.
-        seed, resume_dir, on_epoch: see `zoo.training.train`.
+        seed, resume_dir: see `zoo.training.train`.
 
     Returns:
-        A model of the architecture alone, with trunk and the target's head; and the training.
+        A model of the architecture alone, with trunk and the target's head.
 
     Raises:
         AdaptError: some programs are of other features than the model reads.
@@ -86,8 +85,8 @@ def multi_task(
     check_labels(target)
     shared = MultiHead(copy.deepcopy(model), 1 + len(sources))
     parts = [replace(part, task_heads=np.full(len(part.task_ids), i)) for i, part in enumerate([target, *sources])]
-    training = train(shared, RankingDataset.concat(parts), None, config, seed, resume_dir, on_epoch)
-    return copy.deepcopy(shared.network(0)).eval(), training
+    train(shared, RankingDataset.concat(parts), None, config, seed, resume_dir)
+    return copy.deepcopy(shared.network(0)).eval()
 
 
 class MultiTask(Method):
@@ -112,7 +111,7 @@ class MultiTask(Method):
         sources = [source.data for source in training_set.sources]
 
         def train_all(state: Path | None) -> TrainedModel:
-            model, _ = multi_task(start, training_set.data, sources, config, seed=training_set.seed, resume_dir=state)
+            model = multi_task(start, training_set.data, sources, config, seed=training_set.seed, resume_dir=state)
             programs = [len(part) for part in (training_set.data, *sources)]
             names = [source.name for source in training_set.sources]
             return TrainedModel(model, {"programs": programs, "sources": names})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
@@ -16,7 +17,7 @@ from ..files import file_sha256
 from ..primitives import TraceFormatError
 from .computation import normal
 from .corpus import Corpus, sequence_of
-from .schema import PROGRAMS_FILE, TASKS_FILE, Program, contradiction
+from .schema import PROGRAMS_FILE, TASKS_FILE, contradiction
 from .splits import PARTS, Split, is_held_out, split_tasks
 
 # Above this share of failed programs something is wrong with the machine or the design space.
@@ -37,31 +38,6 @@ class CorpusFinding:
     message: str
 
 
-class _Counts:
-    """Count of a corpus; memory grows with the tasks, and by 8 bytes a program that was timed repeatedly."""
-
-    def __init__(self) -> None:
-        self.programs: dict[str, int] = {}  # by task id
-        self.values = {name: Counter[str | None]() for name in _COUNTED}  # column -> value -> programs
-        self.duplicates, self.seconds = 0, 0.0
-        self.noise = array("d")
-        self.broken: list[str] = []
-
-    def add(self, program: Program) -> None:
-        """Count a program, and read what is text in it; numbers were checked where its row was read."""
-        for name, counter in self.values.items():
-            counter[getattr(program, name)] += 1
-        if len(repeats := program.latencies) > 1:
-            self.noise.append((max(repeats) - min(repeats)) / median(repeats))
-        if (cost := program.cost_seconds) and cost > 0:  # neither unknown nor NaN
-            self.seconds += cost
-        try:
-            sequence_of(program)
-            msgspec.json.decode(program.trace, type=list[msgspec.Raw])
-        except (TraceFormatError, msgspec.DecodeError, RecursionError) as error:
-            self.broken.append(f"{program.key} of task {program.task_id}: {error}"[:200])
-
-
 def check_corpus(corpus: Corpus) -> tuple[dict[str, Any], list[CorpusFinding]]:
     """Return statistics of a corpus (JSON-serialisable), and a finding of each check, good or bad.
 
@@ -71,16 +47,26 @@ def check_corpus(corpus: Corpus) -> tuple[dict[str, Any], list[CorpusFinding]]:
     Raises:
         CorpusError: a row holds a value that no program can have.
     """
-    counts, split = _Counts(), split_tasks(corpus)
-    for task_id in corpus.tasks:
-        programs = corpus.programs(task_id)
-        counts.programs[task_id] = len(programs)
-        counts.duplicates += len(programs) - len({program.key for program in programs})
+    split, values = split_tasks(corpus), {name: Counter[str | None]() for name in _COUNTED}
+    sizes, broken = list[int](), list[str]()
+    noise = array("d")  # 8 bytes a program that was timed repeatedly
+    twice, seconds = 0, 0.0
+    for programs in map(corpus.programs, corpus.tasks):
+        sizes += [len(programs)] if programs else []
+        twice += len(programs) - len({program.key for program in programs})
         for program in programs:
-            counts.add(program)
-    total, errors = sum(counts.programs.values()), counts.values["error"]
-    failed = Counter({error: count for error, count in errors.items() if error})
-    sizes = [size for size in counts.programs.values() if size]
+            for name, counter in values.items():
+                counter[getattr(program, name)] += 1
+            if len(repeats := program.latencies) > 1:
+                noise.append((max(repeats) - min(repeats)) / median(repeats))
+            if (cost := program.cost_seconds) and cost > 0:  # neither unknown nor NaN
+                seconds += cost
+            try:  # numbers were checked where the row was read
+                sequence_of(program)
+                msgspec.json.decode(program.trace, type=list[msgspec.Raw])
+            except (TraceFormatError, msgspec.DecodeError, RecursionError) as error:
+                broken.append(f"{program.key} of task {program.task_id}: {error}"[:200])
+    total, failed = sum(sizes), Counter({error: count for error, count in values["error"].items() if error})
     stats = {
         "path": str(corpus.path),
         **{name: corpus.meta.get(name) for name in ("device", "cpu_model", "licence")},
@@ -92,7 +78,7 @@ def check_corpus(corpus: Corpus) -> tuple[dict[str, Any], list[CorpusFinding]]:
         "tasks_by_op": dict(Counter(task.op for task in corpus.tasks.values()).most_common()),
         "tasks_without_computation": sum(not task.computation for task in corpus.tasks.values()),
         **{
-            f"programs_by_{name}": {value or "not said": count for value, count in counts.values[name].most_common()}
+            f"programs_by_{name}": {value or "not said": count for value, count in values[name].most_common()}
             for name in ("framework", "strategy", "licence", "source")
         },
         "programs_per_task": {
@@ -101,13 +87,13 @@ def check_corpus(corpus: Corpus) -> tuple[dict[str, Any], list[CorpusFinding]]:
             "max": max(sizes, default=0),
         },
         "split": {name: len(split.part(name)) for name in PARTS},
-        "noise_median": float(np.median(counts.noise)) if counts.noise else None,
-        "noise_p90": float(np.quantile(counts.noise, 0.9)) if counts.noise else None,
-        "measuring_hours": counts.seconds / 3600,
+        "noise_median": float(np.median(noise)) if noise else None,
+        "noise_p90": float(np.quantile(noise, 0.9)) if noise else None,
+        "measuring_hours": seconds / 3600,
         "bytes": sum((corpus.path / name).stat().st_size for name in (TASKS_FILE, PROGRAMS_FILE)),
     }
     real, stated = (len(corpus.tasks), total), tuple(map(corpus.meta.get, ("tasks", "programs")))
-    twice, broken, share = counts.duplicates, counts.broken, failed.total() / max(1, total)
+    share = failed.total() / max(1, total)
     shared = sum(n for n in Counter(task.workload for task in corpus.tasks.values()).values() if n > 1)
     files = corpus.meta.get("files", {})
     differ = ", ".join(name for name, facts in files.items() if file_sha256(corpus.path / name) != facts["sha256"])
@@ -122,7 +108,7 @@ def check_corpus(corpus: Corpus) -> tuple[dict[str, Any], list[CorpusFinding]]:
         CorpusFinding("one id a computation", not shared, f"{shared} tasks share a workload with another"),
         CorpusFinding("no duplicates", not twice, f"{twice} programs occur twice in their task"),
         CorpusFinding("failed share", share <= MAX_FAILED_SHARE, f"{share:.1%} of the programs failed{common}"),
-        _check_devices(corpus, counts),
+        _check_devices(corpus, values),
     ]
 
 
@@ -141,8 +127,8 @@ def _check_split(corpus: Corpus, split: Split) -> CorpusFinding:
     return CorpusFinding("no test task in training", not leaked, message)
 
 
-def _check_devices(corpus: Corpus, counts: _Counts) -> CorpusFinding:
-    devices, targets, models = (list(counts.values[name]) for name in ("device", "target", "cpu_model"))
+def _check_devices(corpus: Corpus, counts: Mapping[str, Counter[str | None]]) -> CorpusFinding:
+    devices, targets, models = (list(counts[name]) for name in ("device", "target", "cpu_model"))
     mixed = [
         f"{len(values)} of {name}" for name, values in (("device", devices), ("cpu_model", models)) if len(values) > 1
     ]

@@ -89,22 +89,19 @@ def _onnx(name: str, family: str, make: Factory) -> CoverageNetwork:
     return CoverageNetwork(f"{name}.onnx", family, "onnx", bring)
 
 
-def _transformer(model: str, fields: dict[str, Any], mask: bool = True) -> Factory:
+def _transformer(fields: dict[str, Any], mask: bool = True) -> Factory:
     """A transformers model as its users export it: attention as transformers chooses, a mask, a named output."""
 
     def make() -> Brought:
         import transformers
 
-        model_class = getattr(transformers, model)
+        model_class = getattr(transformers, fields["architectures"][0])
         torch.manual_seed(0)
-        config = model_class.config_class(**{key: value for key, value in fields.items() if key != "architectures"})
-        if hasattr(config, "use_cache"):
-            config.use_cache = False
+        config = model_class.config_class(**fields)
+        config.use_cache = False
         module = model_class(config).eval()
         if module.main_input_name == "pixel_values":
             return module, (), {"pixel_values": torch.randn(1, 3, config.image_size, config.image_size)}
-        if module.main_input_name == "input_features":
-            return module, (torch.randn(1, config.num_mel_bins, 2 * config.max_source_positions),), {}
         tokens = torch.randint(3, config.vocab_size, (1, 24))
         return module, (), {"input_ids": tokens} | ({"attention_mask": torch.ones_like(tokens)} if mask else {})
 
@@ -128,10 +125,10 @@ def _all() -> Iterator[CoverageNetwork]:
     modules = MODULES | HEADS
     yield from (_module(name, *modules[name]) for name in modules)
 
-    llama = _transformer("LlamaForCausalLM", configs["decoders"]["llama"])
-    gpt2 = _transformer("GPT2LMHeadModel", configs["decoders"]["gpt2"], mask=False)
-    bert = _transformer("BertForSequenceClassification", configs["encoders"]["bert"])
-    vit = _transformer("ViTForImageClassification", configs["vision"]["vit"])
+    llama = _transformer(configs["decoders"]["llama"])
+    gpt2 = _transformer(configs["decoders"]["gpt2"], mask=False)
+    bert = _transformer(configs["encoders"]["bert"])
+    vit = _transformer(configs["vision"]["vit"])
     yield _exported("llama", "decoders", llama)
     yield _exported("gpt2", "decoders", _logits(gpt2))
     yield _exported("bert", "encoders", bert)

@@ -95,7 +95,7 @@ class Case:
     def base(self, seed: int | None = None) -> CostModel:
         """The model that was trained on the sources, all at once, by the case's seed or another."""
         seed = self.seed if seed is None else seed
-        return self.kept(f"{self.arch}-{seed}", lambda: train_new(self.scene, self.scene.all_given, seed, self.arch))
+        return self.kept(f"{self.arch}-{seed}", lambda: self.train(self.scene.all_given, seed))
 
     def informed(self) -> CostModel:
         """The model that was trained on the sources and on all programs of the target's training tasks at once."""
@@ -114,9 +114,9 @@ class Case:
         """A model of the scene, made only when it is not there yet."""
         return kept_model(self.folder / name, self.scene, make)
 
-    def train(self, data: RankingDataset) -> CostModel:
-        """A new model of the case's architecture and seed."""
-        return train_new(self.scene, data, self.seed, self.arch)
+    def train(self, data: RankingDataset, seed: int | None = None) -> CostModel:
+        """A new model of the case's architecture and its seed, or another."""
+        return train_new(self.scene, data, self.seed if seed is None else seed, self.arch)
 
     def scores(self, model: CostModel) -> np.ndarray:
         """(N,) scores of the judging tasks' programs by a model that takes the labels as context.
