@@ -22,22 +22,9 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import FOLDER, ROOT, note, write_text
-from scripts.benchmarks.report.tables import table
+from scripts.benchmarks.common import FOLDER, note, write_text
 from scripts.zoo.plan import LABELS, OWN, RUNS, Job, bases, corpus_folder, jobs, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import build_index, publish_bases, publish_trained
-
-_CORPORA = """\
-Written by `python -m scripts.zoo.build import`. *programs* are those with a latency; *duplicates* are records of a
-schedule that came before in the same log and were left out. The parts of a split are counted in tasks; tasks in none of
-the parts are not counted. No line of any log was broken unless the JSON beside this page says so
-([benchmarks/corpora.json](benchmarks/corpora.json)).
-
-{table}
-
-Sources:
-
-{notes}"""
 
 
 @click.group()
@@ -48,7 +35,7 @@ def main() -> None:
 @main.command("import")
 @click.option("--data", required=True, type=click.Path(path_type=Path, exists=True), help="Folder of the logs.")
 def import_logs(data: Path) -> None:
-    """Import every log that is not there yet."""
+    """Import every log that is not there yet, and write docs/benchmarks/corpora.json: what every corpus holds."""
     for name, facts in read_plan()["corpora"].items():
         out = RUNS / "corpora" / name
         if (out / "corpus.json").is_file():
@@ -57,27 +44,14 @@ def import_logs(data: Path) -> None:
         command += [word for key in ("device", "licence", "source") for word in (f"--{key}", facts[key])]
         command += [word for key in ("tasks", "split") if key in facts for word in (f"--{key}", str(data / facts[key]))]
         run_tchub(command)
-    _count_corpora()
+    rows = [_corpus_row(name) for name in (*read_plan()["corpora"], *OWN)]
+    write_text(FOLDER / "corpora.json", json.dumps(rows, indent=2) + "\n")
 
 
 def run_tchub(words: list[str]) -> None:
     """Say a command of tchub and run it, with this interpreter: its folder need not be on the path."""
     note(f"tchub {' '.join(words)}")
     subprocess.run([sys.executable, "-m", "tchub.hub.cli", *words], check=True)
-
-
-def _count_corpora() -> None:
-    """Write what every corpus holds: docs/benchmarks/corpora.json, and a table of docs/corpora.md."""
-    rows = [_corpus_row(name) for name in (*read_plan()["corpora"], *OWN)]
-    write_text(FOLDER / "corpora.json", json.dumps(rows, indent=2) + "\n")
-    titles = [name for name in rows[0] if name not in ("broken", "source")]
-    lines = table(titles, [[str(row[key]) for key in titles] for row in rows], len(titles))
-    notes = "".join(f"- {row['corpus']}: {row['source']}\n" for row in rows if row["source"])
-    page = ROOT / "docs" / "corpora.md"
-    head, _, rest = page.read_text().partition("<!-- zoo-corpora -->")
-    tail = rest.partition("<!-- /zoo-corpora -->")[2]
-    block = _CORPORA.format(table="\n".join(lines).rstrip(), notes=notes)
-    page.write_text(f"{head}<!-- zoo-corpora -->\n{block}<!-- /zoo-corpora -->{tail}")
 
 
 def _corpus_row(name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from scripts.benchmarks.common import FOLDER, ROOT
-from scripts.benchmarks.report.blocks import render
+from scripts.benchmarks.report.blocks import with_blocks
 from scripts.benchmarks.report.leaderboard import leaderboard_markdown, shipped
 from scripts.benchmarks.report.page import page
 from scripts.benchmarks.report.picture import picture
@@ -29,7 +29,7 @@ def documents() -> Iterator[tuple[Path, str]]:
     rows = results["baselines"]["details"]["rows"]
     yield ROOT / "docs/leaderboard.md", leaderboard_markdown(list(shipped()), rows)
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        if (text := path.read_text()) != (new := render(text, results)):
+        if (text := path.read_text()) != (new := with_blocks(text, results)):
             yield path, new
     plot = picture(results)
     if not plot.is_current(FOLDER / plot.file):

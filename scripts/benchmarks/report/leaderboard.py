@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scripts.benchmarks.common import ROOT, read_json
-from scripts.benchmarks.report.tables import Row, table
+from scripts.benchmarks.report.tables import Row, render
 
 SCORES = {
     "pairwise": "pairwise",
@@ -20,30 +20,6 @@ SCORES = {
 _BASELINES = ("random", "xgboost", "lightgbm")  # of what a card compares with; the others ship themselves
 _CHANCE = "random choice"
 _SUMMARY = ("pairwise", "mean_top1", "top5")
-_INTRO = """# Leaderboard
-
-Written by `python -m scripts.benchmarks.report` from what each checkpoint of the wheel scores, which
-[its card](../cards) shows too; `python -m scripts.zoo.measure_cards` judges them again, without training.
-
-The models of a table are judged on the same programs of the same test tasks. *pairwise* is the share of pairs more than
-5% apart that are ordered rightly, mean over tasks; *top-k* is the lowest latency of all measured programs over the
-lowest among the k that the model ranks highest, weighted by how often a network runs the task; *mean* weighs all tasks
-alike. 1 is best. A table is sorted by pairwise accuracy, the best of a column is bold, and baselines are in italics.
-Scores are of the weights alone, with nothing of the tasks measured; \\*: no program of the device was learnt.
-A checkpoint that has learnt what some of the test tasks compute, or for which only some programs were lowered to
-statements, is judged on the rest: in a second table, beside a random order of that rest.
-XGBoost learns what `scripts/zoo.toml` names for the family whose own corpus it is; on other corpora, by
-`python -m scripts.benchmarks baselines`, the corpus's own training tasks.
-
-What measured programs add: [from other devices to a new one](benchmarks.md#from-other-devices-to-a-new-one). How many
-programs a second a model scores: [scoring candidates](benchmarks.md#scoring-candidates).
-"""
-_BEST = "Of those judged on all test tasks of a corpus, the best checkpoint and the best XGBoost by pairwise accuracy."
-_CHECKPOINTS = """## The checkpoints
-
-Size is that of the weights' file; training is of the one that ships, which the validation tasks chose where several
-seeds were trained. The last column is over all seeds, on the test tasks of the first corpus.
-"""
 
 
 @dataclass(frozen=True)
@@ -116,21 +92,16 @@ def leaderboard_markdown(checkpoints: Sequence[tuple[Row, Row, int]], baselines:
         if _CHANCE not in rows:
             whole.append(replace(most, name=_CHANCE, scores=most.random, baseline=True))
             whole.sort(key=lambda row: -row.scores["pairwise"])
-        sections += [f"## {corpus}", ""]
-        sections += [f"Tasks: {most.tasks}. Programs: {most.programs:,}, measured on {most.device}.", ""]
         best = [f"{max(row.scores[key] for row in whole):.3f}" for key in SCORES]
-        sections += table(("model", *SCORES.values()), [tuple(row.cells(best)) for row in whole], 1)
         part = [(*row.cells(), *row.part()) for row in ranked if row.programs < most.programs]
-        sections += table(("on some of them", *SCORES.values(), "random: mean top-1", "tasks", "programs"), part, 1)
+        sections.append((corpus, most, [tuple(row.cells(best)) for row in whole], part))
         ours = [row for row in whole if not row.baseline]
         trees = [row for row in whole if row.name.startswith("XGBoost")]
         if ours and trees:
             cells = (f"{row.scores[key]:.3f}" for row in (ours[0], trees[0]) for key in _SUMMARY)
             summary.append((f"[{corpus}](#{corpus})", ours[0].name, *cells))
-    head = ("corpus", "best checkpoint", "pairwise", "mean top-1", "top-5", "XGBoost: pairwise", "mean top-1", "top-5")
-    facts = ("checkpoint", "learnt from", "programs", "parameters", "size", "training", "seeds", "pairwise")
-    about = table(facts, [tuple(_facts(*one)) for one in checkpoints], 2)
-    return "\n".join([_INTRO, "## Summary", "", _BEST, "", *table(head, summary, 2), _CHECKPOINTS, *about, *sections])
+    facts = {"summary": summary, "checkpoints": [tuple(_facts(*one)) for one in checkpoints], "sections": sections}
+    return render("leaderboard", **facts, scores=list(SCORES.values()))
 
 
 def _facts(config: Row, metrics: Row, size: int) -> Iterator[Any]:

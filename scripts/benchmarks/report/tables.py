@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import jinja2
 
 # Longer tables stay in the JSON.
 MOST_ROWS = 60
@@ -67,6 +71,29 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], left: int | None =
     for line in (head, ["---:" if r else "---" for r in right], *rows):
         yield "| " + " | ".join(map(str, line)) + " |"
     yield ""
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    environment.globals |= {
+        "table": lambda head, rows, left=None: "\n".join(table(head, rows, left)).rstrip(),
+        "cell": cell,
+        "measured_on": measured_on,
+        "seeds_of": seeds_of,
+    }
+    return environment
+
+
+def render(name: str, **facts: Any) -> str:
+    """Return Markdown from a template; it may use `table`, `cell`, `measured_on` and `seeds_of`."""
+    return _environment().get_template(f"{name}.md.j2").render(**facts).rstrip() + "\n"
 
 
 def _numeric(text: str) -> bool:
