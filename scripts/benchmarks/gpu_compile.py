@@ -68,12 +68,6 @@ def drawn(work: Path, operator: str, precision: str, arch: str, draw: int) -> li
     return kept(work / f"{operator}-{precision}-{space}-{draw}.json", make)
 
 
-def part_of(work: Path, operator: str, precision: str, arch: str, part: int) -> list[Any]:
-    """A part of what is drawn."""
-    draw, slot = divmod(part, DRAWN // PART)
-    return drawn(work, operator, precision, arch, draw)[slot * PART : (slot + 1) * PART]
-
-
 def compile_ours(candidates: Sequence[Any], arch: str) -> dict[str, Any]:
     """Seconds, and how many of the candidates compile in tchub's workers, which have started."""
     from tchub.hub.device.cuda_compile import find_compiler
@@ -174,9 +168,11 @@ def main(draws: int, clock: Clock, work: Path) -> Document:
             given = work, operator, "float32", RATED_FOR, 0
             rates.append(journal.get(lambda: compile_all(drawn(*given)[:RATED], RATED_FOR), clock, **key))  # noqa: B023
             note(f"{operator}, {system}: {json.dumps(rates[-1])[:200]}")
-    for one in (planned := parts_of(draws)):
-        key = dict(zip(("operator", "precision", "arch", "part"), one, strict=True))
-        shares.append(journal.get(lambda: compile_ours(part_of(work, *one), one[2]), clock, **key))  # noqa: B023
+    for operator, precision, arch, part in (planned := parts_of(draws)):
+        key = {"operator": operator, "precision": precision, "arch": arch, "part": part}
+        draw, slot = divmod(part, DRAWN // PART)
+        given, own = (work, operator, precision, arch, draw), slice(slot * PART, (slot + 1) * PART)
+        shares.append(journal.get(lambda: compile_ours(drawn(*given)[own], arch), clock, **key))  # noqa: B023
         note(f"{key}: {json.dumps(shares[-1])[:200]}")
     done, rated = [row for row in shares if row], [row for row in rates if row]
     details = {

@@ -207,12 +207,8 @@ def tuning(source: Published) -> list[dict[str, Any]]:
 
 def _with_runs(source: Published, metrics: dict[str, Any]) -> dict[str, Any]:
     """Take over what the benchmarks of tuning and of search have of this checkpoint."""
-    return with_schedules(source, _with_tuning(source, metrics))
-
-
-def _with_tuning(source: Published, metrics: dict[str, Any]) -> dict[str, Any]:
-    rows = tuning(source)
-    return {key: value for key, value in metrics.items() if key != "tuning"} | ({"tuning": rows} if rows else {})
+    rows, others = tuning(source), {key: value for key, value in metrics.items() if key != "tuning"}
+    return with_schedules(source, others | ({"tuning": rows} if rows else {}))
 
 
 def with_schedules(source: Published, metrics: dict[str, Any]) -> dict[str, Any]:

@@ -152,18 +152,15 @@ def _by_labels(rows: Sequence[Row], score: str, titles: Mapping[str, str]) -> It
     for name, title in titles.items():
         cells = {}
         for labels in sorted({row["labels"] for row in rows}):
-            own = [row for row in rows if (row["method"], row["labels"]) == (name, labels)]
-            if len(own) == len(targets) and (mean := over_targets(own, score)):
-                cells[f"{labels} labels"] = figure(mean)
+            own = [
+                dict(zip(row["seeds"], row[score]["values"], strict=True))
+                for row in rows
+                if (row["method"], row["labels"]) == (name, labels)
+            ]
+            if len(own) == len(targets) and (common := set.intersection(*map(set, own))):
+                cells[f"{labels} labels"] = figure(spread([statistics.mean(r[s] for r in own) for s in sorted(common)]))
         if cells:
             yield {"method": title, "targets": len(targets)} | cells
-
-
-def over_targets(rows: Sequence[Row], score: str) -> dict[str, Any] | None:
-    """The mean over targets of each seed that all of them have: its mean and deviation; None without such a seed."""
-    seeds = set.intersection(*(set(row["seeds"]) for row in rows)) if rows else set()
-    values = [statistics.mean(row[score]["values"][row["seeds"].index(seed)] for row in rows) for seed in sorted(seeds)]
-    return spread(values) if values else None
 
 
 def lost_sampling(job: Row) -> Iterator[str]:

@@ -37,14 +37,13 @@ def table(rows: Iterable[Row]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["corpus"], row["block"], row["sampler"], row["share"]].append(row)
-    return [_summed_up(key, same) for key, same in sorted(groups.items())]
-
-
-def _summed_up(key: tuple[Any, ...], rows: Sequence[Row]) -> dict[str, Any]:
-    out: dict[str, Any] = dict(zip(("corpus", "block", "sampler", "share"), key, strict=True))
-    out |= {"seeds": sorted(row["seed"] for row in rows), "programs": rows[0]["programs"]}
-    out |= {name: spread([row["scores"][name] for row in rows], 4) for name in SCORES}
-    return out | {"measuring_seconds": round(statistics.mean(row["measuring_seconds"] for row in rows), 2)}
+    return [
+        dict(zip(("corpus", "block", "sampler", "share"), key, strict=True))
+        | {"seeds": sorted(row["seed"] for row in same), "programs": same[0]["programs"]}
+        | {name: spread([row["scores"][name] for row in same], 4) for name in SCORES}
+        | {"measuring_seconds": round(statistics.mean(row["measuring_seconds"] for row in same), 2)}
+        for key, same in sorted(groups.items())
+    ]
 
 
 def means(rows: Sequence[Row]) -> list[dict[str, Any]]:

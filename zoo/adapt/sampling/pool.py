@@ -48,6 +48,11 @@ class Pool:
             )
         return rest
 
+    def by_task(self, indices: np.ndarray) -> list[np.ndarray]:
+        """Return the programs at `indices` of each task, in the order given; one array for each of the T tasks."""
+        ordered = indices[np.argsort(self.task[indices], kind="stable")]
+        return np.split(ordered, np.cumsum(self.counts(indices))[:-1])
+
     def counts(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return how many of the programs at `indices` each task has, (T,) int64."""
         return np.bincount(self.task[np.asarray(indices, dtype=np.int64)], minlength=len(self.ops))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .pool import Pool, Selection, op_budgets, task_budgets
+from .pool import Selection, op_budgets, task_budgets
 from .predictions import LastLayerPosterior
 from .sampler import RandomSampler, Sampler, SamplingRequest, finite_scores
 
@@ -124,29 +124,22 @@ class RDUPlusSampler(Sampler):
         rest, pool, predictions = request.shuffled(), request.pool, request.predictions
         block = 1 if pool.to_rank else BLOCK
         budgets = task_budgets(pool, request.labeled, request.k, request.rng, block)
-        by_task = _by_task(pool, rest, budgets, request.rng)
+        members = pool.by_task(rest)
+        # What one task's picks teach counts against the next task's: none is always the last.
+        tasks = request.rng.permutation(np.flatnonzero(budgets)).tolist()
         if predictions is None:
-            return request.picked(np.concatenate([members[: budgets[task]] for task, members in by_task]))
+            return request.picked(np.concatenate([members[task][: budgets[task]] for task in tasks]))
         scores = finite_scores(predictions)
         belief = _Belief(predictions.last_layer, 1 / predictions.seconds())
         rows = [
             belief.pick(stratum)
-            for task, members in by_task
-            for stratum in np.array_split(members[np.argsort(-scores[members], kind="stable")], budgets[task])
+            for task in tasks
+            for stratum in np.array_split(
+                members[task][np.argsort(-scores[members[task]], kind="stable")], budgets[task]
+            )
         ]
         index, diversity, uncertainty, total = np.array(rows).T
         return request.picked(index.astype(np.int64), diversity=diversity, uncertainty=uncertainty, total=total)
-
-
-def _by_task(
-    pool: Pool, rest: np.ndarray, budgets: np.ndarray, rng: np.random.Generator
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield each task that has a budget, with its open programs in the order given; the tasks in random order."""
-    ordered = rest[np.argsort(pool.task[rest], kind="stable")]
-    ends = np.cumsum(pool.counts(rest))
-    # What one task's picks teach counts against the next task's: none is always the last.
-    for task in rng.permutation(np.flatnonzero(budgets)).tolist():
-        yield task, ordered[ends[task - 1] if task else 0 : ends[task]]
 
 
 class _Belief:

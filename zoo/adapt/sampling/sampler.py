@@ -121,8 +121,7 @@ class StrataSampler(Sampler):
         budgets = task_budgets(pool, request.labeled, request.k, request.rng)
         if request.predictions is not None:
             rest = rest[np.argsort(finite_scores(request.predictions)[rest], kind="stable")]
-        ordered = rest[np.argsort(pool.task[rest], kind="stable")]
-        members = np.split(ordered, np.cumsum(pool.counts(rest))[:-1])
+        members = pool.by_task(rest)
         picks = [
             [request.rng.choice(part) for part in np.array_split(members[task], budgets[task])]
             for task in np.flatnonzero(budgets)
