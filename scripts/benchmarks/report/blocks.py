@@ -115,7 +115,13 @@ def coverage(results: Results) -> str:
     return render("coverage", job=job, summary=summary, rows=rows, refused=refused)
 
 
-_COLUMNS = {"tilenet": "TileNet", "tcl": "TCL", "tenset-mlp": "TenSet-MLP", "atformer": "ATFormer"}
+_COLUMNS = {
+    "tilenet": "TileNet",
+    "tcl": "TCL",
+    "tenset-mlp": "TenSet-MLP",
+    "atformer": "ATFormer",
+    "fasor": "Fasor",
+}
 
 
 def zoo(_: Results) -> str:
