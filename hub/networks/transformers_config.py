@@ -33,6 +33,11 @@ _EXPORT = "export the model yourself and give the .pt2 file"
 _SAVE = "save the model again with save_pretrained"
 
 
+def _special_float(fields: dict[str, Any]) -> Any:
+    """Return the infinity or NaN that transformers writes as `{"__float__": "Infinity"}`, any other object as it is."""
+    return float(fields["__float__"]) if fields.keys() == {"__float__"} else fields
+
+
 def read_config(path: Path, shapes: Shapes | None = None) -> Network:
     """Return the network of a transformers configuration, batch 1 and 128 tokens unless `shapes` says otherwise.
 
@@ -46,7 +51,7 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
         NetworkImportError: transformers has no such model, it would run code of a repository, or the machine has not
             the memory for it.
     """
-    fields = json.loads(read_plain(path, MAX_BYTES))
+    fields = json.loads(read_plain(path, MAX_BYTES), object_hook=_special_float)
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise file_error(path, "is no transformers configuration: it has no model_type", "give a model's config.json")
     _check_fields(path, fields)

@@ -66,6 +66,12 @@ def test_every_family_has_the_inputs_that_its_configuration_tells(
     assert [spec.name for spec in network.signature().inputs] == [*inputs]
 
 
+def test_a_limit_that_is_infinite_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_heads": 4, "head_dim": 8, "state_size": 8, "n_groups": 1, "num_hidden_layers": 1}
+    config = {"model_type": "mamba2", "time_step_limit": [0.0, {"__float__": "Infinity"}], "vocab_size": 50} | sizes
+    assert open_network(folder_of(tmp_path, config)).name == "mine"
+
+
 def test_batch_and_length_are_free(tmp_path: Path) -> None:
     network = open_network(folder_of(tmp_path, BERT), shapes={"batch": [1, 3], "seq": [4]})
     assert [tuple(v.inputs()[0].shape) for v in network.variants] == [(1, 4), (3, 4)]
