@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from tvm import IRModule
 from tvm.relax.frontend.torch import from_exported_program
 
@@ -179,13 +180,23 @@ def check_memory(path: Path, weights: int) -> None:
 
 
 def _check_tensors(exported: Any, name: str) -> None:
-    """Refuse a network one of whose tensors this machine cannot hold: PyTorch computes the output to compare with."""
+    """Refuse a network with a tensor of a size that nobody knows before it runs, or that this machine cannot hold.
+
+    PyTorch computes the output to compare with, so that it has to hold it, too.
+    """
     for node in exported.graph.nodes:
         values = node.meta.get("val")
         for value in values if isinstance(values, list | tuple) else [values]:
             if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
                 continue
             size, memory = value.untyped_storage().nbytes(), _memory()  # of a view that of what it shows
+            if has_free_unbacked_symbols(size):
+                raise NetworkImportError(
+                    f"{name} makes a tensor whose size depends on the values of its inputs ({node.name}, "
+                    f"{list(value.shape)}), and a compiled network has fixed sizes",
+                    remedy="export the part before or after it, or pad to the largest size instead of selecting",
+                    network=name,
+                )
             if size > memory:
                 raise NetworkImportError(
                     f"{name} makes a tensor of {size / 1e9:.3g} GB ({node.name}, {list(value.shape)}); this machine "

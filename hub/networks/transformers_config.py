@@ -234,7 +234,8 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
             )
         check_memory(path, batch * prod(sizes))
         if name.endswith("input_ids"):
-            inputs[name] = torch.randint(0, text.vocab_size, (batch, *sizes), generator=generator)
+            words = getattr(text, "vocab_size", 256)  # CANINE reads characters and has no vocabulary
+            inputs[name] = torch.randint(0, words, (batch, *sizes), generator=generator)
         else:
             inputs[name] = torch.randn(batch, *sizes, generator=generator)
     return inputs
@@ -253,7 +254,10 @@ def _sizes(name: str, config: Any, tokens: int | None) -> tuple[int, ...] | None
         case "pixel_values":
             vision = getattr(config, "vision_config", config)
             size = getattr(vision, "image_size", None) or DEFAULT_PIXELS
-            return getattr(vision, "num_channels", 3), *(size if isinstance(size, list | tuple) else (size, size))
+            frames = getattr(vision, "num_frames", None)  # of a video
+            channels = getattr(vision, "num_channels", 3)
+            image = channels, *(size if isinstance(size, list | tuple) else (size, size))
+            return image if frames is None else (frames, *image)
         case "input_features":  # spectrograms: of Whisper's kind (bins, frames), else (frames, bins)
             if (bins := getattr(config, "num_mel_bins", None)) and hasattr(config, "max_source_positions"):
                 return bins, 2 * config.max_source_positions

@@ -112,6 +112,15 @@ def test_a_tensor_that_no_memory_holds_is_refused_before_anything_is_tuned() -> 
     assert open_network(Wide(shown=True), torch.ones(4)).imported() is not None
 
 
+def test_a_tensor_whose_size_depends_on_values_is_named() -> None:
+    class Positive(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[x > 0]
+
+    with pytest.raises(NetworkImportError, match=r"size depends on the values of its inputs \(index, \[u0\]\)"):
+        open_network(Positive(), (torch.randn(4),)).imported()
+
+
 def test_example_inputs_by_position_alone_or_by_name() -> None:
     for network in (
         open_network(Dropping(), X, {"scale": X}, name="mine"),

@@ -55,6 +55,9 @@ def test_the_network_takes_and_returns_tensors_by_name(tmp_path: Path) -> None:
         ({"model_type": "audio-spectrogram-transformer", "max_length": 32, "num_mel_bins": 32}
          | {"patch_size": 16} | SMALL, {"input_values": (1, 32, 32)}),
         ({"model_type": "vit"} | VISION, {"pixel_values": (1, 3, 16, 16)}),
+        ({"model_type": "videomae", "num_frames": 2, "tubelet_size": 2} | VISION, {"pixel_values": (1, 2, 3, 16, 16)}),
+        ({"model_type": "canine", "max_position_embeddings": 16, "num_hash_functions": 2, "num_hash_buckets": 8}
+         | {"downsampling_rate": 2, "local_transformer_stride": 8} | SMALL, {"input_ids": (1, 16)}),
     ],
     ids=lambda value: value.get("model_type", ""),
 )  # fmt: skip
