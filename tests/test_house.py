@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_890, 16),
     "hub/registry": (3_275, 17),
     "hub/device": (5_650, 31),
-    "hub/networks": (6_519, 34),
+    "hub/networks": (6_539, 34),
     "hub/search": (3_834, 21),
     "hub/records": (651, 5),
     "hub/tuning": (2_177, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_421, 19),
     "cards": (1_289, 6),
     "scripts": (9_262, 55),
-    "tests": (30_763, 202),
+    "tests": (30_781, 202),
 }
-PRODUCT = (48_138, 277)
+PRODUCT = (48_158, 277)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
