@@ -234,8 +234,8 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
             )
         check_memory(path, batch * prod(sizes))
         if name.endswith("input_ids"):
-            words = getattr(text, "vocab_size", 256)  # CANINE reads characters and has no vocabulary
-            inputs[name] = torch.randint(0, words, (batch, *sizes), generator=generator)
+            vocabulary = getattr(text, "vocab_size", 256)  # CANINE reads characters and has no vocabulary
+            inputs[name] = torch.randint(0, vocabulary, (batch, *sizes), generator=generator)
         else:
             inputs[name] = torch.randn(batch, *sizes, generator=generator)
     return inputs
