@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -27,6 +26,7 @@ from .detect import LocalDevice, detect_local
 from .errors import DeviceError
 from .host_facts import usable_cpus
 from .onsite.cuda import CudaDriver
+from .timing import product_kernel
 
 PINNED = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -170,15 +170,9 @@ def check_business(busy: float, stolen: float, load: float) -> Check:
 
 def measure_spread(repeats: int = 30) -> tuple[float, float]:
     """Return how far repeats of a matrix product are from their median: the median and the 90th percentile."""
-    a, b = np.random.default_rng(0).random((2, 160, 160), dtype=np.float32)
-    seconds = []
-    for _ in range(3 + repeats):
-        start = time.perf_counter()
-        # einsum without optimize runs a plain loop on one thread: no BLAS, whose threads would blur the clock.
-        np.einsum("ij,jk->ik", a, b)
-        seconds.append(time.perf_counter() - start)
-    usual = np.median(seconds[3:])
-    p50, p90 = np.percentile(np.abs(np.asarray(seconds[3:]) / usual - 1), [50, 90])
+    kernel = product_kernel(160)
+    seconds = np.array([kernel() for _ in range(3 + repeats)][3:])
+    p50, p90 = np.percentile(np.abs(seconds / np.median(seconds) - 1), [50, 90])
     return float(p50), float(p90)
 
 

@@ -143,21 +143,27 @@ _MOST_CPUS = 4
 _SIDE = 64  # a quarter of a million multiply-adds: four of them are under 2 % of the time that a program takes
 
 
-def make_reference_kernel(cpus: Sequence[int] = ()) -> Callable[[], float]:
-    """Make a function that times a small matrix product: the median of three, in seconds.
-
-    For a program on several CPUs it is the worst on up to `_MOST_CPUS` of them, which take turns, since one slow thread
-    holds up the others.
-    """
-    rng = np.random.default_rng(0)
-    a, b = rng.random((2, _SIDE, _SIDE), dtype=np.float32)
-    out = np.empty((_SIDE, _SIDE), np.float32)
+def product_kernel(side: int) -> Callable[[], float]:
+    """Make a function that times a product of two square matrices, in seconds."""
+    a, b = np.random.default_rng(0).random((2, side, side), dtype=np.float32)
+    out = np.empty((side, side), np.float32)
 
     def once() -> float:
         start = time.perf_counter()
         # einsum without optimize runs a plain loop on one thread: no BLAS, whose threads would blur the clock.
         np.einsum("ij,jk->ik", a, b, out=out)
         return time.perf_counter() - start
+
+    return once
+
+
+def make_reference_kernel(cpus: Sequence[int] = ()) -> Callable[[], float]:
+    """Make a function that times a small matrix product: the median of three, in seconds.
+
+    For a program on several CPUs it is the worst on up to `_MOST_CPUS` of them, which take turns, since one slow thread
+    holds up the others.
+    """
+    once = product_kernel(_SIDE)
 
     def median_of_three() -> float:
         once()  # the program before it has emptied the cache
