@@ -9,7 +9,7 @@ import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -261,7 +261,7 @@ class PoolLatencies(ABC):
         """Take failures out of the journal."""
 
 
-class PoolMeasurer(PoolLatencies):
+class PoolMeasurer(PoolLatencies, AbstractContextManager["PoolMeasurer"]):
     """Measures candidates of a pool; the device's workers start at the first program that the journal lacks."""
 
     def __init__(
@@ -271,9 +271,6 @@ class PoolMeasurer(PoolLatencies):
         self._device, self._journal = device, journal
         self._stack = ExitStack()
         self._measurer: Any = None
-
-    def __enter__(self) -> PoolMeasurer:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

@@ -91,14 +91,6 @@ def cli() -> None:
     """
 
 
-def _report(error: TchubError, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(error.as_dict(), indent=2, default=str))
-    say(f"error: {error.message}")
-    if error.remedy:
-        say(f"remedy: {error.remedy}")
-
-
 @contextmanager
 def _own_warnings(*, quiet: bool) -> Iterator[None]:
     """Print tchub's own warnings as sentences; those of libraries go where Python writes them."""
@@ -144,7 +136,11 @@ def main(args: list[str] | None = None) -> int:
         with _sigterm_as_ctrl_c(), _own_warnings(quiet=quiet):
             return int(cli.main(args=argv, standalone_mode=False, prog_name="tchub") or 0)
     except TchubError as error:
-        _report(error, "--json" in argv)
+        if "--json" in argv:
+            click.echo(json.dumps(error.as_dict(), indent=2, default=str))
+        say(f"error: {error.message}")
+        if error.remedy:
+            say(f"remedy: {error.remedy}")
         return error.exit_code
     except click.exceptions.Abort:
         goes_on = next((word for word in argv if word in COMMANDS), None) in GO_ON

@@ -53,6 +53,7 @@ def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, out
       tchub adapt tilenet-t4 --device cuda --workload bert-tiny
       tchub adapt --device rpc://tracker.lan:9190/graviton --target graviton2
     """
+    from ...zoo.corpus.workloads import SUITES
     from ..adaptation.adapt import adapt, adapt_root
     from .progress import shown_progress
 
@@ -70,15 +71,10 @@ def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, out
     kept = result.name if result.adapted else checkpoint or result.settings.asked or result.name
     same = given_again(only=["shapes", "device", "target", "linker", "threads", "precision", "bundle", "per_round"])
     update = "" if result.update == "auto" else f"--update {result.update}"
-    parts = ["tchub tune", _tunable(result, workload, shapes), "--checkpoint", shlex.quote(kept), update, same]
-    output.hint(" ".join(filter(None, parts)))
-
-
-def _tunable(result: AdaptResult, workload: str | None, shapes: Any) -> str:
-    from ...zoo.corpus.workloads import SUITES
-
     name = str(workload) if shapes else result.settings.workload  # with shapes the result has a name, and no path
-    return SUITES[name][0] if name in SUITES else shlex.quote(name)
+    tunable = SUITES[name][0] if name in SUITES else shlex.quote(name)
+    parts = ["tchub tune", tunable, "--checkpoint", shlex.quote(kept), update, same]
+    output.hint(" ".join(filter(None, parts)))
 
 
 def _verdict(result: AdaptResult) -> Iterator[Part]:

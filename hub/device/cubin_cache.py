@@ -84,8 +84,11 @@ class CubinCache:
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, self._digest(name.encode() + body) + body)
-            used = 0
-            for file, stat in sorted(_files(path.parent), key=lambda one: -one[1].st_mtime_ns):
+            used, files = 0, list[tuple[Path, os.stat_result]]()
+            for one in path.parent.iterdir():  # what a killed process left, too
+                with suppress(FileNotFoundError):  # another process removed it meanwhile
+                    files.append((one, one.stat()))
+            for file, stat in sorted(files, key=lambda one: -one[1].st_mtime_ns):
                 used += stat.st_size
                 if used > self.limit // _FOLDERS:
                     file.unlink(missing_ok=True)
@@ -95,12 +98,3 @@ class CubinCache:
 
     def _digest(self, data: bytes) -> bytes:
         return hmac.digest(self.key, data, "sha256")
-
-
-def _files(folder: Path) -> list[tuple[Path, os.stat_result]]:
-    """Return the files of a folder, what a killed process left included; another process may remove some meanwhile."""
-    files = []
-    for path in folder.iterdir():
-        with suppress(FileNotFoundError):
-            files.append((path, path.stat()))
-    return files

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...zoo.files import file_sha256
-from ..registry.errors import NotInSourceError, SourceError
-from ..registry.network import ANSWER_SECONDS, VARIABLES, hub_errors, network_ruled_out
+from ..registry.errors import NotInSourceError
+from ..registry.network import ANSWER_SECONDS, hub_errors, require_network
 from .errors import PublishError
 
 if TYPE_CHECKING:
@@ -147,9 +147,7 @@ class Repository:
 
     def _ask(self, call: Callable[[], T]) -> T:
         """Return the answer of the Hub's client, within `seconds`, with its errors as PublishError and SourceError."""
-        if network_ruled_out():
-            message, remedy = "the network is ruled out", f"run it without {' and '.join(VARIABLES)}"
-            raise SourceError(f"{self.id} cannot be reached: {message}", reason="offline", remedy=remedy, repo=self.id)
+        require_network(self.id, repo=self.id)
         about: Any = {"alternative": _AGAIN, "fields": {"repo": self.id}}
         with hub_errors(self.id, **about), _refusals(self.id), _answers_within(self._seconds):
             return call()

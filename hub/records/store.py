@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -103,7 +104,7 @@ class MeasuredProgram:
         return measurement.error is not None and is_passing(f"{measurement.error}: {measurement.message}")
 
 
-class RunStore:
+class RunStore(AbstractContextManager["RunStore"]):
     """Measured programs of one scope in an SQLite file, which several scopes may share.
 
     Each `put` is a transaction of its own, so `kill -9` loses only what was running.
@@ -134,9 +135,6 @@ class RunStore:
         except StorageError:
             self._db.close()  # it may hold a lock
             raise
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -23,7 +23,7 @@ from urllib3.util import Retry
 from .entry import Entry
 from .errors import NotInSourceError, SourceError
 from .files import Outcome, Verification
-from .network import SLOWEST, VARIABLES, network_ruled_out, within
+from .network import SLOWEST, require_network, within
 
 TOKEN_VARIABLE = "TCHUB_MIRROR_TOKEN"
 _TRIES = 4  # of a request that fails, and of a download that breaks off
@@ -120,10 +120,7 @@ class Mirror:
         The texts of the session's errors are left out: they hold addresses that a redirect may have led to, with what
         is secret in them.
         """
-        if offline or network_ruled_out():
-            message = f"{name} of {self.uri} needs the network, which is ruled out"
-            remedy = f"run once without --offline (and without {' and '.join(VARIABLES)}), or use file:///folder"
-            raise self._error("offline", message, remedy, name)
+        require_network(f"{name} of {self.uri}", offline, source=self.uri, file=name)
         token = _token() if self.named else None
 
         def run() -> None:

@@ -32,6 +32,14 @@ def network_ruled_out() -> bool:
     return any(os.environ.get(name, "").upper() in _TRUE for name in VARIABLES)
 
 
+def require_network(what: str, offline: bool = False, **fields: Any) -> None:
+    """Raise SourceError where the caller or the environment rules the network out that is needed for something."""
+    if offline or network_ruled_out():
+        remedy = f"run it without --offline (and without {' and '.join(VARIABLES)}), or {ELSEWHERE}"
+        message = f"{what} needs the network, which is ruled out"
+        raise SourceError(message, reason="offline", remedy=remedy, **fields)
+
+
 def within(seconds: float, call: Callable[[], T]) -> T:
     """Return the result of a call, or raise its exception, in a thread of its own; raises TimeoutError.
 

@@ -22,7 +22,7 @@ from .entry import Entry
 from .errors import IntegrityError, NotInSourceError, SourceError
 from .files import CONFIG_FILE, MAX_BYTES, Outcome, Verification, verify_folder
 from .index import INDEX_FILE, Index
-from .network import ask_hub, download, hub_errors, network_ruled_out
+from .network import ask_hub, download, hub_errors, network_ruled_out, require_network
 
 _FORMS = "bundled, file:///folder, https://host/folder or hf://org/name"
 _OTHER_FILES = "holds other files than the index; use another --source"
@@ -119,13 +119,7 @@ class HfSource:
 
     def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
         """Return a small file of the newest commit, which is asked for once; raises SourceError."""
-        if offline or network_ruled_out():
-            raise SourceError(
-                f"{self.uri} cannot be asked: the network is ruled out",
-                reason="offline",
-                remedy="run it without TCHUB_OFFLINE and HF_HUB_OFFLINE, or use --source file:///folder",
-                source=self.uri,
-            )
+        require_network(f"{name} of {self.uri}", offline, source=self.uri)
         with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # an abandoned download may go on in it
             download(self.repo, name, self.head, Path(folder), limit)
             return FolderSource(Path(folder), self.uri).read(name, limit)
