@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -100,7 +101,7 @@ class MeasuringJob:
     stage: str = "build"
 
 
-class ProgramMeasurer(ABC):
+class ProgramMeasurer(AbstractContextManager[Any]):
     """Builds candidates in workers and runs them. A context manager: it owns processes and a scratch folder.
 
     Args:
@@ -129,9 +130,6 @@ class ProgramMeasurer(ABC):
         self._failures: list[str] = []
         self.outcomes: Counter[str] = Counter()
         self.watched: Counter[str] = Counter()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

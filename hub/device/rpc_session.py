@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -152,37 +153,19 @@ class ServerFault:
     refused: bool = False
 
 
-@dataclass
-class _Connection:
-    """The session of this process; the arguments of the last program are kept for the next with the same ones."""
-
-    remote: Any
-    args_info: ArgsInfo | None = None
-    args: Sequence[Any] = ()
-
-    def is_alive(self) -> bool:
-        """Return whether the server still answers: the error was the program's then."""
-        try:
-            self.remote.get_function("runtime.NumThreads")
-        except Exception:
-            return False
-        return True
-
-
-_connection: _Connection | None = None
+_remote: Any = None  # the session of this process
 
 
 def connect(host: str, port: int, matchkey: str, lease: float, threads: int | None = None) -> ServerFacts:
     """Open the session of this process, which the server ends after `lease` seconds; see `set_threads`."""
-    global _connection  # noqa: PLW0603 (one session a process is the point of the process)
+    global _remote  # noqa: PLW0603 (one session a process is the point of the process)
     from tvm import rpc
 
-    remote = rpc.connect(host, port, matchkey, session_timeout=ceil(lease))
-    _connection = _Connection(remote)
+    _remote = rpc.connect(host, port, matchkey, session_timeout=ceil(lease))
     if threads is not None:
-        set_threads(remote, threads)
+        set_threads(_remote, threads)
     names = ("target.llvm_get_system_cpu", "target.llvm_get_system_triple", "runtime.NumThreads")
-    return ServerFacts(*(_optional(remote, name) for name in names))
+    return ServerFacts(*(_optional(_remote, name) for name in names))
 
 
 def set_threads(remote: Any, threads: int) -> None:
@@ -201,33 +184,37 @@ def _optional(remote: Any, name: str) -> Any:
 
 def run(library: str, args_info: ArgsInfo, config: TimingConfig, best: float | None) -> RunResult | ServerFault:
     """Send a library to the server and time its `main` there; raises what the program does wrong. See `jobs.run`."""
-    start, connection = time.perf_counter(), _connection
-    assert connection is not None  # `connect` came first
-    name = Path(library).name
+    start, name = time.perf_counter(), Path(library).name
     try:
-        connection.remote.upload(library, name)
-        module, device = connection.remote.load_module(name), connection.remote.cpu()
+        _remote.upload(library, name)
+        module, device = _remote.load_module(name), _remote.cpu()
     except Exception as error:
-        fault = f"the server cannot load the program: {last_line(error)}"
-        return ServerFault(fault, refused=connection.is_alive())
+        return ServerFault(f"the server cannot load the program: {last_line(error)}", refused=_answers())
     try:
-        costs = time_kernel(module, _arguments(connection, args_info), device, config, best)
-        connection.remote.remove(name)
+        costs = time_kernel(module, _arguments(tuple(args_info)), device, config, best)
+        _remote.remove(name)
     except Exception as error:
-        if connection.is_alive():
+        if _answers():  # the error was the program's then
             raise
         return ServerFault(f"the server is gone: {last_line(error)}")
     return RunResult(costs, time.perf_counter() - start)
 
 
-def _arguments(connection: _Connection, args_info: ArgsInfo) -> Sequence[Any]:
+def _answers() -> bool:
+    try:
+        _remote.get_function("runtime.NumThreads")
+    except Exception:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1)  # programs of a task, which come one after the other, take the same ones
+def _arguments(args_info: ArgsInfo) -> Sequence[Any]:
     """Return random contents on the server; integers are those that `jobs.run` has."""
     import tvm
 
-    if connection.args_info == args_info:
-        return connection.args
-    device = connection.remote.cpu()
-    fill = connection.remote.get_function("tvm.contrib.random.random_fill_for_measure")
+    device = _remote.cpu()
+    fill = _remote.get_function("tvm.contrib.random.random_fill_for_measure")
     generator = np.random.default_rng(0)
     args = []
     for shape, dtype in args_info:
@@ -238,5 +225,4 @@ def _arguments(connection: _Connection, args_info: ArgsInfo) -> Sequence[Any]:
             integers = random_integers(generator, shape, dtype, args_info)
             tensor = tvm.runtime.tensor(integers.astype(dtype), device)
         args.append(tensor)
-    connection.args_info, connection.args = args_info, args
     return args

@@ -54,7 +54,9 @@ def address(tensor: Any) -> int:
 def _served(args_info: Any) -> list[Any]:
     """The arguments of an RPC session, on this machine."""
     remote: Any = SimpleNamespace(cpu=tvm.cpu, get_function=lambda _: lambda _: None)
-    return [tensor.numpy() for tensor in rpc_session._arguments(rpc_session._Connection(remote), args_info)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rpc_session, "_remote", remote)
+        return [tensor.numpy() for tensor in rpc_session._arguments.__wrapped__(args_info)]
 
 
 @pytest.mark.parametrize("contents", [random_values, _served])
