@@ -161,12 +161,7 @@ def _finish(session: AdaptSession, variant: str, corpus: Path) -> AdaptResult:
 def _open_sources(
     checkpoint: str | None, context: SessionContext, local: LocalDevice, name: str, best: Callable[[], str | None]
 ) -> tuple[AdaptationSources, SessionContext]:
-    """Open what is adapted and learnt from; return it and the context with its work folder.
-
-    Raises:
-        AdaptError: the method cannot learn from it.
-        DeviceKindError: it is for the other kind of device.
-    """
+    """Open what is adapted and learnt from; return it and the context with its work folder."""
     config = context.config
     sources = open_sources(checkpoint, config.source_names, lambda name: choose_checkpoint(name or best()))
     for base in sources.bases:

@@ -210,10 +210,7 @@ def _compile_in_process(source: str, arch: str, code: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def _include_folders() -> tuple[str, ...]:
-    """Return the folders of CUDA's headers: of half precision, of matrix instructions, and of its C++ library.
-
-    PyTorch brings the package of the first without that of the second, which a toolkit beside it has.
-    """
+    """Return the folders of CUDA's headers; PyTorch brings some packages, and a toolkit beside it has the others."""
     from cuda.pathfinder import find_nvidia_header_directory  # pyright: ignore[reportMissingImports]
 
     folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]

@@ -225,10 +225,7 @@ def check_leak(subject: CheckSubject) -> str:
 
 
 def _trainings(subject: CheckSubject) -> Iterator[tuple[str, list[CorpusFacts] | None]]:
-    """Yield what the checkpoint's own training learnt, then what its starts did (`name@version`), nearest first.
-
-    None stands for a start that is not on this machine.
-    """
+    """Yield what the training learnt, then its starts (`name@version`), nearest first; None: it is not here."""
     registry, config, start, seen = Registry.default(), subject.config, "", {""}
     while True:
         corpora = CardData.from_files(config, {}).config.corpora if config else ()

@@ -124,11 +124,7 @@ def evaluate_each(
 
 
 def _judged_corpus(corpus: Corpus, split: str) -> tuple[Corpus, str]:
-    """Return the corpus with the split that was asked for, and the part of it that judges.
-
-    Raises:
-        CorpusError: `split` is no part of a split and no file that names tasks of the corpus.
-    """
+    """Return the corpus with the split that was asked for, and the part of it that judges."""
     if split in PARTS:
         return corpus, split
     chosen = set(corpus.tasks) if split == "all" else _read_split(corpus, Path(split))

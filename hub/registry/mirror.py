@@ -217,13 +217,7 @@ def _require_folder(url: str) -> None:
 def _require_private(url: str, inside: str = "") -> None:
     """Refuse addresses that others could read or change on the way: anything but https, and http to this machine.
 
-    Args:
-        inside: where a redirect to `url` came from; one that came by https may not even lead to this machine's http,
-            whose servers may trust whoever asks from here.
-
-    Raises:
-        SourceError: another scheme, or http to another machine.
-        ValueError: no address at all.
+    A redirect from `inside` https may not even lead to this machine's http, whose servers may trust who asks from here.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""

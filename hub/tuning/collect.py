@@ -183,10 +183,7 @@ class _Collector:
             raise
 
     def _known(self, task: TuningTask) -> list[MeasuredProgram]:
-        """Return the programs that are not to be measured again.
-
-        Failures of the moment are measured again, but not by the run that saw them.
-        """
+        """Return the programs that are not to be measured again: all but failures of the moment of earlier runs."""
         programs = self.store.programs(task.task_id)
         return [p for p in programs if not p.passing or (p.task_id, p.key) in self.just_failed]
 

@@ -195,10 +195,7 @@ class TuningSession:
             self.view.notes.append(f"{self.store.path}: programs left out because they do not apply: {unfit}")
 
     def _reuse(self) -> None:
-        """Begin with the programs that earlier runs measured.
-
-        After a resumption this run's own are known already, and so are those that it took over, which count.
-        """
+        """Begin with the programs that earlier runs measured; a resumed run has its own, and those it took over."""
         reused = sum(program.strategy == "reused" for program in self.view.programs)
         if self.store.home is None or not self.config.reuse:
             if reused:
@@ -218,10 +215,7 @@ class TuningSession:
                 self.view.reused += self._engines[index].search.teach(known)
 
     def _take_over(self, index: int, known: Sequence[MeasuredProgram]) -> None:
-        """Put the fastest programs of earlier runs into the store, once a run.
-
-        One whose trace does not apply to the task is left out, and a note says so.
-        """
+        """Put the fastest programs of earlier runs that apply to the task into the store, once a run."""
         task = self.view.tasks[index]
         if any(p.strategy == "reused" and p.task_id == task.task_id for p in self.view.programs):
             return

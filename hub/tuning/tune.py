@@ -155,13 +155,7 @@ class _FinishedBuild:
 
 
 class _Run:
-    """One call of `tune`: the network as tasks, the device, the folder.
-
-    Attributes:
-        variants: the network at each of the sizes that were asked for; one where its shapes are fixed.
-        tasks: of all variants, and of their alternatives.
-        weights: bytes of weights that are read between two runs of a program; see `TimingConfig`.
-    """
+    """One call of `tune`: the network as tasks, the device, the folder."""
 
     def __init__(
         self,
