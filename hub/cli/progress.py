@@ -173,12 +173,7 @@ def bar_columns(width: int) -> list[rich_progress.ProgressColumn]:
 
 
 def task_table(view: SessionView, width: int, rows: int = ROWS) -> Table:
-    """Make the table of the heaviest tasks: trials, untuned and best latency, share of the network.
-
-    Args:
-        width: cells of the terminal; columns that do not fit are left out.
-        rows: tasks at most.
-    """
+    """Make the table of the heaviest tasks: trials, untuned and best latency, share of the network."""
     total, lines = view.latency(), []
     for index, (task, progress) in enumerate(zip(view.tasks, view.progress, strict=True)):
         untuned = view.untuned.get(task.task_id)

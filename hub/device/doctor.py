@@ -81,11 +81,6 @@ def run_checks() -> Iterator[Check]:
     yield from check_amd(ask_tvm=sound)
 
 
-def failed(checks: list[Check]) -> bool:
-    """Return whether any check failed."""
-    return any(check.status == "fail" for check in checks)
-
-
 def check_version(package: str, pin: str | None) -> Check:
     """Check that a package is installed, of the pinned version, and importable."""
     remedy = f"pip install '{package}=={pin}'" if pin else f"pip install {package}"

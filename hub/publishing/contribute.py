@@ -202,11 +202,7 @@ def check_ready(config: ContributionConfig, note: Note) -> None:
 
 
 def find_device(config: ContributionConfig, note: Note) -> tuple[Device, ChosenDevice | None]:
-    """Return the device of the programs, which must be one of the zoo's, and how it is measured on, if it is.
-
-    Raises:
-        PublishError: it has no spec sheet.
-    """
+    """Return the device of the programs, which must be one of the zoo's, and how it is measured on, if it is."""
     if not config.measures:
         device = corpus_device(Corpus.open(config.corpora[0]))
         get_device(device.family)
