@@ -17,15 +17,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_890, 16),
-    "hub/registry": (3_275, 17),
-    "hub/device": (5_650, 31),
+    "hub/cli": (2_877, 16),
+    "hub/registry": (3_268, 17),
+    "hub/device": (5_620, 31),
     "hub/networks": (6_539, 34),
     "hub/search": (3_834, 21),
-    "hub/records": (651, 5),
-    "hub/tuning": (2_177, 11),
-    "hub/adaptation": (1_994, 10),
-    "hub/publishing": (1_853, 9),
+    "hub/records": (649, 5),
+    "hub/tuning": (2_162, 11),
+    "hub/adaptation": (1_986, 10),
+    "hub/publishing": (1_840, 9),
     "hub/bundle": (903, 5),
     "hub/site": (308, 3),
     "zoo/primitives": (2_257, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_421, 19),
     "cards": (1_289, 6),
     "scripts": (9_262, 55),
-    "tests": (30_781, 202),
+    "tests": (30_783, 202),
 }
-PRODUCT = (48_158, 277)
+PRODUCT = (48_070, 277)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
