@@ -30,7 +30,7 @@ from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, args_of, replayed
 from ..device.detect import LocalDevice
 from ..device.device_choice import ChosenDevice
-from ..device.errors import FAILURE_MINIMUM, FAILURE_RATE, MeasurementFailureRateError, check_failure_rate
+from ..device.errors import FAILURE_RATE, MeasurementFailureRateError, check_failure_rate
 from ..device.measure import MeasureConfig, Measurement
 from ..networks.alternatives import extract
 from ..networks.network import Network
@@ -237,19 +237,19 @@ class PoolLatencies(ABC):
             done.append(index)
             self._progress.advance(failed=measurement.error is not None)
             # The journal's failures count too; the measurer knows its own only.
-            self.check(FAILURE_RATE, FAILURE_MINIMUM)
+            self.check()
         if self._stop.requested:
             if len(failed := self._failures()) > FAILURE_RATE * len(self.results):
                 self._forget(failed)
             self._stop.check(f"interrupted after {len(self.results)} measured programs", measured=len(self.results))
         return sorted(done)
 
-    def check(self, rate: float = 1.0, least: int = 1) -> None:
-        """Raise MeasurementFailureRateError where a share `rate` of at least `least` programs failed."""
+    def check(self, *, last: bool = False) -> None:
+        """Raise MeasurementFailureRateError where nearly every program failed, or at the end all of a few."""
         failures = self._failures()
         remedy = "run `tchub doctor`; once the machine is mended, the same command tries these programs again"
         try:
-            check_failure_rate([*failures.values()], len(self.results), remedy, rate=rate, least=least)
+            check_failure_rate([*failures.values()], len(self.results), remedy, last=last)
         except MeasurementFailureRateError:
             self._forget(failures)  # the machine fails, not the programs
             raise

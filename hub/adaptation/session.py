@@ -103,7 +103,7 @@ class AdaptSession:
                 self._update()
             if budget.kind == "auto" and self._enough():
                 break
-        self.measurer.check()
+        self.measurer.check(last=True)
         if self.stop is not None and not self.stop.stop:
             reason = f"{self.stop.reason}, but no more may be measured of this pool"
             self.stop = replace(self.stop, stop=True, reason=reason)

@@ -23,14 +23,13 @@ class MeasurementFailureRateError(TchubError):
     """Nearly every program failed: measuring on would waste the budget. Fields: failed, total, commonest."""
 
 
-def check_failure_rate(
-    failures: Sequence[str], total: int, remedy: str, *, rate: float = FAILURE_RATE, least: int = FAILURE_MINIMUM
-) -> None:
-    """Raise MeasurementFailureRateError where a share `rate` of at least `least` programs failed.
+def check_failure_rate(failures: Sequence[str], total: int, remedy: str, *, last: bool = False) -> None:
+    """Raise MeasurementFailureRateError where nearly all of enough programs failed, or at the end all of a few.
 
     Args:
         failures: of each failed program the reason, the commonest of which is named.
     """
+    rate, least = (1.0, 1) if last else (FAILURE_RATE, FAILURE_MINIMUM)
     if not failures or total < least or len(failures) < rate * total:
         return
     ((commonest, alike),) = Counter(failures).most_common(1)

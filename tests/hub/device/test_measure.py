@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,8 +89,7 @@ def test_a_hopeless_batch_stops_and_names_the_commonest_error(
     target_dict: dict[str, Any], small_candidates: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = [replace(small_candidates[0], key=str(i), args_info=()) for i in range(30)]
-    check = partial(measuring.check_failure_rate, least=4)
-    monkeypatch.setattr(measuring, "check_failure_rate", check)
+    monkeypatch.setattr("tchub.hub.device.errors.FAILURE_MINIMUM", 4)
     seen = []
     with Measurer(target_dict) as measurer, pytest.raises(MeasurementFailureRateError) as caught:
         seen.extend(measurer.measure(broken))
