@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.fx import Node
+from torch.nn import functional
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -80,6 +81,17 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.adaptive_max_pool2d.default: our.adaptive_maximum,
         aten.unfold.default: our.windows,
         aten.erfc.default: lambda x: 1 - x.erf(),
+        aten.cummax.default: our.running_extreme(torch.maximum),
+        aten.cummin.default: our.running_extreme(torch.minimum),
+        aten.logcumsumexp.default: our.running(our.log_add_exp),
+        aten.kthvalue.default: our.kth_value,
+        aten.searchsorted.Tensor: our.search_sorted,
+        aten.__lshift__.Scalar: our.shifted(left=True),
+        aten.__rshift__.Scalar: our.shifted(left=False),
+        # In inference mode; in training it is random.
+        aten.rrelu_with_noise_functional.default: lambda x, noise, lower=1 / 8, upper=1 / 3, training=False, *_: (
+            NotImplemented if training else (functional.leaky_relu(x, (lower + upper) / 2), noise)
+        ),
         aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),
         aten.convolution.default: our.convolution,
         # TVM's fails without a weight or a bias.

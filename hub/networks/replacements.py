@@ -153,6 +153,71 @@ def windows(x: Tensor, dimension: int, size: int, step: int) -> Any:
     return rows.movedim(dimension + 1, -1)
 
 
+# Along a dimension
+
+
+def running(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, int], Tensor]:
+    """Return what combines each element with all before it along a dimension, in as many steps as its size has bits."""
+
+    def run(x: Tensor, dim: int) -> Tensor:
+        step, size = 1, x.shape[dim] if x.dim() else 1
+        while step < size:
+            rest = combine(x.narrow(dim, step, size - step), x.narrow(dim, 0, size - step))
+            x, step = torch.cat([x.narrow(dim, 0, step), rest], dim), 2 * step
+        return x
+
+    return run
+
+
+def log_add_exp(x: Tensor, y: Tensor) -> Tensor:
+    """Return log(exp(x) + exp(y)), also of infinities, where TVM's takes the logarithm of an integer."""
+    rest = torch.where(x == y, 0.0, (x - y).abs())
+    return torch.maximum(x, y) + (-rest).exp().log1p()
+
+
+def running_extreme(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, int], Any]:
+    """Return `cummax` or `cummin`: the values, and the last place of each."""
+
+    def run(x: Tensor, dim: int) -> Any:
+        values = running(combine)(x, dim)
+        shape = [size if i == dim % max(1, x.dim()) else 1 for i, size in enumerate(x.shape)]
+        places = torch.arange(x.shape[dim] if x.dim() else 1).reshape(shape)
+        return values, running(torch.maximum)(torch.where(x == values, places, 0), dim)
+
+    return run
+
+
+def kth_value(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    if not x.dim():
+        return NotImplemented
+    chosen = tuple(part.narrow(dim, k - 1, 1) for part in x.sort(dim))
+    return chosen if keepdim else tuple(part.squeeze(dim) for part in chosen)
+
+
+def search_sorted(
+    borders: Tensor,
+    x: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Any:
+    """Count the borders below each value: there are few, and TVM searches none."""
+    if sorter is not None:
+        borders = borders.gather(-1, sorter)
+    if borders.dim() > 1:
+        borders = borders.unsqueeze(-2)
+    right = right or side == "right"
+    below = borders <= x.unsqueeze(-1) if right else borders < x.unsqueeze(-1)
+    return below.sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+def shifted(left: bool) -> Callable[[Tensor, int], Tensor]:
+    """Return the shift of integers by a number of bits, as a product or a rounded quotient."""
+    return lambda x, bits: x * 2**bits if left else x.div(2**bits, rounding_mode="floor").to(x.dtype)
+
+
 # Images by other sizes
 
 

@@ -77,6 +77,20 @@ def test_elements_and_distances_that_tvm_lacks(equal: Equal) -> None:
     equal(computed, torch.randn(4, 6), torch.randn(4, 6), parts=(nn.Bilinear(6, 6, 3),))
 
 
+def test_running_extremes_sums_and_places_in_an_order(equal: Equal) -> None:
+    def computed(x: Tensor, y: Tensor) -> Any:
+        chosen = *x.kthvalue(2, 0), *x.kthvalue(3, -1, keepdim=True)
+        sums = (x * 60).logcumsumexp(1), torch.where(x > 0, x, -math.inf).logcumsumexp(0)
+        borders = x.sort(-1).values
+        found = torch.searchsorted(borders, y), torch.searchsorted(borders[0], y, right=True, out_int32=True)
+        bits = (x * 10).int() >> 2, (x * 10).long() << 3
+        return *x.cummax(1), *x.cummin(0), *chosen, *sums, *found, *bits, F.rrelu(x)
+
+    x = torch.randn(3, 5)
+    x[1, 2] = x[1, 1]
+    equal(computed, x, torch.cat([x[:, :2], torch.randn(3, 2)], 1))
+
+
 def test_indices_count_from_the_end_broadcast_and_may_leave_dimensions_between_them(equal: Equal) -> None:
     def indexed(x: Tensor, i: Tensor, j: Tensor) -> Any:
         return x[-1], x[:, -1 - i], x[i, :, j], x[:, i[:, None], j[None]], x[i, j]
