@@ -74,9 +74,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
         # TVM's rounds to another pixel, except where each pixel is repeated.
         aten.upsample_nearest2d.vec: unless(_repeats_pixels, aten.upsample_nearest2d.vec),
         aten._upsample_bilinear2d_aa.default: our.antialiased,
+        aten.max_pool2d_with_indices.default: our.maximum_with_places(aten.max_pool2d_with_indices.default),
         **{op: our.pooled(op) for op in (
-            aten.avg_pool2d.default, aten.avg_pool3d.default,
-            aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default,
+            aten.avg_pool2d.default, aten.avg_pool3d.default, aten.max_pool3d_with_indices.default
         )},
         aten.adaptive_max_pool2d.default: our.adaptive_maximum,
         aten.unfold.default: our.windows,

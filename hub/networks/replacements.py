@@ -249,6 +249,37 @@ def pooled(pool: Any) -> Callable[..., Any]:
     return run
 
 
+def maximum_with_places(pool: Any) -> Callable[..., Any]:
+    """Return the places of a pool's maxima in the image as well, for which TVM gives the maxima again."""
+    inside, alone = False, pooled(pool)
+
+    def run(
+        x: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0, 0),
+        dilation: Sequence[int] = (1, 1),
+        ceil_mode: bool = False,
+    ) -> Any:
+        nonlocal inside
+        if inside or ceil_mode or any(step != 1 for step in dilation) or not x.dtype.is_floating_point:
+            return alone(x, kernel_size, stride, padding, dilation, ceil_mode)
+        (down, right), (up, left) = stride or kernel_size, [*padding, *padding][:2]
+        inside = True
+        try:
+            values, _ = pool(x, kernel_size, [down, right], [up, left], dilation)
+        finally:
+            inside = False
+        padded = functional.pad(x, [left, left, up, up], value=-math.inf)
+        windows = padded.unfold(-2, kernel_size[0], down).unfold(-2, kernel_size[-1], right).flatten(-2)
+        best = windows.argmax(-1)
+        rows = torch.arange(best.shape[-2])[:, None] * down - up + best // kernel_size[-1]
+        columns = torch.arange(best.shape[-1]) * right - left + best % kernel_size[-1]
+        return values, rows * x.shape[-1] + columns
+
+    return run
+
+
 def adaptive_maximum(x: Tensor, output_size: Sequence[int]) -> Any:
     for dim, parts in zip((-2, -1), output_size, strict=True):
         size = x.shape[dim]

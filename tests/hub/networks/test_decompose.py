@@ -77,6 +77,18 @@ def test_elements_and_distances_that_tvm_lacks(equal: Equal) -> None:
     equal(computed, torch.randn(4, 6), torch.randn(4, 6), parts=(nn.Bilinear(6, 6, 3),))
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_maxima_are_put_back_where_they_were(equal: Equal, layout: str) -> None:
+    def segmented(x: Tensor) -> Any:
+        small, first = F.max_pool2d(x, 2, return_indices=True)
+        least, second = F.max_pool2d(small, 3, 2, 1, return_indices=True)
+        wider = F.max_unpool2d(least, second, 3, 2, 1, output_size=small.shape[-2:])
+        wide = F.max_unpool2d(wider, first, 2, output_size=x.shape[-2:])
+        return wide, first, second, F.max_pool2d(x, (2, 3), (1, 2)), F.max_pool2d(x, 3, 2, ceil_mode=True)
+
+    equal(segmented, torch.randn(2, 3, 9, 8), layout=layout)
+
+
 def test_running_extremes_sums_and_places_in_an_order(equal: Equal) -> None:
     def computed(x: Tensor, y: Tensor) -> Any:
         chosen = *x.kthvalue(2, 0), *x.kthvalue(3, -1, keepdim=True)
