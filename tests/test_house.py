@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_268, 17),
     "hub/device": (5_619, 31),
-    "hub/networks": (6_616, 34),
+    "hub/networks": (6_647, 34),
     "hub/search": (3_834, 21),
     "hub/records": (649, 5),
     "hub/tuning": (2_162, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_421, 19),
     "cards": (1_289, 6),
     "scripts": (9_262, 55),
-    "tests": (30_795, 202),
+    "tests": (30_807, 202),
 }
-PRODUCT = (48_146, 277)
+PRODUCT = (48_177, 277)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
