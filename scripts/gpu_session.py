@@ -6,7 +6,7 @@
 
 `pack` downloads wheels for that machine's Python and packs them as one archive, in parts of at most `--part-mib`: by
 default so that this repository and a part fit into 64 MiB, and the parts are sent there one by one. xz makes of TVM
-half of what its wheel takes; the archive is compressed in blocks, on all cores. `run` needs Python, NumPy, PyTorch and
+half of what its wheel takes; tar, xz and split make the parts. `run` needs Python, NumPy, PyTorch and
 a CUDA compiler there. It does the steps of `steps` in turn, each a command of tchub in a process of its own, until the
 time is over. After each step `out` holds `journal.jsonl` (a line a step: seconds, exit code, figures, last words) and
 `state.tar.xz` (what was measured, without weights and libraries), with which the next call goes on: finished steps are
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import lzma
 import os
 import shutil
 import signal
@@ -30,8 +29,6 @@ import sys
 import tarfile
 import tempfile
 import time
-import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -43,10 +40,10 @@ PACKAGES = (
     *("cryptography", "cffi", "pycparser"),
 )
 # Headers and sources in the wheels, of which a session compiles none.
-_UNUSED = ("tvm/3rdparty/", "tvm/include/", "tvm/src/", "tvm_ffi/include/")
-# The machine code of TVM is smaller by a tenth where addresses of calls are made absolute first. Each block is a stream
-# of its own, so that all cores compress. Preset 6 takes thrice the time for a tenth less, and as many parts.
-_XZ, _BLOCK = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 1 << 25}], 1 << 25
+_UNUSED = [f"--exclude=./{name}" for name in ("tvm/3rdparty", "tvm/include", "tvm/src", "tvm_ffi/include")]
+# The machine code of TVM is smaller by a tenth where addresses of calls are made absolute first. Preset 6 takes thrice
+# the time for a tenth less, and as many parts.
+_XZ = "xz -T0 --x86 --lzma2=preset=1,dict=32MiB"
 _ARCHIVE = "site.tar.xz"
 # Of tchub's folders: compiled networks and their weights, which the machine's next lease compiles again.
 _KEPT_BYTES, _LEFT_OUT = 8 << 20, (".cuda", ".so", ".safetensors", ".npz", ".lock")
@@ -57,31 +54,35 @@ _GRACE = 45.0  # seconds that tchub has to end after Ctrl-C
 
 
 def pack(out: Path, part_mib: int, python: str = "3.12") -> list[Path]:
-    """Download wheels, and write what a session needs of them as parts of one archive; return the parts."""
+    """Install wheels for that machine, and write what a session needs of them as parts of an archive; return these."""
     wanted = [f"{name}=={metadata.version(name)}" for name in PACKAGES]
+    tags = [option for glibc in (17, 27, 28, 34) for option in ("--platform", f"manylinux_2_{glibc}_x86_64")]
+    tags += ["--platform", "manylinux2014_x86_64", "--python-version", python, "--only-binary=:all:"]
     with tempfile.TemporaryDirectory(prefix="tchub-pack-") as folder:
-        wheels, site = Path(folder, "wheels"), Path(folder, "site")
-        tags = [option for glibc in (17, 27, 28, 34) for option in ("--platform", f"manylinux_2_{glibc}_x86_64")]
-        tags += ["--platform", "manylinux2014_x86_64", "--python-version", python, "--only-binary=:all:"]
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(wheels), *tags, *wanted]
+        site, archive = Path(folder, "site"), Path(folder, _ARCHIVE)
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-compile",
+            "--no-deps",
+            "--target",
+            str(site),
+            *tags,
+            *wanted,
+        ]
         subprocess.run(command, check=True)
-        for wheel in map(zipfile.ZipFile, wheels.iterdir()):
-            wheel.extractall(site, [name for name in wheel.namelist() if not name.startswith(_UNUSED)])
         about = site / f"tchub-{metadata.version('tchub')}.dist-info"
         about.mkdir()
         (about / "METADATA").write_text(str(metadata.distribution("tchub").read_text("METADATA")))
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        with tarfile.open(archive := Path(folder, "site.tar"), "w") as tar:
-            tar.add(site, ".")
-        with archive.open("rb") as file, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-            blocks = iter(lambda: file.read(_BLOCK), b"")
-            data = b"".join(threads.map(lambda block: lzma.compress(block, filters=_XZ), blocks))
-        size, parts = part_mib << 20, []
-        for number in range(-(-len(data) // size)):
-            parts.append(out / f"{_ARCHIVE}.{number:03d}")
-            parts[-1].write_bytes(data[number * size : (number + 1) * size])
-    return parts
+        subprocess.run(["tar", "-C", str(site), *_UNUSED, "-I", _XZ, "-cf", str(archive), "."], check=True)
+        split = ["split", "-b", f"{part_mib}M", "-d", "-a", "3", str(archive), str(out / f"{_ARCHIVE}.")]
+        subprocess.run(split, check=True)
+    return sorted(out.iterdir())
 
 
 # There ------------------------------------------------------------------------------------------------

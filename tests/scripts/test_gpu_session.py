@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -62,25 +61,27 @@ def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(
 def test_what_is_packed_is_unpacked_from_its_parts_beside_the_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def download(command: list[str], **_: Any) -> None:
-        """As pip does: a wheel that no part can hold."""
-        wheels = Path(command[command.index("-d") + 1])
-        wheels.mkdir()
-        with zipfile.ZipFile(wheels / "one-1.0-py3-none-any.whl", "w") as wheel:
-            wheel.writestr("one/__init__.py", "VALUE = 1\n")
-            wheel.writestr("one/data.bin", bytes(range(256)) * 16)
-            wheel.writestr("one/noise.bin", random_bytes(3 << 19))
-            wheel.writestr("tvm/3rdparty/cutlass.h", "// of no use there")
+    run = subprocess.run
 
-    monkeypatch.setattr(subprocess, "run", download)
-    monkeypatch.setattr(gpu_session, "_BLOCK", 1 << 19)  # several streams of xz
+    def installed(command: list[str], **options: Any) -> Any:
+        """As pip does: a package that no part can hold."""
+        if "pip" not in command:
+            return run(command, **options)
+        site = Path(command[command.index("--target") + 1])
+        for name in ("one", "tvm/3rdparty"):
+            (site / name).mkdir(parents=True)
+        (site / "one" / "__init__.py").write_text("VALUE = 1\n")
+        (site / "one" / "noise.bin").write_bytes(random_bytes(3 << 19))
+        return (site / "tvm" / "3rdparty" / "cutlass.h").write_text("// of no use there")
+
+    monkeypatch.setattr(subprocess, "run", installed)
     parts = gpu_session.pack(tmp_path / "packed", 1)
     monkeypatch.undo()
     assert [part.stat().st_size <= 1 << 20 for part in parts] == [True, True]
     for _ in range(2):
         gpu_session.unpack(tmp_path / "packed", site := tmp_path / "site")
     assert (site / "one" / "noise.bin").read_bytes() == random_bytes(3 << 19)
-    assert not (site / "tvm").exists()
+    assert not (site / "tvm" / "3rdparty").exists()
     code = "import one, tchub.zoo.errors, importlib.metadata as m; print(one.VALUE, m.version('tchub'))"
     command = [sys.executable, "-S", "-c", code]
     assert (
