@@ -60,20 +60,8 @@ def pack(out: Path, part_mib: int, python: str = "3.12") -> list[Path]:
     tags += ["--platform", "manylinux2014_x86_64", "--python-version", python, "--only-binary=:all:"]
     with tempfile.TemporaryDirectory(prefix="tchub-pack-") as folder:
         site, archive = Path(folder, "site"), Path(folder, _ARCHIVE)
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-compile",
-            "--no-deps",
-            "--target",
-            str(site),
-            *tags,
-            *wanted,
-        ]
-        subprocess.run(command, check=True)
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--no-deps", "--target", str(site)]
+        subprocess.run([*pip, *tags, *wanted], check=True)
         about = site / f"tchub-{metadata.version('tchub')}.dist-info"
         about.mkdir()
         (about / "METADATA").write_text(str(metadata.distribution("tchub").read_text("METADATA")))
