@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_978, 13),
     "zoo/adapt": (3_421, 19),
     "cards": (1_289, 6),
-    "scripts": (9_251, 55),
-    "tests": (30_808, 202),
+    "scripts": (9_421, 56),
+    "tests": (30_851, 203),
 }
 PRODUCT = (48_177, 277)
 MOST_ERRORS = 43
