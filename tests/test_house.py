@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_978, 13),
     "zoo/adapt": (3_421, 19),
     "cards": (1_289, 6),
-    "scripts": (9_421, 56),
-    "tests": (30_851, 203),
+    "scripts": (9_642, 57),
+    "tests": (30_903, 204),
 }
 PRODUCT = (48_177, 277)
 MOST_ERRORS = 43
