@@ -95,29 +95,17 @@ def pt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run compiled networks in this process, timed briefly: one of their own takes four seconds, charts take two."""
+def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write reports without charts, which take two seconds."""
+    monkeypatch.setattr("tchub.hub.tuning.charts.svg_text", lambda figure: "<svg></svg>")
+
+
+@pytest.fixture
+def compared_here(monkeypatch: pytest.MonkeyPatch, without_charts: None) -> None:
+    """Run compiled networks in this process, timed briefly: one of their own takes four seconds."""
     from tchub.hub.networks import latency
     from tchub.hub.tuning import remote_latency
 
     monkeypatch.setattr(latency, "_ask", lambda text, module, *_: import_module(module).answer(json.loads(text())))
     monkeypatch.setattr(latency, "_REPEAT_SECONDS", 1e-4)
     monkeypatch.setattr(remote_latency, "REPEATS", 2)
-    monkeypatch.setattr("tchub.hub.tuning.charts.svg_text", lambda figure: "<svg></svg>")
-
-
-@pytest.fixture
-def untuned_compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run networks in this process until they are tuned; a process of its own compares the tuned one. No charts."""
-    from tchub.hub.networks import latency
-
-    in_a_process = latency._ask
-
-    def ask(text: Callable[[], str], module: str, *rest: Any) -> Any:
-        request = json.loads(text())
-        if "tuned" not in request["libraries"]:
-            return import_module(module).answer(request)
-        return in_a_process(lambda: json.dumps(request), module, *rest)
-
-    monkeypatch.setattr(latency, "_ask", ask)
-    monkeypatch.setattr("tchub.hub.tuning.charts.svg_text", lambda figure: "<svg></svg>")

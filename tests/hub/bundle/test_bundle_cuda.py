@@ -187,7 +187,9 @@ def rounds_of(command: list[Any], run: Any, elsewhere: Machine, folder: Path) ->
     return counts, printed
 
 
-def test_a_network_is_tuned_in_rounds(card: PaperCard, elsewhere: Machine, tmp_path: Path, pt2: Path, run: Any) -> None:
+def test_a_network_is_tuned_in_rounds(
+    card: PaperCard, elsewhere: Machine, tmp_path: Path, pt2: Path, run: Any, without_charts: None
+) -> None:
     card.break_program(2, "illegal access")
     card.break_program(3, '"; this is no program')
     folder, out = tmp_path / "rounds", tmp_path / "out"

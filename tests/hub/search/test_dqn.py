@@ -200,13 +200,10 @@ def test_equal_seeds_and_measurements_give_equal_programs(search: Any) -> None:
 
 def test_a_known_optimum_is_met_sooner_than_by_chance(search: Any) -> None:
     walks = DQNSettings(drawn=16, episodes=30, patience=30)
-    met = []
-    for seed in range(2):
-        model = Peak()
-        search(seed, dqn=walks, model=model).candidates(1, StopFlag())
-        met.append(model.scores.index(0.0))
+    model = Peak()
+    search(dqn=walks, model=model).candidates(1, StopFlag())
     tiles = prod(slot.choices for slot in search().spaces[0].slots[:3])
-    assert max(met) < 1000 < tiles / 20, "a random search needs half of the tiles on average"
+    assert model.scores.index(0.0) < 1000 < tiles / 20, "a random search needs half of the tiles on average"
 
 
 def test_what_was_learnt_is_worth_more_than_random_moves(search: Any) -> None:

@@ -92,7 +92,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_names() -> None:
     assert "fused_matmul_<add>" in text
 
 
-def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run() -> None:
+def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run(without_charts: None) -> None:
     wrong = make_report()["output_check"]["tuned"] | {"ok": False}
     for change in ({"status": "interrupted"}, {"device": "rpc:turin"}, {"output_check": {"tuned": wrong}}):
         report = make_report(**change)
@@ -108,7 +108,7 @@ def test_an_interrupted_run_has_a_page_without_latencies() -> None:
     assert "Stopped early" in text_of(report)
 
 
-def test_the_json_is_strict(tmp_path: Path) -> None:
+def test_the_json_is_strict(tmp_path: Path, without_charts: None) -> None:
     report = make_report()
     report["output_check"]["tuned"]["max_abs_diff"] = float("inf")
     write_report(report, tmp_path)
