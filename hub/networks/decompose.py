@@ -25,10 +25,14 @@ from .complex_pairs import fourier, inverse_real_fourier, pair_complex, real_fou
 
 def decomposed(exported: Any) -> Any:
     """Return a program of the same inputs and outputs in operators that TVM translates, each of one data type."""
-    exported = exported.run_decompositions(_table())
+    table = _table()
+    # transformers registers an operator of its own where it runs experts on a CPU.
+    if (experts := getattr(torch.ops.transformers, "grouped_mm_fallback", None)) is not None:
+        table[experts.default] = our.grouped_product
+    exported = exported.run_decompositions(table)
     real = pair_complex(exported)
     if real is not exported:
-        exported = real.run_decompositions(_table())
+        exported = real.run_decompositions(table)
     exported.graph_module.graph.eliminate_dead_code()
     _promote_types(exported)
     exported.graph_module.graph.eliminate_dead_code()
@@ -86,6 +90,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.logcumsumexp.default: our.running(our.log_add_exp),
         aten.kthvalue.default: our.kth_value,
         aten.searchsorted.Tensor: our.search_sorted,
+        aten.histc.default: our.histogram,
+        aten._grouped_mm.default: our.grouped_product,
         aten.__lshift__.Scalar: our.shifted(left=True),
         aten.__rshift__.Scalar: our.shifted(left=False),
         # In inference mode; in training it is random.

@@ -213,6 +213,32 @@ def search_sorted(
     return below.sum(-1).to(torch.int32 if out_int32 else torch.int64)
 
 
+def histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """Count elements by intervals of one width; bounds that are equal are those of the elements, in PyTorch."""
+    if min == max:
+        return NotImplemented
+    x = x.reshape(-1, 1)
+    number = ((x - min) * (bins / (max - min))).floor().clamp(max=bins - 1)
+    return ((number == torch.arange(bins)) & (x >= min) & (x <= max)).sum(0).to(x.dtype)
+
+
+def grouped_product(
+    x: Tensor, weights: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Any:
+    """Multiply rows, sorted by their expert, by the weights of their experts, which `offs` says where they end.
+
+    Few rows take their own weights; many are multiplied by all, with zeros for those of other experts, as one product.
+    """
+    if x.dim() != 2 or weights.dim() != 3 or offs is None or bias is not None or out_dtype is not None:
+        return NotImplemented
+    experts, size, outputs = weights.shape
+    number = (torch.arange(len(x))[:, None] >= offs).sum(1)
+    if len(x) <= experts:
+        return (x.unsqueeze(1) @ weights.index_select(0, number.clamp(max=experts - 1))).squeeze(1)
+    own = (number[:, None] == torch.arange(experts)).to(x.dtype)
+    return (own.unsqueeze(2) * x.unsqueeze(1)).reshape(-1, experts * size) @ weights.reshape(-1, outputs)
+
+
 def shifted(left: bool) -> Callable[[Tensor, int], Tensor]:
     """Return the shift of integers by a number of bits, as a product or a rounded quotient."""
     return lambda x, bits: x * 2**bits if left else x.div(2**bits, rounding_mode="floor").to(x.dtype)

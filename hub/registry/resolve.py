@@ -1,8 +1,10 @@
 """From a name, a device family or a device to one checkpoint; every other one is passed over with a reason.
 
 For a device the nearest checkpoint is taken; of equally near ones that which was measured on this very device, then on
-its family, then nowhere there, and last what ranked no better than chance; then the highest top-1 and pairwise
-accuracy measured there, the nearest spec sheet, the highest top-1 on its own held-out networks, the first by name.
+its family, then nowhere there, and last what ranked no better than chance; of those whose top-1 there is as good as
+the best one's, by what so few tasks can tell, that which learnt from the most corpora; then the highest top-1 and
+pairwise accuracy measured there, the nearest spec sheet, the highest top-1 on its own held-out networks, the first by
+name.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -214,15 +217,28 @@ def _score_near(entry: Entry, device: Device) -> Score | None:
 def _best(candidates: list[Entry], device: Device, none_fits: str) -> Resolution:
     """Choose the one that fits the device best; each other one has the reason why it was passed over."""
 
+    def group(verdict: Verdict) -> tuple[Any, ...]:
+        score = verdict.measured
+        measured = 2 if score is None else 3 if score.by_chance else not score.here
+        return not verdict.accepted, verdict.rank or 0, measured
+
     def preference(judged: tuple[Verdict, Entry]) -> tuple[Any, ...]:
         verdict, entry = judged
         score = verdict.measured
-        measured = 2 if score is None else 3 if score.by_chance else not score.here
+        as_good = bool(score and score.top1 and score.top1 >= least[group(verdict)])
+        corpora = -len(entry.lineage.get("sources") or ()) if as_good else 0
         accuracy = (-((score and score.top1) or 0.0), -((score and score.pairwise) or 0.0))
         own = -(entry.metrics.get("top1") or 0.0)
-        return not verdict.accepted, verdict.rank or 0, measured, *accuracy, verdict.gap or 0.0, own, entry.id
+        return *group(verdict), not as_good, corpora, *accuracy, verdict.gap or 0.0, own, entry.id
 
-    ranked = sorted(((_judge(entry, device), entry) for entry in candidates), key=preference)
+    judged = [(_judge(entry, device), entry) for entry in candidates]
+    # Two standard errors of a share of so many tasks, at most.
+    least: dict[Any, float] = {}
+    for verdict, _ in judged:
+        if (score := verdict.measured) and score.top1:
+            bound = score.top1 - (1 / sqrt(score.tasks) if score.tasks else 0.0)
+            least[group(verdict)] = max(bound, least.get(group(verdict), 0.0))
+    ranked = sorted(judged, key=preference)
     verdicts = tuple(_compared(verdict, ranked[0][0]) for verdict, _ in ranked)
     if not ranked or not verdicts[0].accepted:
         lines = [f"{v.id} {'fits' if v.accepted else 'does not'}: {v.reason}" for v in verdicts[:_SHOWN]]

@@ -240,6 +240,18 @@ def _autoencoder() -> Any:
     return Function(forward, encoder=encode, decoder=nn.Sequential(*decoder, *tail)), (torch.randn(1, 1, 28, 28),)
 
 
+def _unpooling() -> Any:
+    """SegNet's decoder: maxima go back to where the encoder took them from."""
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        small, places = self.pool(self.encoder(x))
+        return self.decoder(self.unpool(small, places))
+
+    decoder = nn.Sequential(_conv(16, 16), nn.Conv2d(16, 4, 3, padding=1))
+    parts = {"pool": nn.MaxPool2d(2, return_indices=True), "unpool": nn.MaxUnpool2d(2)}
+    return Function(forward, encoder=_conv(3, 16), decoder=decoder, **parts), (torch.randn(1, 3, 32, 32),)
+
+
 def _chain(shape: tuple[int, ...], *layers: nn.Module) -> Any:
     """Layers one after another, and an input of a shape."""
     return nn.Sequential(*layers), (torch.randn(shape),)
@@ -278,6 +290,7 @@ MODULES: dict[str, tuple[str, Factory]] = families({
     },
     "images and signals": {
         "unet": lambda: (UNet(), (torch.randn(1, 3, 64, 64),)),
+        "unpooling": _unpooling,
         "super-resolution": lambda: _chain(
             (1, 1, 48, 48), nn.Conv2d(1, 32, 5, padding=2), nn.PReLU(), nn.Conv2d(32, 16, 3, padding=1), nn.Tanh(),
             nn.Conv2d(16, 9, 3, padding=1), nn.PixelShuffle(3),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,21 @@ def test_maxima_are_put_back_where_they_were(equal: Equal, layout: str) -> None:
         return wide, first, second, F.max_pool2d(x, (2, 3), (1, 2)), F.max_pool2d(x, 3, 2, ceil_mode=True)
 
     equal(segmented, torch.randn(2, 3, 9, 8), layout=layout)
+
+
+@pytest.mark.parametrize("rows", [3, 9])
+def test_rows_go_to_the_experts_that_are_theirs(equal: Equal, rows: int) -> None:
+    """As mixtures of experts do; few rows take copies of their experts' weights."""
+
+    def experts(x: Tensor, chosen: Tensor, weights: Tensor) -> Any:
+        counts = torch.histc(chosen.float(), bins=4, min=0, max=3)
+        ends = counts.cumsum(0, dtype=torch.int32)
+        order = chosen.argsort()
+        multiplied = torch.ops.transformers.grouped_mm_fallback(x[order], weights, ends)
+        return multiplied, counts, torch.histc(x, bins=7, min=-1, max=1.5)
+
+    import_module("transformers.integrations.moe")  # registers the operator
+    equal(experts, torch.randn(rows, 8), torch.randint(1, 4, (rows,)), torch.randn(4, 8, 16))
 
 
 def test_running_extremes_sums_and_places_in_an_order(equal: Equal) -> None:

@@ -129,6 +129,16 @@ def test_what_ranks_no_better_than_a_coin_there_comes_last(tmp_path):
     }
 
 
+def test_of_scores_that_so_few_tasks_cannot_tell_apart_the_one_of_more_corpora_wins(tmp_path):
+    def scored(name, top1, corpora):
+        entry = measured(tmp_path, name)
+        lineage = entry.lineage | {"sources": dict.fromkeys(corpora)}
+        return replace(entry, transfer={"rtx3090": {"top1": top1, "pairwise": 0.7, "tasks": 25}}, lineage=lineage)
+
+    best, near, far = scored("aaa-k80", 0.7, "a"), scored("tcl-k80", 0.55, "ab"), scored("zzz-k80", 0.45, "abc")
+    assert list(chosen_for("rtx3090", best, near, far)) == ["tcl-k80", "aaa-k80", "zzz-k80"]
+
+
 def test_without_a_measurement_the_spec_sheets_decide_and_then_the_own_score(tmp_path):
     why = chosen_for("rtx3090", measured(tmp_path, "tcl-rtx2080ti"), measured(tmp_path, "tcl-k80"))
     assert why["tcl-rtx2080ti"] == ""

@@ -210,7 +210,9 @@ def last_layer_inputs(model: CostModel, features: np.ndarray) -> np.ndarray:
         members = [last_layer_inputs(member, features) for member in model.each]
         return np.concatenate([share * part for share, part in zip(shares, members, strict=True)], axis=1)
     seen: list[Tensor] = []
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
+    linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    # The score of a model of several heads is the first output of its last layer.
+    layers = [layer for layer in linear if layer.out_features == 1] or linear[-1:]
     hooks = [layer.register_forward_pre_hook(lambda _, given: seen.append(given[0])) for layer in layers]
     weight, was_training = next(model.parameters()), model.training
     model.eval()
