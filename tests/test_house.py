@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
     "hub/cli": (2_877, 16),
-    "hub/registry": (3_268, 17),
+    "hub/registry": (3_284, 17),
     "hub/device": (5_619, 31),
-    "hub/networks": (6_647, 34),
+    "hub/networks": (6_683, 34),
     "hub/search": (3_834, 21),
     "hub/records": (649, 5),
     "hub/tuning": (2_162, 11),
@@ -34,12 +34,12 @@ BUDGETS = {
     "zoo/corpus": (4_098, 24),
     "zoo/models": (2_478, 18),
     "zoo/training": (1_978, 13),
-    "zoo/adapt": (3_421, 19),
+    "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
-    "scripts": (9_642, 57),
-    "tests": (30_902, 204),
+    "scripts": (9_655, 57),
+    "tests": (30_929, 204),
 }
-PRODUCT = (48_177, 277)
+PRODUCT = (48_231, 277)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
