@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_655, 57),
-    "tests": (30_929, 204),
+    "tests": (30_931, 204),
 }
-PRODUCT = (48_231, 277)
+PRODUCT = (48_234, 277)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -29,9 +29,12 @@ def import_tensor_intrinsics() -> None:
     """
     if "tvm.s_tir.tensor_intrin" in sys.modules:
         return
-    original = inspect.stack
+    original, collects = inspect.stack, gc.isenabled()
     inspect.stack = lambda context=1: []
+    gc.disable()  # nothing of it becomes garbage
     try:
         import tvm.s_tir.tensor_intrin  # noqa: F401
     finally:
         inspect.stack = original
+        if collects:
+            gc.enable()

@@ -9,8 +9,8 @@ functions of the kind that `FuseOps` makes, with the same names and the same ord
     passes = [LegalizeOps(), AnnotateTIROpPattern(), FoldConstant(), fuse_by_time(rates), FuseTIR()]
     mod = tvm.ir.transform.Sequential(passes)(mod)
 
-On the networks of the benchmarks they are those of `FuseOps`, which therefore stays; `docs/benchmarks.md` says where
-they differ.
+On ViT, BERT, DETR's encoder and ResNet-50 they are those of `FuseOps`, which therefore stays; `docs/benchmarks.md` has
+a network where they differ.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture
 def adapts(base: CheckpointChoice, corpora: list[str], monkeypatch: pytest.MonkeyPatch) -> Adapts:
     """Adapts in a folder by a method, whose trainings are of few epochs and tell of each."""
-    add_device, train, adapt_model = continual_method.add_device, multi_task.multi_task, learner_module.adapt_model
+    add_device, adapt_model = continual_method.add_device, learner_module.adapt_model
+    train, loop = multi_task.multi_task, multi_task.train
 
     def adapt(
         method: str,
@@ -127,8 +128,9 @@ def adapts(base: CheckpointChoice, corpora: list[str], monkeypatch: pytest.Monke
         digests = []
 
         def together(start: Any, data: Any, others: Any, config: Any, **options: Any) -> Any:
-            config = replace(config, epochs=passes, **TOGETHER)
-            return train(start, data, others, config, on_epoch=partial(epochs, data.fingerprint()), **options)
+            on_epoch = partial(epochs, data.fingerprint())
+            monkeypatch.setattr(multi_task, "train", lambda *args: loop(*args, on_epoch))
+            return train(start, data, others, replace(config, epochs=passes, **TOGETHER), **options)
 
         def watched(*args: Any) -> Any:
             adapted = adapt_model(*args)
