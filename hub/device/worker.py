@@ -66,6 +66,9 @@ def _answer_jobs(connection: Connection) -> None:
             job, args = connection.recv()
         except EOFError:
             return
+        except (ImportError, AttributeError) as error:  # the job's module is not to be had here
+            connection.send((False, type(error).__name__, last_line(error)))
+            continue
         try:
             answer = (True, job(*args))
         except Exception as error:

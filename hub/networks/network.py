@@ -116,6 +116,7 @@ def import_exported(exported: Any, name: str) -> IRModule:
         warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
         _check_tensors(exported, name)
         exported = decomposed(exported)
+        _check_tensors(exported, name)
         # TVM's importer would drop it: only a decomposed program says what it writes besides its outputs.
         signature = exported.graph_signature
         if written := [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]:

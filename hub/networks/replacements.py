@@ -218,7 +218,7 @@ def histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
     if min == max:
         return NotImplemented
     x = x.reshape(-1, 1)
-    number = ((x - min) * (bins / (max - min))).floor().clamp(max=bins - 1)
+    number = ((x - min) / (max - min) * bins).floor().clamp(max=bins - 1)
     return ((number == torch.arange(bins)) & (x >= min) & (x <= max)).sum(0).to(x.dtype)
 
 
@@ -241,7 +241,15 @@ def grouped_product(
 
 def shifted(left: bool) -> Callable[[Tensor, int], Tensor]:
     """Return the shift of integers by a number of bits, as a product or a rounded quotient."""
-    return lambda x, bits: x * 2**bits if left else x.div(2**bits, rounding_mode="floor").to(x.dtype)
+
+    def run(x: Tensor, bits: int) -> Tensor:
+        if left:
+            return x * 2**bits
+        if bits >= torch.iinfo(x.dtype).bits - 1 and x.dtype != torch.uint8:  # the divisor would be negative
+            return torch.where(x < 0, -1, 0).to(x.dtype)
+        return x.div(2**bits, rounding_mode="floor").to(x.dtype)
+
+    return run
 
 
 # Images by other sizes
@@ -276,7 +284,10 @@ def pooled(pool: Any) -> Callable[..., Any]:
 
 
 def maximum_with_places(pool: Any) -> Callable[..., Any]:
-    """Return the places of a pool's maxima in the image as well, for which TVM gives the maxima again."""
+    """Return the places of a pool's maxima in the image as well, for which TVM gives the maxima again.
+
+    Not of a pool with dilation, with a last window that is not whole, or of integers: the output check refuses those.
+    """
     inside, alone = False, pooled(pool)
 
     def run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -36,8 +37,8 @@ def as_program(program: MeasuredProgram, facts: Mapping[str, Any]) -> Program:
         error_message=measurement.message,
         cpu_model=facts["cpu_model"],
         tvm_version=facts["tvm_version"],
-        measured_at=measurement.measured_at,
-        cost_seconds=measurement.cost_seconds,
+        measured_at=measurement.measured_at or math.nan,  # 0 in the store, where nothing was run
+        cost_seconds=measurement.cost_seconds or math.nan,
     )
 
 

@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -139,9 +139,12 @@ def require_loadable(entry: Entry) -> None:
 
 
 @cache
-def installed_tvm() -> str:
-    """Return the version of the TVM that is installed, which is not imported for it."""
-    return version(_TVM)
+def installed_tvm() -> str | None:
+    """Return the version of the TVM that is installed, which is not imported for it; None for a build of one's own."""
+    try:
+        return version(_TVM)
+    except PackageNotFoundError:
+        return None
 
 
 def _objection(entry: Entry) -> tuple[str, str] | None:
@@ -161,7 +164,7 @@ def _objection(entry: Entry) -> tuple[str, str] | None:
         wanted = f"version {entry.feature_version} of the features {schema.name}"
         return f"it reads {wanted}, this tchub makes version {schema.version}", upgrade
     tvm = installed_tvm()
-    if SpecifierSet(entry.tvm_range).contains(tvm, prereleases=True):
+    if tvm is None or SpecifierSet(entry.tvm_range).contains(tvm, prereleases=True):
         return None
     reason = f"it scores candidates of TVM {entry.tvm_range}, and TVM {tvm} is installed"
     return reason, f"pip install '{_TVM}{entry.tvm_range}', or choose another version of the checkpoint"
@@ -226,7 +229,8 @@ def _best(candidates: list[Entry], device: Device, none_fits: str) -> Resolution
         verdict, entry = judged
         score = verdict.measured
         as_good = bool(score and score.top1 and score.top1 >= least[group(verdict)])
-        corpora = -len(entry.lineage.get("sources") or ()) if as_good else 0
+        sources = entry.lineage.get("sources")  # of a stranger's index anything
+        corpora = -max(1, len(sources)) if as_good and isinstance(sources, Mapping) else -as_good
         accuracy = (-((score and score.top1) or 0.0), -((score and score.pairwise) or 0.0))
         own = -(entry.metrics.get("top1") or 0.0)
         return *group(verdict), not as_good, corpora, *accuracy, verdict.gap or 0.0, own, entry.id
@@ -263,6 +267,8 @@ def _compared(verdict: Verdict, chosen: Verdict) -> Verdict:
         reason = f"no better than chance: {own}"
     elif own or best:
         reason = f"{own or 'not measured on this device or its family'}; {chosen.id} was {best}"
+        if own and best and own.here == best.here and (own.top1 or 0.0) > (best.top1 or 0.0):
+            reason += ", as good by so few tasks, and learnt from more corpora"
     else:
         reason = f"{verdict.reason}; {chosen.id}: {chosen.reason}"
     return replace(verdict, passed_over=reason)

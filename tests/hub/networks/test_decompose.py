@@ -111,7 +111,7 @@ def test_running_extremes_sums_and_places_in_an_order(equal: Equal) -> None:
         sums = (x * 60).logcumsumexp(1), torch.where(x > 0, x, -math.inf).logcumsumexp(0)
         borders = x.sort(-1).values
         found = torch.searchsorted(borders, y), torch.searchsorted(borders[0], y, right=True, out_int32=True)
-        bits = (x * 10).int() >> 2, (x * 10).long() << 3
+        bits = (x * 10).int() >> 2, (x * 10).long() << 3, (x * 10).int() >> 31, (x * 10).to(torch.uint8) >> 7
         return *x.cummax(1), *x.cummin(0), *chosen, *sums, *found, *bits, F.rrelu(x)
 
     x = torch.randn(3, 5)

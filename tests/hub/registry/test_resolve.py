@@ -136,7 +136,9 @@ def test_of_scores_that_so_few_tasks_cannot_tell_apart_the_one_of_more_corpora_w
         return replace(entry, transfer={"rtx3090": {"top1": top1, "pairwise": 0.7, "tasks": 25}}, lineage=lineage)
 
     best, near, far = scored("aaa-k80", 0.7, "a"), scored("tcl-k80", 0.55, "ab"), scored("zzz-k80", 0.45, "abc")
-    assert list(chosen_for("rtx3090", best, near, far)) == ["tcl-k80", "aaa-k80", "zzz-k80"]
+    chosen = chosen_for("rtx3090", best, near, far)
+    assert list(chosen) == ["tcl-k80", "aaa-k80", "zzz-k80"]
+    assert chosen["aaa-k80"].endswith("of 25 tasks, as good by so few tasks, and learnt from more corpora")
 
 
 def test_without_a_measurement_the_spec_sheets_decide_and_then_the_own_score(tmp_path):
