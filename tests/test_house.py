@@ -18,11 +18,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
     "hub/cli": (2_877, 16),
-    "hub/registry": (3_284, 17),
-    "hub/device": (5_619, 31),
-    "hub/networks": (6_683, 34),
+    "hub/registry": (3_290, 17),
+    "hub/device": (5_622, 31),
+    "hub/networks": (6_695, 34),
     "hub/search": (3_834, 21),
-    "hub/records": (649, 5),
+    "hub/records": (650, 5),
     "hub/tuning": (2_162, 11),
     "hub/adaptation": (1_986, 10),
     "hub/publishing": (1_840, 9),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_655, 57),
-    "tests": (30_931, 204),
+    "tests": (30_933, 204),
 }
-PRODUCT = (48_234, 277)
+PRODUCT = (48_256, 277)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
