@@ -20,8 +20,8 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_622, 31),
-    "hub/networks": (6_695, 34),
-    "hub/search": (3_834, 21),
+    "hub/networks": (6_698, 34),
+    "hub/search": (3_853, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_162, 11),
     "hub/adaptation": (1_986, 10),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_978, 13),
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
-    "scripts": (9_655, 57),
-    "tests": (30_933, 204),
+    "scripts": (9_654, 57),
+    "tests": (30_969, 204),
 }
-PRODUCT = (48_256, 277)
+PRODUCT = (48_277, 278)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,9 +78,9 @@ def check_zip(path: Path, *, entry: int) -> None:
     with open_plain(path) as (file, size):
         try:
             infos = ZipFile(file).infolist()
-        except (BadZipFile, NotImplementedError, OverflowError, struct.error) as error:
-            # All are of a damaged directory: the second where an entry asks for a newer version of the format, the last
-            # two where an offset or a field leads out of the file.
+        except (BadZipFile, NotImplementedError, OverflowError) as error:
+            # The second where an entry asks for a newer version of the format; the third where the directory's size is
+            # larger than any file, in releases of Python that seek there before they look.
             raise ValueError(f"it is no zip file: {error}") from error
     for info in infos:
         if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED) or info.flag_bits & 1:

@@ -28,169 +28,13 @@ from ...zoo.primitives.metaschedule import Template
 from ...zoo.primitives.scope import Decision
 from ...zoo.tvm_import import import_tensor_intrinsics
 from .candidate_features import candidate_features, require_target, skeleton
-from .errors import TuningError
 from .interrupt import StopFlag
-from .online import OnlineLearner, OnlineSettings
+from .online import OnlineSettings
+from .scorer import PretrainedScorer
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device
     from ...zoo.models import Checkpoint
-    from ...zoo.models.context import TaskPosterior
-
-UPDATES = ("auto", "none", "context", "few-shot")
-# A task's scores are centred on the first batch that holds this many programs (a search's first
-# population has hundreds): fewer would make the centre and the spread a matter of luck.
-CALIBRATION_SIZE = 16
-
-
-class Squash:
-    """A task's monotone map from raw scores to (0, 1).
-
-    MetaSchedule clips scores at zero and draws parents in proportion to them; it also compares scores of
-    different generations. So the map must be positive, not saturated where the candidates are, and the
-    same from call to call: the centre and spread are fixed by the first large batch of a task.
-    """
-
-    def __init__(self) -> None:
-        self._centre: float | None = None
-        self._spread = 1.0
-
-    def __call__(self, raw: np.ndarray) -> np.ndarray:
-        """Map raw scores, shape (N,), any real, to (0, 1), shape (N,), order kept."""
-        centre, spread = self._centre, self._spread
-        if centre is None:
-            centre, spread = float(np.mean(raw)), float(np.std(raw)) or 1.0
-            if len(raw) >= CALIBRATION_SIZE:
-                self._centre, self._spread = centre, spread
-        z = (raw - centre) / spread
-        return 0.5 * (1.0 + z / (1.0 + np.abs(z)))  # softsign: unlike a sigmoid, never rounds to 1.0
-
-
-def check_update(update: str) -> None:
-    """Raise ValueError unless `update` is one of `UPDATES`."""
-    if update not in UPDATES:
-        raise ValueError(f"update must be one of {', '.join(map(repr, UPDATES))}, not {update!r}")
-
-
-def resolve_update(update: str, model: Any) -> str:
-    """Return how a model learns while tuning: `auto` becomes what suits it best, the others are checked.
-
-    Raises:
-        ValueError: no such way.
-        TrainingError: `"context"`, and the model takes none.
-    """
-    from ...zoo.models import ContextModel
-    from ...zoo.training.errors import TrainingError
-
-    check_update(update)
-    takes_context = isinstance(model, ContextModel)
-    if update == "auto":
-        return "context" if takes_context else "few-shot"
-    if update == "context" and not takes_context:
-        raise TrainingError(
-            f"a {model.arch} takes no measured programs as context", remedy="choose few-shot or none", arch=model.arch
-        )
-    return update
-
-
-class PretrainedScorer:
-    """Scores programs of many tasks with one checkpoint, and learns from measurements; knows no TVM.
-
-    Args:
-        checkpoint: the model, its feature schema and its device.
-        update: `"none"` learns nothing; `"context"` scores the programs of a task given its measured ones, with no
-            gradient step (TileNet); `"few-shot"` fine-tunes the weights on what is measured (other networks);
-            `"auto"` is what suits the model.
-        settings: of the fine-tuning.
-
-    Attributes:
-        unread: programs so far that no features could be made of.
-        untrusted: tasks for which the checkpoint's scores do not hold (`CheckpointConfig.trust`); their measured
-            programs alone rank the others (see `measured_scores`), and before some are, all score the same.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, update: str = "auto", settings: OnlineSettings | None = None) -> None:
-        from ...zoo.models.context import MAX_CONTEXT
-
-        self.update = resolve_update(update, checkpoint.model)
-        most = None if self.update == "few-shot" else MAX_CONTEXT  # only fine-tuning looks at older programs
-        self.learner = OnlineLearner(checkpoint, settings or OnlineSettings(), most)
-        self.unread = 0
-        self.untrusted: set[str] = set()
-        self._squash: dict[str, Squash] = {}
-        self._informed: dict[str, TaskPosterior] = {}
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The checkpoint as it is now, fine-tuned or not."""
-        return self.learner.checkpoint
-
-    def predict(self, task: str, features: np.ndarray, usable: np.ndarray | None = None) -> np.ndarray:
-        """Scores of programs of one task.
-
-        Args:
-            task: its name.
-            features: (n, rows, width), what the checkpoint reads.
-            usable: (N,) bool, which n of the N programs have features; None: all.
-
-        Returns:
-            (N,) of float64 in [0, 1), higher is faster, comparable within one task; 0, the worst, without features.
-
-        Raises:
-            TuningError: the model gave a number that is not finite.
-        """
-        usable = np.ones(len(features), dtype=bool) if usable is None else usable
-        self.unread += int((~usable).sum())
-        scores = np.zeros(len(usable), dtype=np.float64)
-        if len(features):
-            scores[usable] = self._squash.setdefault(task, Squash())(self._raw(task, features))
-        return scores
-
-    def _raw(self, task: str, features: np.ndarray) -> np.ndarray:
-        from ...zoo.models.context import TaskPosterior, measured_scores
-
-        model: Any = self.checkpoint.model
-        with one_thread():
-            if task in self.untrusted:
-                raw = measured_scores(features, *self.learner.measured("" if self.update == "none" else task))
-            elif self.update == "context":
-                if task not in self._informed:
-                    self._informed[task] = TaskPosterior(model, *self.learner.measured(task))
-                raw = self._informed[task].score(features)
-            else:
-                raw = model.score(features)
-        if raw.shape != (len(features),) or not np.isfinite(raw).all():
-            raise TuningError(
-                f"{self.checkpoint.config.name} gave scores that are not finite numbers",
-                remedy="verify the checkpoint's files with: tchub pull --verify",
-                checkpoint=self.checkpoint.config.name,
-            )
-        return raw
-
-    def observe(self, task: str, features: np.ndarray, latencies: Sequence[float]) -> None:
-        """Take measured programs (n, rows, width) and their latencies in seconds, and learn if asked to.
-
-        NaN or infinite: the program failed, which teaches nothing.
-        """
-        self.learner.add(task, features, latencies)
-        if self.update == "context" or task in self.untrusted:
-            self._squash.pop(task, None)
-            self._informed.pop(task, None)
-        if self.update == "few-shot":
-            with one_thread():
-                changed = self.learner.step()
-            if changed:
-                self._squash.clear()
-
-    def save(self, path: Path) -> None:
-        """Write weights and measurements to one safetensors file."""
-        self.learner.save(path)
-
-    def load(self, path: Path) -> None:
-        """Take weights and measurements back from `save`'s file."""
-        self.learner.load(path)
-        self._squash.clear()
-        self._informed.clear()
 
 
 def seconds(result: RunnerResult) -> float:
@@ -249,18 +93,19 @@ class PretrainedCostModel(PyCostModel):
         """Return the scores (N,) of programs of one task by their features; higher is faster."""
         return self.scorer.predict(self._task(mod), features)
 
-    def intensity(self, features: np.ndarray) -> np.ndarray | None:
-        """Return the operations a byte of programs (N,) by the model's core-bound and memory-bound scores (`Fasor`).
+    def intensity(self, template: Template, decisions: Sequence[Sequence[Decision]]) -> np.ndarray | None:
+        """Return the operations a byte of programs (N,) by the core-bound and memory-bound scores of a `Fasor`.
 
-        None from a model that has none, or whose device has no roofline.
+        None for any other model, and for a device without a roofline.
         """
-        from ...zoo.models.fasor import LEAST_SHARE
+        from ...zoo.models.fasor import LEAST_SHARE, Fasor
 
-        roofline = self.scorer.checkpoint.device.roofline()
-        with one_thread():
-            bounds = self.scorer.checkpoint.model.bounds(features)
-        if bounds is None or roofline is None:
+        checkpoint = self.scorer.checkpoint
+        roofline = checkpoint.device.roofline()
+        if roofline is None or not isinstance(checkpoint.model, Fasor):
             return None
+        with one_thread():
+            bounds = checkpoint.model.bounds(self.features_of(template, decisions))
         flops, bandwidth = roofline
         return bounds[:, 1] / np.maximum(bounds[:, 0], LEAST_SHARE) * flops / bandwidth
 
@@ -320,10 +165,10 @@ class SessionCostModel(PyCostModel):
         with self._clock():
             return self.inner.score(mod, features)
 
-    def intensity(self, features: np.ndarray) -> np.ndarray | None:
+    def intensity(self, template: Template, decisions: Sequence[Sequence[Decision]]) -> np.ndarray | None:
         """Return the inner model's operations a byte; None where it does not estimate them."""
         with self._clock():
-            return self.inner.intensity(features)
+            return self.inner.intensity(template, decisions)
 
     def observe(self, mod: Any, features: np.ndarray, latencies: Sequence[float]) -> None:
         """Let the inner model learn from features."""

@@ -225,7 +225,7 @@ class DQNSearch(DecisionSearch):
 
     def _intensity(self, space: DesignSpace, programs: Sequence[Decisions]) -> np.ndarray:
         """Return the operations a byte of programs of a design space, (N,)."""
-        estimated = self._model.intensity(self._model.features_of(space.template, programs))
+        estimated = self._model.intensity(space.template, programs)
         if estimated is not None:
             return estimated
         rows = skeleton(space.template, get_schema(f"nest-{self._kind}"), None).features(programs)[:, 0]

@@ -57,7 +57,9 @@ def choose_model(
         return ModelChoice("none", "no model (random choice)", lambda: _random(seed))
     from ..api import choose_checkpoint
     from .candidate_features import require_kind
-    from .cost_model import OnlineSettings, check_update, resolve_update, sheet_to_read, tvm_cost_model
+    from .cost_model import sheet_to_read, tvm_cost_model
+    from .online import OnlineSettings
+    from .scorer import check_update, resolve_update
 
     check_update(update)
     base = choose_checkpoint(checkpoint)

@@ -75,10 +75,8 @@ def _zip(rng: Random, data: bytes, others: list[bytes]) -> bytes:
     try:
         with ZipFile(io.BytesIO(data)) as archive:
             members = [(info.filename, archive.read(info)) for info in archive.infolist()]
-    except (BadZipFile, NotImplementedError, OSError, ValueError):
-        # No failure: an earlier mutation left an archive that can not be read, and `mutate` damages its bytes instead.
-        # `ZipFile` raises the second where an entry asks for a newer format, the others for lying offsets.
-        return data
+    except (BadZipFile, NotImplementedError, OSError, ValueError):  # an earlier mutation's: it has no members to bend
+        return _damage(rng, data, others)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         texts = [at for at, (_, content) in enumerate(members) if content[:1] in (b"{", b"[")]
         at = rng.choice(texts) if texts and rng.random() < 0.7 else rng.randrange(len(members))

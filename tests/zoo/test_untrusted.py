@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import struct
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -122,3 +123,17 @@ def test_a_zip_file_of_a_newer_format_is_a_value_error(tmp_path: Path, version: 
     else:
         with pytest.raises(ValueError, match="no zip file"):
             check_zip(path, entry=1 << 20)
+
+
+@pytest.mark.parametrize("size", [10**6, 2**63, 2**64 - 1], ids=["a file", "an offset", "a field"])
+def test_a_zip_file_whose_directory_is_larger_than_what_is_named_is_a_value_error(tmp_path: Path, size: int) -> None:
+    """Releases of Python that do not compare the size with the file seek to below its start, which overflows."""
+    path = tmp_path / "archive.zip"
+    with ZipFile(path, "w") as archive:
+        archive.writestr("a.json", "{}")
+    content, end, _ = path.read_bytes().partition(b"PK\5\6")
+    directory = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, 0)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, len(content), 1)
+    path.write_bytes(content + directory + locator + struct.pack("<4s4H2LH", end, 0, 0, 1, 1, 2**32 - 1, 2**32 - 1, 0))
+    with pytest.raises(ValueError, match="no zip file"):
+        check_zip(path, entry=1 << 20)

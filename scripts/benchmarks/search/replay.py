@@ -14,12 +14,12 @@ from math import inf, log2
 from typing import Any
 
 import numpy as np
-from tchub.hub.search.cost_model import PretrainedScorer
 from tchub.hub.search.decision_search import SIMILAR
 from tchub.hub.search.design_slots import rescale
 from tchub.hub.search.design_space import Decisions, decisions_of_trace, extents, kernel_class
 from tchub.hub.search.scheduler import TaskProgress, batch_size, next_round
 from tchub.hub.search.schedules import ScheduleDatabase
+from tchub.hub.search.scorer import PretrainedScorer
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.sampling.sampler import dissimilar
 from tchub.zoo.corpus import Corpus, sequence_of, usable_programs

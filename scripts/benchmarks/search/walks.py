@@ -23,11 +23,12 @@ from tchub.hub.networks.prepare import LAYOUTS, for_inference, lower
 from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.workloads import load_network
 from tchub.hub.search.candidates import tune_context
-from tchub.hub.search.cost_model import PretrainedCostModel, PretrainedScorer
+from tchub.hub.search.cost_model import PretrainedCostModel
 from tchub.hub.search.decision_search import SIMILAR, DecisionSearch, ProgramPool
 from tchub.hub.search.dqn import DQNSearch
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.schedules import ScheduleDatabase
+from tchub.hub.search.scorer import PretrainedScorer
 from tchub.hub.search.settings import DecisionSettings, DQNSettings
 
 from scripts.benchmarks.search.live import CHECKPOINT, THREADS
@@ -93,8 +94,8 @@ class Judge:
     def features_of(self, template: Any, decisions: Any) -> np.ndarray:
         return self._model.features_of(template, decisions)
 
-    def intensity(self, features: np.ndarray) -> np.ndarray | None:
-        return self._model.intensity(features)
+    def intensity(self, template: Any, decisions: Any) -> np.ndarray | None:
+        return self._model.intensity(template, decisions)
 
     def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
         squashed = self._model.score(mod, features)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+import tvm
 from tchub.hub.networks.fold import MOST_BYTES, fold_arrays, fold_constants, fold_functions
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
@@ -96,6 +98,20 @@ def test_tensor_functions_of_constants_are_computed_with_one_result_or_several(r
     assert {str(var.name_hint) for var in mod.get_global_vars()} == {"main", "multiply", "add"}
     expected = 2 * weights.T + weights[1:]
     np.testing.assert_array_equal(run_compiled(mod, torch.full((2, 2), 2.0))[0], expected)
+
+
+def test_constants_stay_where_their_functions_do_not_build_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise tvm.error.InternalError("LLVM has no such intrinsic")
+
+    builder: Any = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            result = builder.emit_output(builder.emit_te(topi.transpose, relax.const(np.eye(2, dtype="float32"))))
+        builder.emit_func_output(result)
+    mod: Any = builder.get()
+    monkeypatch.setattr(tvm.tirx, "build", refuse)
+    assert fold_functions()(mod).script() == mod.script()
 
 
 def operators(mod: Any) -> set[str]:

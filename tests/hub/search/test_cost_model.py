@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,15 @@ from tchub.hub.networks.tasks import make_task
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import RunStateError
 from tchub.hub.search import candidate_features as inputs
+from tchub.hub.search import cost_model
 from tchub.hub.search.candidate_features import require_target, trace_features
 from tchub.hub.search.candidates import random_candidates, tune_context
-from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, SessionCostModel, Squash, sheet_to_read
+from tchub.hub.search.cost_model import SessionCostModel, sheet_to_read
 from tchub.hub.search.errors import TuningError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.models import choose_model
 from tchub.hub.search.online import OnlineSettings
+from tchub.hub.search.scorer import CALIBRATION_SIZE, PretrainedScorer, Squash
 from tchub.zoo.corpus.tir import operator_class
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
@@ -113,16 +116,18 @@ def test_predict_is_the_models_own_score_of_the_sequences(
     assert np.array_equal(scores, Squash()(raw))
 
 
-def test_a_model_of_three_heads_gives_operations_a_byte(checkpoint: Any) -> None:
+def test_a_model_of_three_heads_gives_operations_a_byte(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     features = np.random.default_rng(0).standard_normal((5, 25, 22)).astype(np.float32)
+    program: Any = SimpleNamespace(features=lambda decisions: features[: len(decisions)])
+    monkeypatch.setattr(cost_model, "skeleton", lambda *_: program)
     model = create("fasor", hidden=16, layers=1, seed=0)
     config = replace(checkpoint.config, arch="fasor", model=model.config.as_dict(), feature_schema="tlp-cpu")
     scorer = hub.tvm_cost_model(replace(checkpoint, model=model, config=config), update="none")
     memory, core = model.bounds(features).T
     # A core does two multiply-adds of four bytes' numbers for each byte that it takes from its cache: one operation.
-    np.testing.assert_allclose(scorer.intensity(features), core / memory)
-    np.testing.assert_allclose(SessionCostModel(scorer, StopFlag()).intensity(features), core / memory)
-    assert hub.tvm_cost_model(checkpoint, update="none").intensity(features) is None
+    np.testing.assert_allclose(scorer.intensity(program, [()] * 5), core / memory)
+    np.testing.assert_allclose(SessionCostModel(scorer, StopFlag()).intensity(program, [()] * 5), core / memory)
+    assert hub.tvm_cost_model(checkpoint, update="none").intensity(program, [()] * 5) is None
 
 
 def test_few_shot_learns_the_order_that_was_measured_and_spares_the_base(

@@ -51,7 +51,7 @@ class ByDecisions:
     def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
         return features[:, 0, 3] + 1e-3 * features[:, 0].sum(axis=1)
 
-    def intensity(self, features: np.ndarray) -> np.ndarray | None:
+    def intensity(self, template: Any, decisions: Any) -> np.ndarray | None:
         return None
 
     def observe(self, mod: Any, features: np.ndarray, latencies: list[float]) -> None:

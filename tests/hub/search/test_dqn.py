@@ -296,8 +296,8 @@ def test_the_share_of_the_roofline_is_the_machines(small_task: Any, target: Any)
 
 def test_a_model_of_three_heads_tells_the_share_of_the_roofline(search: Any) -> None:
     class Heads(Counting):
-        def intensity(self, features: np.ndarray) -> np.ndarray | None:
-            return features[:, 0, 3]
+        def intensity(self, template: Any, decisions: Any) -> np.ndarray | None:
+            return self.features_of(template, decisions)[:, 0, 3]
 
     tuning = search(model=Heads())
     programs = [(0, decisions) for decisions in tuning.spaces[0].random(Random(0), 20)]
