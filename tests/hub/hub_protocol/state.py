@@ -1,53 +1,42 @@
-"""Repositories with hashes as git makes them, who may read and write, and what goes wrong on purpose."""
+"""Repositories and their commits, who may read and write them, and what goes wrong on purpose."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .wire import RefusedError, Request
-
 MAIN = "main"
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
 
 
-def is_large(path: str, sample: bytes) -> bool:
-    """Whether a file goes to large-file storage: by .gitattributes, or because it is no text."""
-    return path.endswith(".safetensors") or b"\0" in sample
+class RefusedError(Exception):
+    """A request is answered by this status, with the Hub's name of the error."""
 
-
-def git_oid(data: bytes, kind: str = "blob") -> str:
-    """The id that git gives these bytes."""
-    return hashlib.sha1(f"{kind} {len(data)}\0".encode() + data).hexdigest()
+    def __init__(self, status: int, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.status, self.message, self.code = status, message, code
 
 
 @dataclass(frozen=True)
 class File:
-    """The bytes of one file."""
+    """The bytes of one file; a large one is known by its sha256, any other by the id that git gives it."""
 
     data: bytes
     large: bool = False
 
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
+    @classmethod
+    def of(cls, path: str, data: bytes) -> File:
+        """A file that goes to large-file storage by its name, or because it is no text."""
+        return cls(data, path.endswith(".safetensors") or b"\0" in data[:512])
 
     @property
-    def pointer(self) -> bytes:
-        """What git itself holds of a large file."""
-        text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {len(self.data)}\n"
-        return text.encode()
-
-    @property
-    def oid(self) -> str:
-        """Of the git blob."""
-        return git_oid(self.pointer if self.large else self.data)
+    def id(self) -> str:
+        if self.large:
+            return hashlib.sha256(self.data).hexdigest()
+        return hashlib.sha1(b"blob %d\0" % len(self.data) + self.data).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -57,25 +46,22 @@ class Commit:
     files: Mapping[str, File]
     title: str
     message: str = ""
-    author: str = "nobody"
     parent: str | None = None
 
     @property
     def id(self) -> str:
         """A hash of all that the commit is."""
-        tree = {path: file.oid for path, file in sorted(self.files.items())}
-        body = {"tree": tree, "parent": self.parent, "author": self.author, "title": self.title, "text": self.message}
-        return git_oid(json.dumps(body).encode(), "commit")
+        tree = sorted((path, file.id) for path, file in self.files.items())
+        return hashlib.sha1(repr((tree, self.parent, self.title, self.message)).encode()).hexdigest()
 
 
 @dataclass
 class PullRequest:
-    """A proposed commit; `status` is open, merged or closed."""
+    """A proposed commit on top of the commit `base`."""
 
     number: int
     title: str
     description: str
-    author: str
     base: str
     status: str = "open"
 
@@ -101,20 +87,16 @@ class Repo:
     refs: dict[str, str] = field(default_factory=dict)
     pulls: list[PullRequest] = field(default_factory=list)
 
-    @classmethod
-    def create(cls, repo: str, private: bool = False, author: str = "nobody") -> Repo:
-        """A new repository, with the first commit that the Hub makes."""
-        made = cls(repo, private)
-        made.push(Commit({".gitattributes": File(_ATTRIBUTES)}, "initial commit", author=author), "refs/heads/main")
-        return made
+    def __post_init__(self) -> None:
+        self.push(Commit({".gitattributes": File(b"*.safetensors filter=lfs -text\n")}, "initial commit"))
 
     @property
     def head(self) -> str:
         """The newest commit of main."""
         return self.refs[f"refs/heads/{MAIN}"]
 
-    def push(self, commit: Commit, ref: str) -> str:
-        """Adds a commit and moves a reference to it."""
+    def push(self, commit: Commit, ref: str = f"refs/heads/{MAIN}") -> str:
+        """Add a commit and move a reference to it."""
         self.commits[commit.id] = commit
         self.refs[ref] = commit.id
         return commit.id
@@ -122,10 +104,10 @@ class Repo:
     def resolve(self, revision: str) -> str:
         """The commit of a branch, tag, pull request or commit id; RevisionNotFound (404) for none."""
         names = (f"refs/heads/{revision}", f"refs/tags/{revision}", revision)
-        found = next((self.refs[name] for name in names if name in self.refs), revision)
-        if not _COMMIT.fullmatch(found) or found not in self.commits:
+        commit = next((self.refs[name] for name in names if name in self.refs), revision)
+        if commit not in self.commits:
             raise RefusedError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
-        return found
+        return commit
 
     def at(self, revision: str) -> Commit:
         """The state at a revision."""
@@ -133,22 +115,21 @@ class Repo:
 
     def history(self, revision: str) -> list[Commit]:
         """The commit and those before it, the newest first."""
-        found, commit = [], self.at(revision)
-        while True:
-            found.append(commit)
-            if commit.parent is None:
-                return found
-            commit = self.commits[commit.parent]
+        commits = [self.at(revision)]
+        while commits[-1].parent is not None:
+            commits.append(self.commits[commits[-1].parent])
+        return commits
 
     def tag(self, name: str, revision: str) -> None:
-        """A tag is given once (409)."""
+        """Give a tag, once (409)."""
         if f"refs/tags/{name}" in self.refs:
             raise RefusedError(409, "Tag reference exists already")
         self.refs[f"refs/tags/{name}"] = self.resolve(revision)
 
     def tags(self) -> dict[str, str]:
         """Tag -> commit."""
-        return {name[len("refs/tags/") :]: oid for name, oid in self.refs.items() if name.startswith("refs/tags/")}
+        tags = "refs/tags/"
+        return {name.removeprefix(tags): commit for name, commit in self.refs.items() if name.startswith(tags)}
 
     def files(self, revision: str = MAIN) -> dict[str, bytes]:
         """The bytes of every file at a revision."""
@@ -169,53 +150,9 @@ class Token:
         return repo.partition("/")[0] in {self.user, *self.orgs}
 
 
-def identify(tokens: dict[str, Token], text: str) -> Token | None:
-    """The owner of a token; None without a token, 401 for one that is not good."""
-    if not text:
-        return None
-    token = tokens.get(text)
-    if token is None or token.expired:
-        raise RefusedError(401, "Invalid credentials in Authorization header")
-    return token
-
-
-def require_user(who: Token | None) -> Token:
-    """Someone who is logged in (401 otherwise)."""
-    if who is None:
-        raise RefusedError(401, "Invalid username or password.")
-    return who
-
-
-def require_visible(repo: Repo | None, who: Token | None) -> Repo:
-    """A repository that this user may know of; a private one is not told from one that does not exist."""
-    if repo is None or (repo.private and not (who and who.belongs_to(repo.id))):
-        raise RefusedError(404 if who else 401, "Repository not found", "RepoNotFound")
-    return repo
-
-
-def require_files(repo: Repo, who: Token | None) -> None:
-    """The files of a gated repository are for its members."""
-    if repo.gated and not (who and who.belongs_to(repo.id)):
-        message = f"Access to model {repo.id} is restricted. Visit its page to ask for access."
-        raise RefusedError(403 if who else 401, message, "GatedRepo")
-
-
-def require_writer(who: Token | None, repo: str, *, proposes: bool = False) -> Token:
-    """A token that writes, of a member; whoever only proposes a change (a pull request) needs no membership."""
-    user = require_user(who)
-    if user.role != "write":
-        raise RefusedError(403, "you must use a write token to upload to a repository")
-    if not proposes and not user.belongs_to(repo):
-        raise RefusedError(403, "pass `create_pr=1` as a query parameter to create a Pull Request")
-    return user
-
-
-_ANY = ""
-
-
 @dataclass
 class Fault:
-    """What happens to requests whose `METHOD path` the pattern is found in.
+    """What happens to requests whose `METHOD path` the pattern occurs in.
 
     Attributes:
         times: how often; None for always.
@@ -242,22 +179,19 @@ class Faults:
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
 
-    def answer(
-        self, status: int, pattern: str = _ANY, *, times: int | None = None, retry_after: int | None = None
-    ) -> None:
+    def answer(self, status: int, pattern: str = "", *, times: int | None = None, retry_after: int = 0) -> None:
         """Requests are answered by this status."""
-        headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-        self._add(Fault(pattern, times, status, headers))
+        self._add(Fault(pattern, times, status, {"Retry-After": str(retry_after)} if retry_after else {}))
 
-    def truncate(self, missing: int, pattern: str = _ANY, *, times: int | None = None) -> None:
+    def truncate(self, missing: int, pattern: str = "", *, times: int | None = None) -> None:
         """Answers break off before the end."""
         self._add(Fault(pattern, times, truncate=missing))
 
-    def hang_up(self, pattern: str = _ANY, *, when: str = "before", times: int | None = None) -> None:
+    def hang_up(self, pattern: str = "", *, when: str = "before", times: int | None = None) -> None:
         """The connection is closed without an answer, `before` or `after` the request was carried out."""
         self._add(Fault(pattern, times, hangs_up=when))
 
-    def stall(self, pattern: str = _ANY, *, times: int | None = None, lost: bool = False) -> Fault:
+    def stall(self, pattern: str = "", *, times: int | None = None, lost: bool = False) -> Fault:
         """Requests wait until `release.set()` or the end of the server; then they are carried out, or are lost."""
         return self._add(Fault(pattern, times, hangs_up="before" if lost else "", release=threading.Event()))
 
@@ -269,14 +203,14 @@ class Faults:
             if fault.release:
                 fault.release.set()
 
-    def strike(self, line: str) -> Fault | None:
-        """The fault that a request meets, counted."""
+    def strike(self, line: str) -> Fault:
+        """The fault that a request meets, counted; one that does nothing where there is none."""
         with self._lock:
             for fault in reversed(self._faults):
                 if fault.times != 0 and re.search(fault.pattern, line):
                     fault.times = None if fault.times is None else fault.times - 1
                     return fault
-        return None
+        return Fault("")
 
     def _add(self, fault: Fault) -> Fault:
         with self._lock:
@@ -292,7 +226,6 @@ class HubServer:
         repos: `org/name` -> repository.
         tokens: an access token's text -> its owner.
         objects: large files by sha256, uploaded and maybe in no commit yet.
-        faults: what goes wrong.
         xet: announce that large files are in Xet storage as well.
         requests: `METHOD path` of all requests so far, both hosts'.
         url, cdn: addresses of the Hub and of the host of large files.
@@ -310,42 +243,51 @@ class HubServer:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def login(self, token: str, user: str = "ada", role: str = "read", orgs: tuple[str, ...] = ()) -> str:
-        """Makes a token good."""
+        """Make a token good."""
         self.tokens[token] = Token(user, role, frozenset(orgs))
         return token
 
     def expire(self, token: str) -> None:
-        """The token is no longer good."""
-        owner = self.tokens[token]
-        self.tokens[token] = Token(owner.user, owner.role, owner.orgs, expired=True)
+        """Make a token good no longer."""
+        self.tokens[token] = replace(self.tokens[token], expired=True)
 
     def add(self, repo: str, files: Path | dict[str, bytes], title: str = "files") -> str:
-        """Commits a folder's files, or these, on top of main; the repository is made when it is not there."""
+        """Commit a folder's files, or these, on top of main; the repository is made when it is not there."""
         content = files if isinstance(files, dict) else {path.name: path.read_bytes() for path in files.iterdir()}
         with self.lock:
-            target = self.repos.setdefault(repo, Repo.create(repo))
-            new = {path: File(data, is_large(path, data[:512])) for path, data in content.items()}
-            self.objects |= {file.sha256: file.data for file in new.values() if file.large}
-            commit = Commit({**target.at("main").files, **new}, title, parent=target.head)
-            return target.push(commit, "refs/heads/main")
-
-    def who(self, request: Request) -> Token | None:
-        """Whose token a request carries."""
-        return identify(self.tokens, request.token)
-
-    def visible(self, request: Request, repo: str) -> tuple[Repo, Token | None]:
-        """A repository that the request may know of."""
-        who = self.who(request)
-        return require_visible(self.repos.get(repo), who), who
-
-    def readable(self, request: Request, repo: str) -> Repo:
-        """A repository whose files the request may read."""
-        found, who = self.visible(request, repo)
-        require_files(found, who)
-        return found
+            target = self.repos.setdefault(repo, Repo(repo))
+            new = {path: File.of(path, data) for path, data in content.items()}
+            self.objects |= {file.id: file.data for file in new.values() if file.large}
+            return target.push(Commit({**target.at(MAIN).files, **new}, title, parent=target.head))
 
     def downloads(self) -> list[str]:
         """The files whose bytes were asked for, without those that were answered by a redirect."""
         large = [line.rsplit("/", 1)[1] for line in self.requests if line.startswith("GET /cdn/")]
         small = [line.rsplit("/", 1)[1] for line in self.requests if line.startswith("GET") and "/resolve/" in line]
         return [name for name in small if not name.endswith(".safetensors")] + large
+
+    # What a token may do
+
+    def user(self, token: str) -> Token:
+        """The owner of a token; 401 for none, and for one that is not good."""
+        owner = self.tokens.get(token)
+        if owner is None or owner.expired:
+            raise RefusedError(401, "Invalid username or password.")
+        return owner
+
+    def visible(self, token: str, name: str, *, files: bool = False) -> Repo:
+        """A repository that may be known of, and its `files` read; a private one is not told from none (404)."""
+        repo, owner = self.repos.get(name), self.user(token) if token else None
+        member = owner is not None and owner.belongs_to(name)
+        if repo is None or (repo.private and not member):
+            raise RefusedError(404 if owner else 401, "Repository not found", "RepoNotFound")
+        if files and repo.gated and not member:
+            raise RefusedError(403 if owner else 401, f"Access to model {name} is restricted.", "GatedRepo")
+        return repo
+
+    def writable(self, token: str, name: str, *, proposes: bool = False) -> Repo:
+        """A repository that may be written to; whoever only proposes a change needs no membership."""
+        repo, owner = self.visible(token, name), self.user(token)
+        if owner.role != "write" or not (proposes or owner.belongs_to(name)):
+            raise RefusedError(403, "you must use a write token, of a member, to upload to a repository")
+        return repo

@@ -79,8 +79,8 @@ def test_a_start_from_another_checkpoint_is_named_and_is_a_baseline(
     called = slow_calls(monkeypatch)
     contribute(small_config(mine, checkpoint=str(finished.checkpoint), recipe=None))
     config = Checkpoint.load(mine / "checkpoint").config
-    version = Checkpoint.load(finished.checkpoint).config.version
-    assert config.lineage["base"] == config.training["init"] == f"tcl-epyc@{version}"
+    start = Checkpoint.load(finished.checkpoint).config
+    assert config.lineage["base"] == config.training["init"] == f"{start.name}@{start.version}"
     assert {"base", "random"} <= set(json.loads((mine / "checkpoint" / "metrics.json").read_text())["results"])
     assert called[0] == "train_checkpoint", "nothing is collected again"
 

@@ -56,7 +56,7 @@ def rewrite(hub: HubServer, entry: Entry, **files: bytes | None) -> None:
     kept = {name: file for name, file in commit.files.items() if name not in new}
     kept |= {name: replace(commit.files[name], data=data) for name, data in new.items() if data is not None}
     repo.commits[entry.revision] = replace(commit, files=kept)
-    hub.objects |= {file.sha256: file.data for file in kept.values()}
+    hub.objects |= {file.id: file.data for file in kept.values()}
 
 
 def test_all_files_arrive_at_the_pinned_commit(hub, entry, source, dest):
