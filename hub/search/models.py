@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device
-    from .online import OnlineSettings
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,13 @@ class ModelChoice:
 
 
 def choose_model(
-    checkpoint: str | None, *, seed: int = 0, update: str = "auto", online: OnlineSettings | None = None,
-    runs_on: Device | None = None, threads: int | None = None,
-) -> ModelChoice:  # fmt: skip
+    checkpoint: str | None,
+    *,
+    seed: int = 0,
+    update: str = "auto",
+    runs_on: Device | None = None,
+    threads: int | None = None,
+) -> ModelChoice:
     """Return the model that `tune` was asked for.
 
     Args:
@@ -58,7 +61,6 @@ def choose_model(
     from ..api import choose_checkpoint
     from .candidate_features import require_kind
     from .cost_model import sheet_to_read, tvm_cost_model
-    from .online import OnlineSettings
     from .scorer import check_update, resolve_update
 
     check_update(update)
@@ -70,9 +72,8 @@ def choose_model(
     if runs_on is not None:
         loaded = replace(loaded, device=sheet_to_read(loaded, runs_on))
     name = f"{loaded.config.name}@{loaded.config.version}"
-    settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))
     reasons = _with_threads(base.reasons or (), name, loaded.config.training.get("corpus"), threads)
-    return ModelChoice(name, name, lambda: tvm_cost_model(loaded, update, **settings), reasons, update, base.schedules)
+    return ModelChoice(name, name, lambda: tvm_cost_model(loaded, update, seed=seed), reasons, update, base.schedules)
 
 
 def _with_threads(reasons: tuple[str, ...], name: str, corpus: Any, threads: int | None) -> tuple[str, ...]:

@@ -159,9 +159,9 @@ class TaskProgress:
         self.trials += len(latencies)
         self.history.append(min([self.best, *(x for x in latencies if isfinite(x))]))
 
-    def hopeless(self, failing_rounds: int = FAILING_ROUNDS) -> bool:
+    def hopeless(self) -> bool:
         """Return True after so many rounds without a valid program."""
-        return not isfinite(self.best) and self.rounds >= failing_rounds
+        return not isfinite(self.best) and self.rounds >= FAILING_ROUNDS
 
     def open(self) -> bool:
         """Return True where more trials may help."""
@@ -243,9 +243,7 @@ def round_size(task: TaskProgress, batch: int) -> int:
     return min(batch, 2**task.rounds) if task.cheap_search else batch
 
 
-def next_round(
-    tasks: Sequence[TaskProgress], batch: int, room: int, failing_rounds: int = FAILING_ROUNDS
-) -> list[tuple[int, int]]:
+def next_round(tasks: Sequence[TaskProgress], batch: int, room: int) -> list[tuple[int, int]]:
     """Return what to measure together next: indices of tasks, best first, and the programs of each; none at the end.
 
     Builds of different tasks overlap, so that small rounds do not leave cores idle. Tasks that were never measured
@@ -255,11 +253,10 @@ def next_round(
         tasks: all tasks.
         batch: programs of one task at most.
         room: programs after which no further task joins.
-        failing_rounds: rounds after which a task without one valid program is no longer preferred.
     """
     open_tasks = [i for i, task in enumerate(tasks) if task.open()]
     fresh = [i for i in open_tasks if not tasks[i].rounds and tasks[i].offer is None]
-    hopeful = [i for i in open_tasks if not tasks[i].hopeless(failing_rounds)]
+    hopeful = [i for i in open_tasks if not tasks[i].hopeless()]
     if fresh:
         order = sorted(fresh, key=lambda i: -tasks[i].weight * tasks[i].cost)
     else:

@@ -10,7 +10,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +27,22 @@ from ..networks.rivals import ReferenceNetwork, arrays, rival_runs
 
 REPEATS = 15
 REPEAT_SECONDS = 0.02
+# Seconds that the process may compute, or wait for its server or card; and of the session of a server.
+SECONDS = 600
 
 
-def compare_remote(
-    network: Network, libraries: Libraries, address: RpcAddress, *, threads: int = 1, timeout: float = 600.0
-) -> Comparison:
+def compare_remote(network: Network, libraries: Libraries, address: RpcAddress, *, threads: int = 1) -> Comparison:
     """Check libraries against PyTorch and time them, on one server of an RPC device.
 
     Args:
         libraries: builds the libraries, by the names of the systems.
         threads: that they use there.
-        timeout: seconds that the process here may compute, or wait for the server; and of its session.
 
     Raises:
         LatencyError: the server cannot run them, or went away.
     """
-    device = {"address": [address.host, address.port, address.key], "threads": threads, "timeout": timeout}
-    limit, remedy = TimeLimit(timeout, timeout), "the library is kept: run it on the device itself"
+    device = {"address": [address.host, address.port, address.key], "threads": threads}
+    limit, remedy = TimeLimit(SECONDS, SECONDS), "the library is kept: run it on the device itself"
     return compare_in_process(__name__, network, libraries, device, limit, remedy)
 
 
@@ -52,7 +50,6 @@ def compare_card(
     network: Network,
     libraries: Libraries,
     number: int,
-    timeout: float = 600.0,
     rivals: Sequence[str] = (),
     precision: str = "float32",
 ) -> Comparison:
@@ -70,7 +67,7 @@ def compare_card(
     """
     remedy = "see `tchub doctor` and `nvidia-smi`; the same command goes on"
     request = {"card": number, "rivals": list(rivals), "precision": precision}
-    return compare_in_process(__name__, network, libraries, request, TimeLimit(timeout, timeout), remedy)
+    return compare_in_process(__name__, network, libraries, request, TimeLimit(SECONDS, SECONDS), remedy)
 
 
 class _RemoteNetwork:
@@ -168,7 +165,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         open_network = lambda path: _CardNetwork(driver, path, inputs)  # noqa: E731
     else:
         host, port, key = request["address"]
-        session = rpc.connect_tracker(host, port).request(key, session_timeout=ceil(request["timeout"]))
+        session = rpc.connect_tracker(host, port).request(key, session_timeout=SECONDS)
         set_threads(session, request["threads"])
         open_network = lambda path: _RemoteNetwork(session, path, inputs)  # noqa: E731
     networks = {name: open_network(path) for name, (path, _) in request["libraries"].items()}
