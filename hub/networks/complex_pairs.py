@@ -85,6 +85,9 @@ class _Pairs(Interpreter):
             real = super().call_function(target, args, {**kwargs, "dtype": half})
             return ComplexTensor(real, torch.zeros_like(real))
         result = super().call_function(target, args, kwargs)
+        if _is_complex(result) and not isinstance(result, ComplexTensor):  # of real tensors and a complex number
+            args = [ComplexTensor(x, torch.zeros_like(x)) if isinstance(x, torch.Tensor) else x for x in args]
+            result = super().call_function(target, tuple(args), kwargs)
         if _is_complex(result) and not isinstance(result, ComplexTensor):
             raise ValueError(f"Unsupported function types ['{target.__name__}']")
         return result
@@ -96,6 +99,7 @@ class _Pairs(Interpreter):
 
 
 _ENTRIES = {
+    aten._assert_tensor_metadata.default: lambda *_: None,
     aten.complex.default: ComplexTensor,
     aten.view_as_complex.default: lambda x: ComplexTensor(*x.unbind(-1)),
     aten.polar.default: lambda size, angle: ComplexTensor(size * angle.cos(), size * angle.sin()),

@@ -19,6 +19,7 @@ from torch.nn import functional
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from . import numerics
 from . import replacements as our
 from .complex_pairs import fourier, inverse_real_fourier, pair_complex, real_fourier
 
@@ -84,6 +85,10 @@ def _table() -> dict[Any, Callable[..., Any]]:
         )},
         aten.adaptive_max_pool2d.default: our.adaptive_maximum,
         aten.unfold.default: our.windows,
+        # In the order of the values, which is one of those that PyTorch may choose where none is asked for.
+        aten.topk.default: lambda x, k, dim=-1, largest=True, sorted=True: (
+            NotImplemented if sorted else tuple(x.topk(k, dim, largest))
+        ),
         aten.erfc.default: lambda x: 1 - x.erf(),
         aten.cummax.default: our.running_extreme(torch.maximum),
         aten.cummin.default: our.running_extreme(torch.minimum),
@@ -108,6 +113,24 @@ def _table() -> dict[Any, Callable[..., Any]]:
         # Of the shape alone, so that the result is a constant.
         aten.full_like.default: lambda x, value, *, dtype=None, **_: torch.full(x.shape, value, dtype=dtype or x.dtype),
         aten._cdist_forward.default: _distances,
+        aten.lgamma.default: numerics.log_gamma,
+        aten.digamma.default: numerics.digamma,
+        # Before they become LAPACK's with a check of its error code, which is an effect.
+        **dict.fromkeys((aten.linalg_inv.default, aten.inverse.default), numerics.inverse),
+        aten.linalg_solve.default: numerics.solve,
+        aten._linalg_det.default: numerics.determinant,
+        aten._linalg_slogdet.default: numerics.log_determinant,
+        aten.linalg_cholesky.default: numerics.cholesky,
+        aten.linalg_solve_triangular.default: numerics.solve_triangular,
+        aten.cholesky_solve.default: numerics.solve_by_factor,
+        aten.cholesky_inverse.default: numerics.inverse_by_factor,
+        aten.fake_quantize_per_tensor_affine_cachemask.default: our.fake_quantized,
+        aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: our.fake_quantized,
+        aten.fake_quantize_per_channel_affine_cachemask.default: our.fake_quantized_channels,
+        aten.masked_scatter.default: our.masked_scatter,
+        aten.as_strided.default: our.strided,
+        aten.exp2.default: lambda x: (x * math.log(2)).exp(),
+        aten.copysign.Tensor: lambda x, y: torch.where(y < 0, -x.abs(), x.abs()),
         aten._fft_c2c.default: fourier,
         aten._fft_r2c.default: real_fourier,
         aten._fft_c2r.default: inverse_real_fourier,

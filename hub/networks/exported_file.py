@@ -120,7 +120,7 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
         NetworkImportError: PyTorch cannot export it; the error names the line of the module's code.
     """
     try:
-        with torch.no_grad(), _silence():
+        with torch.no_grad(), _silence(), _unchecked_distributions():
             return torch.export.export(module, tuple(args), dict(kwargs))
     except Exception as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
@@ -147,6 +147,17 @@ def _silence() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Inside, `torch.distributions` takes parameters as they are: an export cannot raise errors by their values."""
+    before = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)
 
 
 # Half precision: TVM on CPUs has no arithmetic for it, so such a network is computed in float32.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from tvm import IRModule
 from tvm.relax.frontend.torch import from_exported_program
@@ -95,8 +96,10 @@ def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[No
         match = re.search(pattern, str(error))
         operator = match[match.lastindex or 0] if match else None
         location = where(operator) if operator else ""
+        # PyTorch adds the operator that it was at, its line, and hints to the message.
+        problem = str(error).strip().splitlines()[0] if "While executing" in str(error) else last_line(error)
         raise NetworkImportError(
-            f"TVM cannot {step} {network}: {operator or last_line(error)}" + (f" ({location})" if location else ""),
+            f"TVM cannot {step} {network}: {operator or problem}" + (f" ({location})" if location else ""),
             remedy="export it with strict=False"  # which leaves PyTorch's fast path of encoder layers out
             if "_transformer_encoder_layer" in (operator or "")
             else "write the operator with others that TVM has, or leave it out of what is tuned",
@@ -189,6 +192,8 @@ def _check_tensors(exported: Any, name: str) -> None:
         values = node.meta.get("val")
         for value in values if isinstance(values, list | tuple) else [values]:
             if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+                continue
+            if is_functorch_wrapped_tensor(value):  # inside of torch.vmap, before the decomposition
                 continue
             size, memory = value.untyped_storage().nbytes(), _memory()  # of a view that of what it shows
             if has_free_unbacked_symbols(size):

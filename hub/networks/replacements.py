@@ -121,25 +121,49 @@ def _row_number(x: Tensor, indices: Sequence[Tensor | None], where: Sequence[int
 
 
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
-    """Put rows by a scatter; by a mask as a choice of elements."""
+    """Put rows by a scatter; by a mask as a choice of elements, unless each has a value of its own."""
     where = _indexed(indices)
     if where is None:
-        mask = indices[0]
-        if len(indices) > 1 or mask is None or values.numel() > 1 or accumulate:
+        (first, mask), *others = ((i, index) for i, index in enumerate(indices) if index is not None)
+        after = x.dim() - first - mask.dim()
+        if others or accumulate or (values.numel() > 1 and values.dim() > after):
             return NotImplemented
-        return torch.where(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), values.reshape(()), x)
-    if where != list(range(len(where))):
-        return NotImplemented
-    number, rest = _row_number(x, indices, where), x.shape[len(where) :]
-    values = values.to(x.dtype).expand(*number.shape, *rest).reshape(number.numel(), -1)
-    rows, places = x.reshape(-1, values.shape[1]), number.reshape(-1, 1).expand(values.shape)
+        values = values.reshape(()) if values.numel() == 1 else values
+        return torch.where(mask.reshape(*mask.shape, *[1] * after), values.to(x.dtype), x)
+    order = where + [i for i in range(x.dim()) if i not in where]
+    number, turned = _row_number(x, indices, where), x.permute(order)
+    rest, new = turned.shape[len(where) :], list(range(number.dim()))
+    # With gaps between them, the indices' dimensions come first in the values; else they stand where they were.
+    first = where[0] if where == list(range(where[0], where[0] + len(where))) else 0
+    values = values.to(x.dtype).expand(*rest[:first], *number.shape, *rest[first:])
+    values = values.movedim([first + i for i in new], new).reshape(number.numel(), -1)
+    rows, places = turned.reshape(-1, values.shape[1]), number.reshape(-1, 1).expand(values.shape)
     rows = rows.scatter_add(0, places, values) if accumulate else rows.scatter(0, places, values)
-    return rows.reshape(x.shape)
+    return rows.reshape(turned.shape).permute([order.index(i) for i in range(x.dim())])
+
+
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Put the elements of `source` one after the other where the mask says, as texts take the features of images."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    number = (mask.reshape(-1).to(torch.int64).cumsum(0) - 1).clamp(0, source.numel() - 1)
+    return torch.where(mask, source.reshape(-1).index_select(0, number).reshape(x.shape), x)
+
+
+def strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
+    """Look at a tensor's elements by strides of its memory, as overlapping windows do."""
+    start = 0 if storage_offset is None else storage_offset - x.storage_offset()
+    contiguous = [math.prod(size[i + 1 :]) for i in range(len(size))]
+    if not x.is_contiguous() or (contiguous == [*stride] and math.prod(size) == x.numel()):
+        return NotImplemented
+    number = torch.full((), start, dtype=torch.int64)
+    for count, step in zip(size, stride, strict=True):
+        number = number.unsqueeze(-1) + torch.arange(count) * step
+    return x.reshape(-1).index_select(0, number.reshape(-1)).reshape(*size)
 
 
 def select(x: Tensor, dim: int, index: int) -> Any:
     """Count index and dimension from the front: from the end TVM reads before the tensor, or fails later."""
-    if index >= 0 and dim >= 0:
+    if not isinstance(index, int) or (index >= 0 and dim >= 0):  # of a value that is computed TVM has no translation
         return NotImplemented
     return x.select(dim % x.dim(), index % x.shape[dim])
 
@@ -250,6 +274,24 @@ def shifted(left: bool) -> Callable[[Tensor, int], Tensor]:
         return x.div(2**bits, rounding_mode="floor").to(x.dtype)
 
     return run
+
+
+# Elementwise
+
+
+def fake_quantized(x: Tensor, scale: Tensor | float, zero_point: Tensor | int, *rest: Any) -> Any:
+    """Round to whole multiples of a scale within bounds, the last two arguments; unless a third one is zero."""
+    *enabled, low, high = rest
+    scale = scale if isinstance(scale, Tensor) else torch.scalar_tensor(scale)
+    whole = (x * (1 / scale) + zero_point).round()
+    rounded = (whole.clamp(low, high) - zero_point) * scale
+    inside = (whole >= low) & (whole <= high)
+    return torch.where(enabled[0] != 0, rounded, x) if enabled else rounded, inside
+
+
+def fake_quantized_channels(x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int) -> Any:
+    shape = [size if i == axis % x.dim() else 1 for i, size in enumerate(x.shape)]
+    return fake_quantized(x, scale.reshape(shape), zero_point.reshape(shape), low, high)
 
 
 # Images by other sizes

@@ -220,6 +220,8 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
         wanted |= {"pixel_values", "input_ids"}
     if config.is_encoder_decoder and "decoder_input_ids" in parameters:
         wanted.add("decoder_input_ids")
+    if "past_time_features" in parameters:  # a forecast goes on from the covariates of the time to come
+        wanted |= {"future_values", "future_time_features"}
     generator = torch.Generator().manual_seed(0)
     inputs = {}
     for name in parameters:
@@ -236,6 +238,8 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
         if name.endswith("input_ids"):
             vocabulary = getattr(text, "vocab_size", 256)  # CANINE reads characters and has no vocabulary
             inputs[name] = torch.randint(0, vocabulary, (batch, *sizes), generator=generator)
+        elif name.endswith("_mask"):
+            inputs[name] = torch.ones(batch, *sizes)
         else:
             inputs[name] = torch.randn(batch, *sizes, generator=generator)
     return inputs
@@ -269,7 +273,21 @@ def _sizes(name: str, config: Any, tokens: int | None) -> tuple[int, ...] | None
                 return config.max_length, config.num_mel_bins
             channels = getattr(config, "audio_channels", None)
             return (DEFAULT_SAMPLES,) if channels is None else (channels, DEFAULT_SAMPLES)
+        case "past_values" | "past_time_features" | "past_observed_mask" | "future_values" | "future_time_features":
+            return _series(name, config)
     return None
+
+
+def _series(name: str, config: Any) -> tuple[int, ...] | None:
+    """Return steps and channels of a time series; the past is as long as its context and the longest lag."""
+    lags = getattr(config, "lags_sequence", None)
+    steps = config.prediction_length if name.startswith("future") else config.context_length + max(lags or [0])
+    if name.endswith("time_features"):
+        return steps, config.num_time_features
+    channels = getattr(config, "num_input_channels" if lags is None else "input_size", None)
+    if channels is None:
+        return None
+    return (steps,) if lags is not None and channels == 1 else (steps, channels)
 
 
 def settle_batch_norms(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:

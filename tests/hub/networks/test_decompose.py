@@ -134,6 +134,27 @@ def test_rows_are_put_and_added_where_indices_say(equal: Equal) -> None:
     equal(scattered, torch.randn(6, 4), torch.tensor([1, 5, 1]), torch.randn(3, 4))
 
 
+def test_slots_of_a_cache_are_written_in_any_dimension_and_by_masks(equal: Equal) -> None:
+    def written(x: Tensor, i: Tensor, y: Tensor) -> Any:
+        caches = [x.clone() for _ in range(5)]
+        caches[0][:, i] = y
+        caches[1][:, :, i[:2]] = y[:, :1, :2]
+        caches[2][i, :, i] = 1.5 * y[0, :, :1]
+        caches[3][:, x[0, :, 0] > 0] = y[0, 0]
+        return *caches[:4], caches[4].masked_scatter(x > 1, y), x.as_strided((3, 4, 2), (5, 2, 1), 1)
+
+    equal(written, torch.randn(4, 6, 4), torch.tensor([3, 0, 2]), torch.randn(4, 3, 4).repeat(1, 2, 1)[:, :3])
+
+
+def test_numbers_are_rounded_as_if_they_were_quantised(equal: Equal) -> None:
+    def quantised(x: Tensor, scale: Tensor, zero: Tensor) -> Any:
+        one = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7)
+        other = torch.fake_quantize_per_tensor_affine(x, scale[0], zero[0], -128, 127)
+        return one, other, torch.fake_quantize_per_channel_affine(x, scale, zero, 0, -8, 7), x.exp2(), x.copysign(-x)
+
+    equal(quantised, torch.randn(3, 8), torch.rand(3) + 0.1, torch.tensor([0, 2, -3], dtype=torch.int32))
+
+
 def test_a_tensor_changed_in_place_by_slices_and_by_a_mask(equal: Equal) -> None:
     def changed(x: Tensor) -> Tensor:
         x = x.clone()
@@ -207,8 +228,8 @@ def test_sorts_scans_and_masks(equal: Equal) -> None:
         return (x != 1).cumsum(1), x.cumsum(1), (x > 2) == (x < 4), (x > 2) != (x < 4)
 
     def sorts(x: Tensor) -> Any:
-        order = x.argsort(1)
-        return *x.sort(1), *x.topk(3), order, torch.zeros(2, 9).scatter(1, order, x), x.gather(1, order)
+        order, best = x.argsort(1), x.topk(3, sorted=False)[0].sum(1)
+        return *x.sort(1), *x.topk(3), best, order, torch.zeros(2, 9).scatter(1, order, x), x.gather(1, order)
 
     equal(masks, torch.randint(0, 5, (2, 9)))
     equal(sorts, torch.randn(2, 9))
@@ -259,6 +280,34 @@ def test_transforms_of_fourier_in_each_direction_and_norm(equal: Equal) -> None:
         return fft.fftn(x, dim=(1, 2)).real, fft.ifft(fft.rfft(x)).imag, there_and_back
 
     equal(transforms, torch.randn(2, 6, 8))
+
+
+def test_small_matrices_are_solved_and_factored_with_pivots(equal: Equal) -> None:
+    def solved(a: Tensor, b: Tensor) -> Any:
+        algebra = torch.linalg
+        systems = (
+            algebra.inv(a),
+            algebra.solve(a, b),
+            algebra.solve(a[0], b[0, :, 0]),
+            algebra.solve(a, b.mT, left=False),
+        )
+        return *systems, algebra.det(a), *algebra.slogdet(a), algebra.det(a * torch.tensor([0.0, 1, 1, 1, 1]))
+
+    def factored(a: Tensor, b: Tensor) -> Any:
+        a = a @ a.mT + torch.eye(5)
+        lower, upper = torch.linalg.cholesky(a), torch.linalg.cholesky(a, upper=True)
+        inverses = torch.cholesky_inverse(lower), torch.cholesky_solve(b, upper, upper=True)
+        sides = torch.linalg.solve_triangular(upper, b.mT, upper=True, left=False), lower, upper
+        return *sides, torch.linalg.solve_triangular(lower, b, upper=False, unitriangular=True), *inverses
+
+    a = torch.randn(3, 5, 5)
+    a[0, 0, 0] = 0  # as a pivot it would divide by zero
+    equal(solved, a, torch.randn(3, 5, 2))
+    equal(factored, a, torch.randn(3, 5, 2))
+
+
+def test_gamma_functions_on_both_sides_of_zero(equal: Equal) -> None:
+    equal(lambda x: (x.lgamma(), x.digamma()), torch.linspace(-3.3, 40, 50))
 
 
 def test_squeezed_axes_that_count_from_the_end_pass_the_change_of_layout(equal: Equal) -> None:

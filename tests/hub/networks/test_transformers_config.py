@@ -58,6 +58,11 @@ def test_the_network_takes_and_returns_tensors_by_name(tmp_path: Path) -> None:
         ({"model_type": "videomae", "num_frames": 2, "tubelet_size": 2} | VISION, {"pixel_values": (1, 2, 3, 16, 16)}),
         ({"model_type": "canine", "max_position_embeddings": 16, "num_hash_functions": 2, "num_hash_buckets": 8}
          | {"downsampling_rate": 2, "local_transformer_stride": 8} | SMALL, {"input_ids": (1, 16)}),
+        ({"model_type": "patchtst", "context_length": 16, "num_input_channels": 2}, {"past_values": (1, 16, 2)}),
+        ({"model_type": "time_series_transformer", "context_length": 8, "prediction_length": 4, "num_time_features": 2}
+         | {"lags_sequence": [1, 3], "d_model": 16},
+         {"past_values": (1, 11), "past_time_features": (1, 11, 2), "past_observed_mask": (1, 11),
+          "future_values": (1, 4), "future_time_features": (1, 4, 2)}),
     ],
     ids=lambda value: value.get("model_type", ""),
 )  # fmt: skip
@@ -135,8 +140,7 @@ def test_code_of_a_repository_is_not_run_where_transformers_has_the_model(tmp_pa
 
 
 def test_an_input_without_a_known_shape_is_named(tmp_path: Path) -> None:
-    config = {"model_type": "time_series_transformer", "prediction_length": 4, "d_model": 16}
-    network = open_network(folder_of(tmp_path, config))
+    network = open_network(folder_of(tmp_path, {"model_type": "timesfm", "head_dim": 8} | SMALL))
     with pytest.raises(NetworkImportError, match="takes past_values, whose shape the configuration does not tell") as e:
         network.inputs()
     assert ".pt2" in str(e.value.remedy)
