@@ -151,7 +151,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 def strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
     """Look at a tensor's elements by strides of its memory, as overlapping windows do."""
-    start = 0 if storage_offset is None else storage_offset - x.storage_offset()
+    start = 0 if storage_offset is None else storage_offset - int(x.storage_offset())
     contiguous = [math.prod(size[i + 1 :]) for i in range(len(size))]
     if not x.is_contiguous() or (contiguous == [*stride] and math.prod(size) == x.numel()):
         return NotImplemented
