@@ -7,7 +7,7 @@ PyTorch does: mixed data types, advanced indices with gaps, a maximum with its p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -105,6 +105,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         ),
         aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),
         aten.convolution.default: our.convolution,
+        aten.scatter_reduce.two: _scatter_reduced,
+        aten.cat.default: _concatenated,
         # TVM's fails without a weight or a bias.
         aten.native_group_norm.default: unless(
             lambda _, weight, bias, *__: weight is not None and bias is not None, aten.native_group_norm.default
@@ -113,6 +115,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         # Of the shape alone, so that the result is a constant.
         aten.full_like.default: lambda x, value, *, dtype=None, **_: torch.full(x.shape, value, dtype=dtype or x.dtype),
         aten._cdist_forward.default: _distances,
+        aten._is_all_true.default: lambda x: x.all(),
+        aten._is_any_true.default: lambda x: x.any(),
         aten.lgamma.default: numerics.log_gamma,
         aten.digamma.default: numerics.digamma,
         # Before they become LAPACK's with a check of its error code, which is an effect.
@@ -148,6 +152,27 @@ def _rounded_quotient(x: Tensor, y: Tensor | float, *, rounding_mode: str | None
     if isinstance(y, torch.Tensor):
         return NotImplemented
     return x.div(torch.scalar_tensor(y, dtype=torch.result_type(x, y)), rounding_mode=rounding_mode)
+
+
+def _concatenated(tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    """Leave out empty lists, which PyTorch joins to tensors of any rank, as a cache that begins does."""
+    full = [x for x in tensors if x.shape != (0,)]
+    return torch.cat(full, dim) if 0 < len(full) < len(tensors) else NotImplemented
+
+
+def _scatter_reduced(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    """Take means, and leave the elements out that others are scattered to: TVM includes them."""
+    if (include_self and reduce != "mean") or index.shape != source.shape or not x.dtype.is_floating_point:
+        return NotImplemented
+    counts = torch.zeros_like(x).scatter_add(dim, index, torch.ones_like(source))
+    if not include_self:
+        neutral = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": -math.inf, "amin": math.inf}[reduce]
+        x = torch.where(counts > 0, neutral, x)
+    if reduce != "mean":
+        return x.scatter_reduce(dim, index, source, reduce)
+    return x.scatter_add(dim, index, source) / (counts + 1 if include_self else counts.clamp(min=1))
 
 
 def _distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:

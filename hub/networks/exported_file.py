@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._functorch import config as functorch_config
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
@@ -119,18 +121,36 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
     Raises:
         NetworkImportError: PyTorch cannot export it; the error names the line of the module's code.
     """
-    try:
+
+    def export() -> Any:
         with torch.no_grad(), _silence(), _unchecked_distributions():
             return torch.export.export(module, tuple(args), dict(kwargs))
+
+    try:
+        try:
+            return export()
+        except Exception as error:
+            if not _depends_on_values(error):
+                raise
+            try:
+                with _known_constants(module):  # computes them, which takes time and memory
+                    exported = export()
+            except Exception:
+                raise error from None
+            for node in reversed(exported.graph.nodes):
+                if node.target in _NUMBERS and not node.users:
+                    exported.graph.erase_node(node)
+            exported.graph.eliminate_dead_code()
+            exported.graph_module.recompile()
+            return exported
     except Exception as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
         location = "".join(f"{Path(f.filename).name}:{f.lineno} in {f.name}: {f.line}" for f in frames[-1:])
         first = (str(error).strip() or last_line(error)).splitlines()[0]  # hints and frames follow
-        dynamic = "data-dependent" in str(error) or type(error).__name__ in ("GuardOnDataDependentSymNode", "UserError")
         raise NetworkImportError(
             f"PyTorch cannot export {network}: {first[:300].rstrip('.')}" + (f" ({location})" if location else ""),
             remedy="replace control flow that depends on values of tensors by torch.where or torch.cond"
-            if dynamic
+            if _depends_on_values(error)
             else "run torch.export.export(module, inputs) yourself until it passes, or leave the part out",
             network=network,
             location=location,
@@ -147,6 +167,60 @@ def _silence() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+_NUMBERS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
+
+
+def _depends_on_values(error: Exception) -> bool:
+    """Return whether PyTorch's export failed where it needs a number that a tensor holds."""
+    kinds = ("GuardOnDataDependentSymNode", "UserError", "DataDependentOutputException")
+    return "data-dependent" in str(error) or type(error).__name__ in kinds
+
+
+@contextmanager
+def _known_constants(module: torch.nn.Module) -> Iterator[None]:
+    """Inside, an export reads the numbers of tensors that depend on no input: of buffers, or a mask of its own making.
+
+    PyTorch's export computes the values of weights, and of what follows from them, beside their shapes. Inputs lose
+    theirs here, and so does what is random or is changed in place by an input: a branch on those is refused as before.
+    """
+    changed: set[int] = set()  # storages
+    mode_type: Any = FakeTensorMode
+    dispatch = mode_type.dispatch
+
+    def forget(value: Any) -> None:
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, FakeTensor):
+                leaf.real_tensor = None
+
+    def watched(mode: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, FakeTensor)]
+        forget([x for x in tensors if _storage(x) in changed])
+        known = all(x.real_tensor is not None for x in tensors)
+        if op in _NUMBERS and known:
+            return tensors[0].real_tensor.item()
+        random = torch.Tag.nondeterministic_seeded in op.tags
+        if op._schema.is_mutable and (random or not known):
+            changed.update(map(_storage, tensors))
+        result = dispatch(mode, op, types, args, kwargs or {})
+        if random:
+            forget(result)
+        return result
+
+    hook = module.register_forward_pre_hook(lambda _, *inputs: forget(inputs), with_kwargs=True)
+    try:
+        mode_type.dispatch = watched
+        with functorch_config.patch(fake_tensor_propagate_real_tensors=True):
+            yield
+    finally:
+        hook.remove()
+        mode_type.dispatch = dispatch
+
+
+def _storage(x: FakeTensor) -> int:
+    """Identify the memory of a tensor's values, which its views share; 0 where they are not known."""
+    return 0 if x.real_tensor is None else x.real_tensor.untyped_storage()._cdata
 
 
 @contextmanager

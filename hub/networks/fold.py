@@ -49,8 +49,21 @@ def fold_constants(exported: Any) -> Any:
         if any(user not in inside for user in node.users) and isinstance(values[node], torch.Tensor):
             _replace(exported, node, values[node])
     graph.eliminate_dead_code()
+    _drop_unused(exported, values)
     exported.graph_module.recompile()
     return exported
+
+
+def _drop_unused(exported: Any, values: dict[Any, Any]) -> None:
+    """Take constants that nothing reads any more out of the program's inputs: of complex ones TVM has no type."""
+    unused = [node for node in values if node.op == "placeholder" and not node.users]
+    names = {node.name for node in unused}
+    for node in unused:
+        exported.graph.erase_node(node)
+    specs = exported.graph_signature.input_specs
+    for spec in [spec for spec in specs if getattr(spec.arg, "name", None) in names]:
+        specs.remove(spec)
+        exported.constants.pop(spec.target, None)
 
 
 def _known_values(exported: Any) -> dict[Any, Any]:

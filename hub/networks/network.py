@@ -122,7 +122,9 @@ def import_exported(exported: Any, name: str) -> IRModule:
         _check_tensors(exported, name)
         # TVM's importer would drop it: only a decomposed program says what it writes besides its outputs.
         signature = exported.graph_signature
-        if written := [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]:
+        buffers = signature.buffers_to_mutate.items()  # a buffer may be set to what it is, as `.to(dtype)` of it
+        changed = [name for output, name in buffers if signature.inputs_to_buffers.get(output) != name]
+        if written := [*changed, *signature.user_inputs_to_mutate.values()]:
             raise NetworkImportError(
                 f"{name} writes to {', '.join(written)} when it is called, and a compiled network keeps no state",
                 remedy="export it after .eval(), or take what it changes as an input and return it as a new tensor",

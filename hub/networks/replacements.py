@@ -153,12 +153,13 @@ def strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offse
     """Look at a tensor's elements by strides of its memory, as overlapping windows do."""
     start = 0 if storage_offset is None else storage_offset - int(x.storage_offset())
     contiguous = [math.prod(size[i + 1 :]) for i in range(len(size))]
-    if not x.is_contiguous() or (contiguous == [*stride] and math.prod(size) == x.numel()):
+    memory = x.permute(sorted(range(x.dim()), key=lambda i: -x.stride(i)))
+    if not memory.is_contiguous() or (x.is_contiguous() and contiguous == [*stride] and math.prod(size) == x.numel()):
         return NotImplemented
     number = torch.full((), start, dtype=torch.int64)
     for count, step in zip(size, stride, strict=True):
         number = number.unsqueeze(-1) + torch.arange(count) * step
-    return x.reshape(-1).index_select(0, number.reshape(-1)).reshape(*size)
+    return memory.reshape(-1).index_select(0, number.reshape(-1)).reshape(*size)
 
 
 def select(x: Tensor, dim: int, index: int) -> Any:

@@ -139,10 +139,10 @@ def _model_class(path: Path, fields: dict[str, Any], config: Any) -> Any:
     is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
     if is_model and isinstance(config, kind.config_class or ()):
         return kind
+    problem = f"the architecture {first!r}, which is no model" if named else "no architecture, and needs one"
     raise file_error(
         path,
-        f"names the architecture {first!r}, which is no model of transformers {transformers.__version__} "
-        f"for {fields['model_type']}"
+        f"names {problem} of transformers {transformers.__version__} for {fields['model_type']}"
         + ("; it would run code of its repository, which tchub never does" if "auto_map" in fields else ""),
         f'name a model class of transformers, "architectures": ["..."], or {_EXPORT}',
     )
@@ -213,10 +213,11 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
     """
     parameters = signature(kind.forward).parameters
     text = config.get_text_config()
-    wanted = {kind.main_input_name} | {
+    main = kind.main_input_name
+    wanted = {*([main] if isinstance(main, str) else main)} | {
         name for name, p in parameters.items() if p.default is Parameter.empty and p.kind == p.POSITIONAL_OR_KEYWORD
     }
-    if "pixel_values" in parameters and hasattr(config, "vision_config"):
+    if "pixel_values" in parameters and (hasattr(config, "vision_config") or hasattr(config, "image_size")):
         wanted |= {"pixel_values", "input_ids"}
     if config.is_encoder_decoder and "decoder_input_ids" in parameters:
         wanted.add("decoder_input_ids")
@@ -255,17 +256,17 @@ def _sizes(name: str, config: Any, tokens: int | None) -> tuple[int, ...] | None
             most = min([DEFAULT_TOKENS, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
             # A power of two: RoBERTa's positions start at 2, in a table of 514.
             return (tokens or 1 << most.bit_length() - 1,)
-        case "pixel_values":
+        case "pixel_values" | "pixel_values_videos":
             vision = getattr(config, "vision_config", config)
             size = getattr(vision, "image_size", None) or DEFAULT_PIXELS
-            frames = getattr(vision, "num_frames", None)  # of a video
+            frames = getattr(vision, "num_frames", None) or getattr(vision, "frames_per_clip", None)  # of a video
             channels = getattr(vision, "num_channels", 3)
             image = channels, *(size if isinstance(size, list | tuple) else (size, size))
             return image if frames is None else (frames, *image)
         case "input_features":  # spectrograms: of Whisper's kind (bins, frames), else (frames, bins)
             if (bins := getattr(config, "num_mel_bins", None)) and hasattr(config, "max_source_positions"):
                 return bins, 2 * config.max_source_positions
-            keys = ("input_feat_per_channel", "feature_projection_input_dim", "input_channels")
+            keys = ("input_feat_per_channel", "feature_projection_input_dim", "input_channels", "num_mel_bins")
             bins = next(filter(None, (getattr(config, key, None) for key in keys)), None)
             return (DEFAULT_TOKENS, bins) if bins else None
         case "input_values":  # a waveform, or the frames of a spectrogram
@@ -273,6 +274,8 @@ def _sizes(name: str, config: Any, tokens: int | None) -> tuple[int, ...] | None
                 return config.max_length, config.num_mel_bins
             channels = getattr(config, "audio_channels", None)
             return (DEFAULT_SAMPLES,) if channels is None else (channels, DEFAULT_SAMPLES)
+        case "task_inputs":
+            return (config.task_seq_len,)
         case "past_values" | "past_time_features" | "past_observed_mask" | "future_values" | "future_time_features":
             return _series(name, config)
     return None

@@ -134,6 +134,15 @@ def test_rows_are_put_and_added_where_indices_say(equal: Equal) -> None:
     equal(scattered, torch.randn(6, 4), torch.tensor([1, 5, 1]), torch.randn(3, 4))
 
 
+def test_rows_are_reduced_with_and_without_those_that_were_there(equal: Equal) -> None:
+    def reduced(x: Tensor, i: Tensor, y: Tensor) -> Any:
+        index, empty = i[:, None].expand(y.shape), torch.tensor([])
+        alone = (x.scatter_reduce(0, index, y, how, include_self=False) for how in ("amax", "amin", "sum", "mean"))
+        return *alone, x.scatter_reduce(0, index, y, "mean"), torch.cat([empty, x * 2])
+
+    equal(reduced, torch.randn(6, 4), torch.tensor([1, 5, 1]), torch.randn(3, 4))
+
+
 def test_slots_of_a_cache_are_written_in_any_dimension_and_by_masks(equal: Equal) -> None:
     def written(x: Tensor, i: Tensor, y: Tensor) -> Any:
         caches = [x.clone() for _ in range(5)]
@@ -176,6 +185,12 @@ def test_attention_with_each_kind_of_mask_and_rows_that_see_nothing(equal: Equal
 
     mask = torch.tensor([[1, 0, 1]] * 3 + [[0, 0, 0]], dtype=torch.bool)
     equal(attention, torch.randn(1, 4, 4, 8), torch.randn(1, 4, 3, 8), torch.randn(1, 4, 3, 8), mask)
+
+
+def test_functions_over_rows(equal: Equal) -> None:
+    equal(
+        lambda linear, x: torch.vmap(lambda row: linear(row).relu())(x), torch.randn(4, 2, 3), parts=(nn.Linear(3, 3),)
+    )
 
 
 def test_recurrent_layers_of_two_directions_and_with_projections(equal: Equal) -> None:
@@ -263,7 +278,7 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * self.turns
-        return torch.view_as_real(turned).flatten(-2), (turned.conj() / 2).abs()
+        return torch.view_as_real(turned).flatten(-2), (turned.conj() / 2 + 1j * x[..., :4]).abs()
 
 
 def test_complex_numbers_inside_a_network_are_pairs_of_real_ones(equal: Equal) -> None:

@@ -70,6 +70,47 @@ def test_half_precision_is_computed_in_float32_and_the_caller_keeps_its_types(dt
     assert returned == [(name, "float32"), ("int64", "int64")]
 
 
+class Padded(torch.nn.Module):
+    """Pads by numbers that buffers hold, and looks at a mask of its own; the mask may be changed by the input."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self.change = change
+        self.register_buffer("size", torch.tensor(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.zeros(x.shape[1], dtype=torch.bool)
+        mask[x.shape[1] // 2 :] = True
+        part = mask[1:]
+        self.change(mask, x)
+        return torch.nn.functional.pad(x, (self.size // 2, int(self.size))) if part.any() else x
+
+
+def test_a_branch_that_no_input_decides_is_taken_and_others_are_refused() -> None:
+    x = torch.ones(2, 4)
+    network = open_network(Padded(lambda mask, x: None), (x,))
+    assert network.export().module()(x).shape == (2, 8)
+    network.imported()
+    for change in (
+        lambda mask, x: mask.logical_and_(x[0] > 0),
+        lambda mask, x: mask[2:].copy_(x[0, 2:] > 0),
+        lambda mask, x: mask.bernoulli_(0.5),
+    ):
+        with pytest.raises(NetworkImportError, match=r"data-dependent .*if part\.any"):
+            open_network(Padded(change), (x,))
+
+
+class Density(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.distributions.Normal(x, x.exp()).log_prob(2 * x)
+
+
+def test_a_distribution_that_would_check_its_parameters_is_exported() -> None:
+    x = torch.randn(2, 4)
+    assert torch.equal(open_network(Density(), (x,)).export().module()(x), Density()(x))
+    assert torch.distributions.Distribution._validate_args
+
+
 def test_float64_and_float32_stay_as_they_are() -> None:
     for dtype in (torch.float32, torch.float64):
         exported = torch.export.export(
