@@ -199,7 +199,8 @@ def _known_constants(module: torch.nn.Module) -> Iterator[None]:
         forget([x for x in tensors if _storage(x) in changed])
         known = all(x.real_tensor is not None for x in tensors)
         if op in _NUMBERS and known:
-            return tensors[0].real_tensor.item()
+            value: Any = tensors[0].real_tensor
+            return value.item()
         random = torch.Tag.nondeterministic_seeded in op.tags
         if op._schema.is_mutable and (random or not known):
             changed.update(map(_storage, tensors))
