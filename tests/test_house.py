@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_622, 31),
-    "hub/networks": (7_052, 35),
+    "hub/networks": (7_053, 35),
     "hub/search": (3_851, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_159, 11),
@@ -39,7 +39,7 @@ BUDGETS = {
     "scripts": (9_654, 57),
     "tests": (30_857, 201),
 }
-PRODUCT = (48_626, 279)
+PRODUCT = (48_627, 279)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
