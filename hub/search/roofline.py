@@ -18,8 +18,9 @@ from ..networks.tasks import TuningTask, argument_bytes
 from .candidates import untuned_candidate
 from .measuring import Measure
 
-# Accumulators of a kernel: 6 x 16 floats fill the registers of AVX2 and of NEON, 6 x 32 those of AVX-512.
-_ROWS, _WIDTHS = 6, (16, 32)
+# Accumulators of a kernel: 6 x 16 floats fill the registers of AVX2 and of NEON; 6 x 32 and 7 x 64 those of AVX-512, of
+# which a CPU with two such units needs the more, since each sum waits for the one before it.
+_TILES = ((6, 16), (6, 32), (7, 64))
 # Its operands stay in the first-level cache.
 _DEPTH, _REPEATS = 128, 256
 # Floats that a core copies: 128 KiB and as many of the copy, which is within every CPU's second-level cache.
@@ -59,7 +60,7 @@ def measure_roofline(measure: Measure, cores: int) -> Roofline | None:
         measure: measures programs on the machine.
         cores: that a program takes.
     """
-    kernels = [*(_multiply(width, cores) for width in _WIDTHS), _copy(cores)]
+    kernels = [*(_multiply(*tile, cores) for tile in _TILES), _copy(cores)]
     rates = [0.0] * len(kernels)
     jobs = [(task, untuned_candidate(task)) for task, _ in kernels]
     for index, measurement in measure(jobs):
@@ -69,12 +70,12 @@ def measure_roofline(measure: Measure, cores: int) -> Roofline | None:
     return Roofline(flops, bandwidth) if flops and bandwidth else None
 
 
-def _multiply(width: int, cores: int) -> tuple[TuningTask, float]:
+def _multiply(rows: int, width: int, cores: int) -> tuple[TuningTask, float]:
     """Return a kernel of multiply-adds in registers, and its FLOPs."""
-    a = te.placeholder((_DEPTH, _ROWS), name="a")
+    a = te.placeholder((_DEPTH, rows), name="a")
     b = te.placeholder((_DEPTH, width), name="b")
     k = te.reduce_axis((0, _DEPTH), name="k")
-    shape = (cores, _REPEATS, _ROWS, width)
+    shape = (cores, _REPEATS, rows, width)
     out: Any = te.compute(shape, lambda core, n, i, j: te.sum(a[k, i] * b[k, j], axis=k), name="out")
     schedule = _schedule([a, b, out])
     block = schedule.get_sblock("out")
@@ -87,7 +88,7 @@ def _multiply(width: int, cores: int) -> tuple[TuningTask, float]:
         schedule.vectorize(column)
     schedule.parallel(core)
     schedule.decompose_reduction(block, depth)
-    return _task(f"peak-{width}", schedule), 2.0 * prod(shape) * _DEPTH
+    return _task(f"peak-{rows}x{width}", schedule), 2.0 * prod(shape) * _DEPTH
 
 
 def _copy(cores: int) -> tuple[TuningTask, float]:
