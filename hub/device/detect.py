@@ -244,5 +244,6 @@ def _matches(match: Mapping[str, Any], facts: HostFacts) -> bool:
         and (low is None or (facts.model is not None and low <= facts.model <= high))
         and match.get("arm_part", facts.arm_part) == facts.arm_part
         and match.get("brand", "").lower() in facts.brand.lower()
+        and match.get("flag", "") in {"", *facts.flags}
         and match.get("sys_vendor", "").lower() in facts.sys_vendor.lower()
     )

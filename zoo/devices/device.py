@@ -112,7 +112,7 @@ class Device:
         aliases: other names that people use.
         target: the TVM target as a dict, which `tvm.target.Target` accepts.
         match: how to recognise it on a machine, all conditions together: CPUID vendor, family and model
-            range, Arm part, a word of the brand string or of the machine's maker; or words of a GPU's name.
+            range, a flag, Arm part, a word of the brand string or of the machine's maker; or words of a GPU's name.
         spec: the numbers of TCL table 1.
     """
 
