@@ -64,8 +64,8 @@ def measure_roofline(measure: Measure, cores: int) -> Roofline | None:
     rates = [0.0] * len(kernels)
     jobs = [(task, untuned_candidate(task)) for task, _ in kernels]
     for index, measurement in measure(jobs):
-        if measurement.error is None:
-            rates[index] = kernels[index][1] / measurement.latency
+        if measurement.error is None:  # its fastest repeat: other load slows a kernel down, and nothing speeds it up
+            rates[index] = kernels[index][1] / min(measurement.latencies)
     flops, bandwidth = max(rates[:-1]), rates[-1]
     return Roofline(flops, bandwidth) if flops and bandwidth else None
 

@@ -114,18 +114,25 @@ def best_rival(row: dict[str, Any]) -> tuple[str, float]:
 )
 def main(counts: Sequence[int], clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals.json."""
-    journal, rows = Journal(work / "results.jsonl"), []
     cases = [(threads, network, None) for threads, network in product(counts, NETWORKS)]
-    cases += [(1, network, AVX2) for network in AVX2_NETWORKS]
+    return measure([*cases, *((1, network, AVX2) for network in AVX2_NETWORKS)], clock, work)
+
+
+def measure(cases: Sequence[tuple[int, str, str | None]], clock: Clock, work: Path) -> Document:
+    """Tune and time what is not in the journal of `work` yet.
+
+    Args:
+        cases: threads, network and target of each run.
+    """
+    journal, rows = Journal(work / "results.jsonl"), []
     for threads, network, target in cases:
         key = {"network": network, "threads": threads, "trials": TRIALS, "seed": SEED, "target": target}
         folder = work / "-".join(str(value) for value in key.values() if value is not None)
         if row := journal.get(lambda k=key, f=folder: tuned(**k, folder=f), clock, **key):
             rows.append(key | row)
             note(f"{network}, {threads} threads{f', {target}' if target else ''}: {row['ms']}")
-    asked = len(cases)
     return (
         summary(rows),
-        {"rivals": rows, "not_done": lacking(asked - len(rows), asked, "runs")},
+        {"rivals": rows, "not_done": lacking(len(cases) - len(rows), len(cases), "runs")},
         [SEED],
     )

@@ -15,7 +15,7 @@ RUNS = ROOT / "runs" / "zoo"
 # The repository's own corpora.
 OWN = (
     *("epyc-turin", "epyc-turin-nhwc", "epyc-turin-tuned"),
-    *("epyc-genoa-tuned", "epyc-genoa-products", "epyc-genoa-avx2"),
+    *("epyc-genoa-tuned", "epyc-genoa-products", "epyc-genoa-avx2", "xeon-cascadelake-tuned"),
 )
 _FIRST = "1.0.0"  # of what names no version in zoo.toml
 LABELS = (4, 8, 16, 32)

@@ -86,6 +86,8 @@ def rivals(results: Results) -> str:
         model=", ".join(dict.fromkeys(row["model"] for row in rows)),
         several=_ratios([row for row in rows if row["threads"] > 1]),
         avx2=_ratios([row for row in rows if row["target"]]),
+        intel=results["rivals_intel"],
+        on_intel=_ratios(results["rivals_intel"]["details"]["rivals"]),
     )
 
 

@@ -15,6 +15,7 @@ SECTIONS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("se
 # The tables to show, instead of everything that the file holds; and sentences on where something else is ahead.
 SHOWN: dict[str, tuple[Callable[[Row], Mapping[str, Any]] | None, Callable[[Row], Iterable[str]]]] = {
     "rivals": (shapes.rivals, shapes.lost_rivals),
+    "rivals_intel": (shapes.rivals, shapes.lost_rivals),
     "tuning": (shapes.tuning, shapes.lost_tuning),
     "measure": (None, shapes.lost_measure),
     "predict": (shapes.predict, shapes.lost_predict),

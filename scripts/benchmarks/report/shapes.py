@@ -109,6 +109,7 @@ def lost_rivals(job: Row) -> Iterator[str]:
         if best < row["ms"]["tuned"]:
             count = f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
             count += f", programs for {row['target']}" if row["target"] else ""
+            count += "" if job["benchmark"] == "rivals" else f" of {job['machine']['device']}"
             yield f"{row['network']}, {count}: slower than {name}, {row['ms']['tuned']:.3g} ms against {best:.3g} ms."
 
 
