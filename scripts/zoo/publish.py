@@ -38,8 +38,10 @@ def publish_trained(registry: Path) -> None:
         metrics = _published_metrics(job, seeds, best)
         config = read_json(job.folder(best) / "config.json")
         config |= {name: job.place[name] for name in ("family",) if name in job.place}  # whose device it stands in for
-        if job.family in job.settings.get("schedules", ()):  # a later corpus's device goes before an earlier one's
-            files, schedules = brought(open_corpus(name) for name in job.corpora if name in OWN)
+        if job.family in job.settings.get("schedules", ()):
+            own = [open_corpus(name) for name in job.corpora if name in OWN]
+            # A later corpus's device goes before an earlier one's: the family's before others that it learns from.
+            files, schedules = brought(sorted(own, key=lambda corpus: corpus.meta["family"] == job.family))
             write_files(job.folder(best), files)
             config["lineage"] |= schedules
         if job.settings.get("half"):
