@@ -104,18 +104,20 @@ class ScheduleDatabase:
 
         Args:
             target: as `tvm.target.Target` takes it; the schedules of the nearest vectors to its are taken.
-            path: a checkpoint's `schedules.json`; None for those of the checkpoints in the wheel.
+            path: a checkpoint's `schedules.json`; None for those of the checkpoints in the wheel, of a task the first
+                one's by name.
 
         Raises:
             CorruptCheckpointError: the file is damaged, or holds something else.
         """
         registers = vector_registers(Target(target))
-        known: list[tuple[str, TaskSchedule]] = []
+        known: dict[str, tuple[str, TaskSchedule]] = {}
         if registers is not None:
             for one in [path] if path else sorted(bundled_root().glob(f"*/*/{SCHEDULES_FILE}")):
                 if by_vectors := read_schedules(one):
-                    known += by_vectors[min(by_vectors, key=lambda other: _apart(registers, other))]
-        return cls(known=known)
+                    for pair in by_vectors[min(by_vectors, key=lambda other: _apart(registers, other))]:
+                        known.setdefault(pair[1].task_id, pair)
+        return cls(known=known.values())
 
     @classmethod
     def of(cls, records: Any) -> Self:

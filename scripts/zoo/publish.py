@@ -39,14 +39,18 @@ def publish_trained(registry: Path) -> None:
         config = read_json(job.folder(best) / "config.json")
         config |= {name: job.place[name] for name in ("family",) if name in job.place}  # whose device it stands in for
         if job.family in job.settings.get("schedules", ()):
-            own = [open_corpus(name) for name in job.corpora if name in OWN]
-            # A later corpus's device goes before an earlier one's: the family's before others that it learns from.
-            files, schedules = brought(sorted(own, key=lambda corpus: corpus.meta["family"] == job.family))
+            files, schedules = brought(with_schedules(job))
             write_files(job.folder(best), files)
             config["lineage"] |= schedules
         if job.settings.get("half"):
             _store_half(job.folder(best) / "model.safetensors")
         _publish(job, job.folder(best), registry, job.ships, config, metrics)
+
+
+def with_schedules(job: Job) -> list[Any]:
+    """Corpora whose schedules a checkpoint brings, its family's last: a later device goes before an earlier one."""
+    own = [open_corpus(name) for name in job.corpora if name in OWN]
+    return sorted(own, key=lambda corpus: corpus.meta["family"] == job.family)
 
 
 def publish_bases(registry: Path, names: tuple[str, ...] = ()) -> list[str]:

@@ -125,22 +125,30 @@ def test_a_schedule_of_another_design_is_left_out(small_task: Any, target: Any) 
     assert search.carried == []
 
 
-def test_the_schedules_in_the_wheel_are_those_of_the_corpora_and_of_no_network_that_is_held_out() -> None:
+@pytest.mark.parametrize(
+    ("family", "cpus"),
+    [("epyc", {"znver4": (32, 16), "x86-64-v3": (16, 8)}), ("xeon", {"cascadelake": (32, 16)})],
+    ids=["epyc", "xeon"],
+)
+def test_the_schedules_in_the_wheel_are_those_of_the_corpora_and_of_no_network_that_is_held_out(
+    family: str, cpus: dict[str, tuple[int, int]]
+) -> None:
     from tchub.zoo.corpus import split_tasks
 
-    from scripts.zoo.plan import OWN, jobs, open_corpus, read_plan
+    from scripts.zoo.plan import jobs, read_plan
+    from scripts.zoo.publish import WHEEL, with_schedules
 
-    (job,) = jobs(read_plan(), ("epyc",), ("tilenet",))
-    corpora = [open_corpus(name) for name in job.corpora if name in OWN]
+    (job,) = jobs(read_plan(), (family,), ("tilenet",))
+    corpora, path = with_schedules(job), WHEEL / job.name / job.version / "schedules.json"
     measured = {task for corpus in corpora for task in split_tasks(corpus).test}
     learnt = learnt_schedules(corpora)
-    assert set(learnt) == {(32, 16), (16, 8)}
-    for mcpu, registers in (("znver4", (32, 16)), ("x86-64-v3", (16, 8))):
-        shipped = {schedule.task_id: schedule for _, schedule in ScheduleDatabase.pretuned(cpu(mcpu))}
+    assert set(learnt) == set(cpus.values())
+    for mcpu, registers in cpus.items():
+        shipped = {schedule.task_id: schedule for _, schedule in ScheduleDatabase.pretuned(cpu(mcpu), path)}
         assert shipped == {schedule.task_id: schedule for _, schedule in learnt[registers]}
         assert not shipped.keys() & measured
-    short = ScheduleDatabase.pretuned(tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v2"}))
-    assert len(short) == len(learnt[16, 8]), "shorter vectors yet: the nearest ones"
+    short = ScheduleDatabase.pretuned(tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v2"}), path)
+    assert len(short) == len(learnt[min(cpus.values())]), "shorter vectors yet: the nearest ones"
     assert len(ScheduleDatabase.pretuned(tvm.target.Target(get_device("t4").target))) == 0
 
 
