@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
-    "hub/device": (5_622, 31),
+    "hub/device": (5_623, 31),
     "hub/networks": (7_053, 35),
-    "hub/search": (3_851, 22),
+    "hub/search": (3_859, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_159, 11),
     "hub/adaptation": (1_986, 10),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_978, 13),
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
-    "scripts": (9_654, 57),
-    "tests": (30_857, 201),
+    "scripts": (9_687, 58),
+    "tests": (30_868, 201),
 }
-PRODUCT = (48_627, 279)
+PRODUCT = (48_636, 279)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
