@@ -132,10 +132,11 @@ def identify(facts: HostFacts) -> tuple[Device | None, bool, list[str]]:
     if facts.cpu_family is not None:
         seen = f"{facts.vendor_id} family {facts.cpu_family} model {facts.model}"
     seen += f" ({facts.brand})" if facts.brand else ""
-    for device in list_devices("cpu"):
-        if _matches(device.match, facts):
-            hidden = [] if any(c.isdigit() for c in facts.brand) or not facts.brand else [_HIDDEN]
-            return device, True, [f"{device.name}: {seen} is {device.title}", *hidden]
+    matches = [device for device in list_devices("cpu") if _matches(device.match, facts)]
+    if matches:
+        device = max(matches, key=lambda one: len(one.match.get("brand", "")))  # a part before all of its kind
+        hidden = [] if any(c.isdigit() for c in facts.brand) or not facts.brand else [_HIDDEN]
+        return device, True, [f"{device.name}: {seen} is {device.title}", *hidden]
     kin = [d for d in list_devices("cpu") if d.family in facts.brand.lower() and d.isa == facts.arch]
     if kin:
         local = localised(generic(facts), False, "", {}, facts)

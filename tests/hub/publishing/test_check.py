@@ -191,7 +191,7 @@ def test_a_version_that_is_published_with_other_weights(folder: Path) -> None:
 
 def test_the_sheet_of_another_device_needs_a_reason(folder: Path) -> None:
     def other(config: dict[str, Any]) -> None:
-        config.update(family="xeon", name="tcl-xeon", version="7.0.0")
+        config.update(family="graviton", name="tcl-graviton", version="7.0.0")
         config["lineage"].update(data="transferred")
 
     edited(folder, "config.json", other)
