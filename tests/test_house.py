@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
-    "hub/device": (5_623, 31),
+    "hub/device": (5_624, 31),
     "hub/networks": (7_053, 35),
     "hub/search": (3_859, 22),
     "hub/records": (650, 5),
@@ -39,7 +39,7 @@ BUDGETS = {
     "scripts": (9_687, 58),
     "tests": (30_868, 201),
 }
-PRODUCT = (48_636, 279)
+PRODUCT = (48_637, 279)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
