@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from copy import deepcopy
 from random import Random
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 NUMBERS: tuple[Any, ...] = (
     *(0, 1, -1, 2, 3, 7, 64, 8192, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63, 2**64, -(2**63), 10**30),
@@ -72,11 +72,8 @@ def _tensors(rng: Random, data: bytes, others: list[bytes]) -> bytes:
 
 def _zip(rng: Random, data: bytes, others: list[bytes]) -> bytes:
     """Members bent, dropped, doubled, renamed and deflated; a manifest of hashes mostly says what is there now."""
-    try:
-        with ZipFile(io.BytesIO(data)) as archive:
-            members = [(info.filename, archive.read(info)) for info in archive.infolist()]
-    except (BadZipFile, NotImplementedError, OSError, ValueError):  # an earlier mutation's: it has no members to bend
-        return _damage(rng, data, others)
+    with ZipFile(io.BytesIO(data)) as archive:
+        members = [(info.filename, archive.read(info)) for info in archive.infolist()]
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         texts = [at for at, (_, content) in enumerate(members) if content[:1] in (b"{", b"[")]
         at = rng.choice(texts) if texts and rng.random() < 0.7 else rng.randrange(len(members))

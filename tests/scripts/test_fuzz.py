@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 from unittest.mock import MagicMock, Mock, patch
+from zipfile import ZipFile
 
 import click
 import pytest
@@ -90,6 +92,9 @@ def test_inputs_that_the_answer_counts_are_not_run_again(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_file_is_bent_and_damaged(form: str) -> None:
-    data = {"tensors": b"\x0c\0\0\0\0\0\0\0" + b'{"a": [1,2]}' + b"1234"}.get(form, b'{"a": [1, 2]}\n')
+    with ZipFile(archive := io.BytesIO(), "w") as bundle:
+        bundle.writestr("bundle.json", b'{"a": [1, 2]}')
+    others = {"tensors": b"\x0c\0\0\0\0\0\0\0" + b'{"a": [1,2]}' + b"1234", "zip": archive.getvalue()}
+    data = others.get(form, b'{"a": [1, 2]}\n')
     made = {mutate(Random(seed), data, [data], form) for seed in range(200)}
     assert len(made) > 100

@@ -110,11 +110,11 @@ def test_other_networks_learn_a_device_too(arch: str) -> None:
 
 
 def test_scores_and_gate_of_one_device_are_as_recorded(first: ProgressiveNetwork) -> None:
-    """Golden numbers of seed 3; processors round differently, which swaps a few pairs."""
+    """Golden numbers of seed 3; what was trained differs by 0.015 between the instruction sets of one processor."""
     whole = add_device(first, device_data(1), device_data(1, seed=1), FAST, 3)
-    pairwise = [whole.validation[name]["pairwise"] for name in ("before", "base", "column")]
-    assert pairwise == pytest.approx([0.504668271, 0.561019836, 0.893250312], abs=5e-3)
-    assert whole.gate == pytest.approx(0.607, abs=0.02)
+    before, *trained = [whole.validation[name]["pairwise"] for name in ("before", "base", "column")]
+    assert before == pytest.approx(0.504668271, abs=1e-6)
+    assert [*trained, whole.gate] == pytest.approx([0.561, 0.893, 0.607], abs=0.02)
 
 
 def test_the_folder_of_another_run_is_refused(first: ProgressiveNetwork, tmp_path) -> None:
