@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_978, 13),
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
-    "scripts": (9_687, 58),
-    "tests": (30_868, 201),
+    "scripts": (9_684, 58),
+    "tests": (30_873, 201),
 }
-PRODUCT = (48_637, 279)
+PRODUCT = (48_640, 279)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
