@@ -37,7 +37,7 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_684, 58),
-    "tests": (30_873, 201),
+    "tests": (30_874, 201),
 }
 PRODUCT = (48_640, 279)
 MOST_ERRORS = 43
