@@ -110,7 +110,7 @@ def test_other_networks_learn_a_device_too(arch: str) -> None:
 
 
 def test_scores_and_gate_of_one_device_are_as_recorded(first: ProgressiveNetwork) -> None:
-    """Golden numbers of seed 3; between a processor's instruction sets trained scores differ by 0.014, the gate by 0.04."""
+    """Golden numbers of seed 3; between instruction sets trained scores differ by 0.014, the gate by 0.04."""
     whole = add_device(first, device_data(1), device_data(1, seed=1), FAST, 3)
     before, *trained = [whole.validation[name]["pairwise"] for name in ("before", "base", "column")]
     assert before == pytest.approx(0.504668271, abs=1e-6)
