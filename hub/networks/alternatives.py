@@ -1,4 +1,4 @@
-"""Two ways to compute an operator, as tasks that compete: directly, and by Winograd's algorithm or fused attention."""
+"""Ways to compute an operator, as tasks that compete: directly, by Winograd's algorithm or as fused attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OperatorShape = ConvShape | AttentionShape
 
 @dataclass(frozen=True)
 class Alternative:
-    """The operators of one shape, each way: convolutions or attentions.
+    """The operators of one shape, directly and another way: convolutions or attentions.
 
     Attributes:
         direct: calls, by task id, that the network makes only where they are computed directly.
@@ -34,7 +34,7 @@ class Alternative:
 
 
 def find_shapes(graph: IRModule) -> list[OperatorShape]:
-    """Return the operators of a graph that can be computed otherwise."""
+    """Return the operators of a graph that can be computed otherwise; a convolution once for each size of tiles."""
     return [*sorted(convolutions(graph)), *sorted(attentions(graph))]
 
 

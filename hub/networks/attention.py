@@ -10,7 +10,7 @@ nothing in the softmax, and what was computed for them is left out when the head
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,6 +154,17 @@ def padded_columns(columns: int) -> int:
     return -(-columns // _LANES) * _LANES
 
 
+def padded_alone(builder: Any, x: Any, extents: Mapping[int, int]) -> Any:
+    """Return a tensor with zeros up to some extents, by negative axis, as a kernel of its own computes it.
+
+    Within the kernel of a product that it is added to, MetaSchedule would find no schedule.
+    """
+    shape = static_shape(x)
+    after = [extents.get(axis, shape[axis]) - shape[axis] for axis in range(-len(shape), 0)]
+    facts = {"primfunc_name_hint": "pad", "primfunc_attrs": {"op_pattern": OPAQUE}}
+    return builder.emit(builder.call_te(topi.nn.pad, x, [0] * len(shape), after, **facts))
+
+
 @dataclass(frozen=True)
 class _Attention:
     """The operators of one attention, and the extents of its scores.
@@ -208,10 +219,7 @@ class _Padder(PyExprMutator):
             for axis, extent in extents.items():
                 other = self._pad(other, axis, extent)
         elif any(shape[axis] != extent for axis, extent in extents.items()):
-            # In a kernel of its own: within that of the product MetaSchedule finds no schedule.
-            after = [extents.get(axis, shape[axis]) - shape[axis] for axis in range(-len(shape), 0)]
-            facts = {"primfunc_name_hint": "pad", "primfunc_attrs": {"op_pattern": OPAQUE}}
-            other = self.builder_.emit(self.builder_.call_te(topi.nn.pad, other, [0] * len(shape), after, **facts))
+            other = padded_alone(self.builder_, other, extents)
         args[position], args[1 - position] = x, other
         return relax.Call(step.op, args, step.attrs)
 

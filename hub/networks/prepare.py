@@ -28,6 +28,7 @@ from .attention import join_projections, pad_attention
 from .elementwise import elementwise, own_spaces
 from .fold import fold_arrays
 from .fused_attention import AttentionShape, attention, fuse_attention
+from .rows import pad_rows
 from .simplify import channels_first_only, elementwise_first, legal_types, pointwise_products, simplify
 from .softmax import by_lanes, softmax
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
@@ -148,6 +149,7 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
         pad_attention(),
+        *([pad_rows()] if cpu else []),
         transform.DeadCodeElimination(),
         *([by_lanes()] if cpu else []),
         *mixed,

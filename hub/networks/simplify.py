@@ -213,11 +213,11 @@ def pointwise_products() -> Any:
 
 # Elementwise operators before reshapes ------------------------------------------------------------------
 
-_UNARY = (
+UNARY = (
     *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "negative", "round", "rsqrt", "sigmoid", "sin", "sqrt"),
     *("square", "tanh", "nn.relu", "nn.silu", "nn.gelu_tanh", "nn.softplus"),
 )
-_BINARY = ("add", "divide", "maximum", "minimum", "multiply", "subtract")
+BINARY = ("add", "divide", "maximum", "minimum", "multiply", "subtract")
 _SHAPING = ("reshape", "squeeze", "expand_dims", "permute_dims")
 # Of these that are looked at together, and elements of a tensor that is followed through them.
 _LONGEST_CHAIN, _MOST_ELEMENTS = 6, 1 << 22
@@ -242,7 +242,7 @@ class _ElementwiseFirst(PyExprMutator):
         self.uses = Counter(var for value in self.bound.values() for var in relax.analysis.free_vars(value))
 
     def visit_call_(self, call: Any) -> Any:
-        stays = operator_name(call) in _BINARY and any(map(self._is_convolutions, call.args))
+        stays = operator_name(call) in BINARY and any(map(self._is_convolutions, call.args))
         return self._moved(super().visit_call_(call), stays)
 
     def _is_convolutions(self, value: Any) -> bool:
@@ -250,7 +250,7 @@ class _ElementwiseFirst(PyExprMutator):
         if not isinstance(value, relax.Var) or self.uses[value] != 1:
             return False
         call = self.bound.get(value)
-        while isinstance(call, relax.Call) and operator_name(call) in (*_UNARY, *_BINARY):
+        while isinstance(call, relax.Call) and operator_name(call) in (*UNARY, *BINARY):
             same = (arg for arg in call.args if static_shape(arg) == static_shape(call))
             call = self.bound.get(next((arg for arg in same if isinstance(arg, relax.Var)), None))
         return isinstance(call, relax.Call) and operator_name(call) == "nn.conv2d"
@@ -260,7 +260,7 @@ class _ElementwiseFirst(PyExprMutator):
         if operator_name(call) in _SHAPING:
             source = _reshaped(builder, call)
             return call if source is None else op.reshape(source, call.ty.shape)
-        if stays or operator_name(call) not in (*_UNARY, *_BINARY):
+        if stays or operator_name(call) not in (*UNARY, *BINARY):
             return call
         # An argument that is broadcast is no reshape of the result.
         sources = [_reshaped(builder, arg) if static_shape(arg) == static_shape(call) else None for arg in call.args]

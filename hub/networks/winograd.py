@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache, partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -23,20 +24,22 @@ from .simplify import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values
 # Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
 _KERNEL = 3
-# A core computes some four operations while it reads a byte of weights, which a network's other layers have driven out
-# of its caches: tiles of 4 need 2.25 times the weights of tiles of 2.
-_OPERATIONS_A_BYTE = 4
+# Tiles of 4 need 2.25 times the weights of tiles of 2, which a network's other layers have driven out of the caches. A
+# core computes 4 operations (EPYC Genoa) to 16 (Xeon Cascade Lake) while it reads a byte of them. Tiles that cost least
+# for any of these are measured.
+_OPERATIONS_A_BYTE = (2, 4, 8, 16)
 _LANES = 64  # floats of a tile's innermost loop, at most
 
 
 @dataclass(frozen=True, order=True)
 class ConvShape:
-    """A convolution that Winograd's algorithm can compute: 3 x 3, of stride 1, on channels-last images.
+    """A convolution that Winograd's algorithm can compute, and how: 3 x 3, of stride 1, on channels-last images.
 
     Attributes:
         batch, height, width, inputs: of the image.
         outputs: channels of the result.
         padding: rows or columns at the top, left, bottom and right.
+        tile: pixels of a tile's side.
     """
 
     batch: int
@@ -45,10 +48,11 @@ class ConvShape:
     inputs: int
     outputs: int
     padding: tuple[int, int, int, int]
+    tile: int
 
     @classmethod
-    def of_call(cls, call: Any) -> ConvShape | None:
-        """Return the shape of a call of Relax's conv2d; None for one of another kind, or that gains nothing."""
+    def of_call(cls, call: Any) -> list[ConvShape]:
+        """Return the ways to compute a call of Relax's conv2d, small tiles first; none where nothing is gained."""
         attrs, types = call.attrs, [arg.ty for arg in call.args[:2]]
         image, weight = (list(one.shape or ()) for one in types)
         plain = (
@@ -60,10 +64,11 @@ class ConvShape:
             and constant_values(call.args[1]) is not None
         )
         if not plain:
-            return None
+            return []
         sides = tuple(int(x) for x in attrs.padding)
-        shape = cls(*map(int, image), int(weight[3]), sides)  # type: ignore[arg-type]
-        return shape if shape._cost(shape.tile) < shape._cost(1) else None
+        ways = [cls(*map(int, image), int(weight[3]), sides, m) for m in (1, *_POINTS)]  # type: ignore[arg-type]
+        cheapest = {min(ways, key=methodcaller("_cost", operations)) for operations in _OPERATIONS_A_BYTE}
+        return sorted(cheapest - {ways[0]})
 
     @property
     def extents(self) -> tuple[int, int]:
@@ -71,24 +76,24 @@ class ConvShape:
         top, left, bottom, right = self.padding
         return self.height + top + bottom - 2, self.width + left + right - 2
 
-    def tiles(self, m: int) -> tuple[int, int]:
-        """Return how many tiles of m x m pixels the result has in rows and columns, the last ones cut off."""
-        height, width = self.extents
-        return -(-height // m), -(-width // m)
-
     @property
-    def tile(self) -> int:
-        """Return the pixels of a tile's side that costs least."""
-        return min(_POINTS, key=self._cost)
+    def tiles(self) -> tuple[int, int]:
+        """Return how many tiles the result has in rows and columns, the last ones cut off."""
+        height, width = self.extents
+        return -(-height // self.tile), -(-width // self.tile)
 
-    def _cost(self, m: int) -> int:
-        """Return the operations for each pair of channels, its bytes of weights counted in; 1: without transforms."""
-        (rows, columns), products = self.tiles(m), (m + _KERNEL - 1) ** 2
-        return 2 * self.batch * rows * columns * products + 4 * _OPERATIONS_A_BYTE * products
+    def _cost(self, operations: int) -> int:
+        """Return the operations for each pair of channels; a tile of 1 is without transforms.
+
+        Args:
+            operations: that a byte of weights counts as.
+        """
+        (rows, columns), products = self.tiles, (self.tile + _KERNEL - 1) ** 2
+        return 2 * self.batch * rows * columns * products + 4 * operations * products
 
 
 def winograd(shapes: Collection[ConvShape]) -> Any:
-    """Return a pass that computes the convolutions of these shapes by Winograd's algorithm.
+    """Return a pass that computes the convolutions of these shapes by Winograd's algorithm, by the largest tiles given.
 
     What follows a convolution, a bias or an activation say, becomes part of the last transform's kernel.
     """
@@ -96,9 +101,10 @@ def winograd(shapes: Collection[ConvShape]) -> Any:
     op: Any = relax.op
 
     def rewrite(builder: Any, call: Any) -> Any:
-        shape = ConvShape.of_call(call) if call.op == conv2d else None
-        if shape is None or shape not in shapes:
+        ways = [way for way in ConvShape.of_call(call) if way in shapes] if call.op == conv2d else []
+        if not ways:
             return call
+        shape = ways[-1]
         weight = constant_values(call.args[1])
         assert weight is not None
         # (3, 3, inputs, outputs) as the product takes them: ((m + 2) ** 2, inputs, outputs).
@@ -122,17 +128,17 @@ def winograd(shapes: Collection[ConvShape]) -> Any:
 
 
 def convolutions(mod: Any) -> set[ConvShape]:
-    """Return the convolutions of a Relax module that `winograd` can compute."""
-    conv2d, shapes = Op.get("relax.nn.conv2d"), set()
+    """Return the convolutions of a Relax module that `winograd` can compute, each way."""
+    conv2d, shapes = Op.get("relax.nn.conv2d"), set[ConvShape]()
 
     def visit(expr: Any) -> None:
         if isinstance(expr, relax.Call) and expr.op == conv2d:
-            shapes.add(ConvShape.of_call(expr))
+            shapes.update(ConvShape.of_call(expr))
 
     for func in mod.functions.values():
         if isinstance(func, relax.Function):
             relax.analysis.post_order_visit(func, visit)
-    return {shape for shape in shapes if shape is not None}
+    return shapes
 
 
 @cache
@@ -159,7 +165,7 @@ def _extents(*extents: int) -> list[Any]:
 def _input_transform(shape: ConvShape, data: Any) -> Any:
     """Return tiles of an image, transformed: (products, tiles, channels)."""
     m, (top, left, _, _) = shape.tile, shape.padding
-    size, (rows, columns) = m + 2, shape.tiles(m)
+    size, (rows, columns) = m + 2, shape.tiles
     matrix = matrices(m)[2]
 
     def pixel(n: Any, h: Any, w: Any, x: Any, y: Any, c: Any) -> Any:
@@ -185,7 +191,7 @@ def _input_transform(shape: ConvShape, data: Any) -> Any:
 def _output_transform(shape: ConvShape, data: Any) -> Any:
     """Return the image of transformed tiles."""
     m = shape.tile
-    size, (height, width), (rows, columns) = m + 2, shape.extents, shape.tiles(m)
+    size, (height, width), (rows, columns) = m + 2, shape.extents, shape.tiles
     matrix = matrices(m)[0]
 
     def first(n: Any, h: Any, w: Any, x: Any, j: Any, c: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class AlternativeChoice:
-    """Which of two ways is the faster, for each of a network's alternatives; tasks of one that cannot win are dropped.
+    """Which way to compute an operator is the fastest; the tasks of one that cannot win are dropped.
 
-    Both ways share the budget until the slower one's tasks, at what they can still gain, take longer than the other's.
+    All ways share the budget until a slower one's tasks, at what they can still gain, take longer than the fastest's.
     Until it is measured, a way's tasks wait for their turn with what the network gains if they reach the roofline.
 
     Args:
         tasks: of the network as it is, and those of the alternatives, of weight 0.
         progress: of the tasks; `weight`, `dropped` and `offer` are set.
-        alternatives: none where there is nothing to choose.
+        alternatives: none where there is nothing to choose; those that replace the same tasks compete with each other.
     """
 
     def __init__(
@@ -33,28 +33,35 @@ class AlternativeChoice:
         self._progress = dict(zip(self._ids, progress, strict=True))
         self._own = Counter({task.task_id: task.weight for task in tasks})
         self._alternatives = alternatives
+        groups: dict[frozenset[str], list[Alternative]] = defaultdict(list)
+        for alternative in alternatives:
+            groups[frozenset(alternative.direct)].append(alternative)
+        self._groups = list(groups.values())
         for task_id, one in self._progress.items():
             one.weight = max([self._own[task_id], *(a.other.get(task_id, 0) for a in alternatives)])
             one.offer = None if self._own[task_id] else 0.0
 
     def update(self) -> None:
         """Drop the tasks that serve no way which can still be the fastest, and price those that were never measured."""
-        for alternative in self._alternatives:
-            direct, reachable = self._latency(alternative.direct), self._latency(alternative.other, optimistic=True)
-            waiting = [self._progress[task_id] for task_id in alternative.other]
-            waiting = [one for one in waiting if one.offer is not None and one.best == inf]
-            for one in waiting:
-                one.offer = max(0.0, direct - reachable) / len(waiting) if direct < inf else 0.0
-            ways = sorted((alternative.direct, alternative.other), key=self._latency)
-            if self._latency(ways[1], optimistic=True) > self._latency(ways[0]):
-                for task_id in ways[1]:
-                    self._progress[task_id].dropped = True
+        for group in self._groups:
+            ways = [group[0].direct, *(alternative.other for alternative in group)]
+            fastest = min(map(self._latency, ways))
+            for way in ways:
+                reachable = self._latency(way, optimistic=True)
+                waiting = [self._progress[task_id] for task_id in way]
+                waiting = [one for one in waiting if one.offer is not None and one.best == inf]
+                for one in waiting:
+                    one.offer = max(0.0, fastest - reachable) / len(waiting) if fastest < inf else 0.0
+                if reachable > fastest:
+                    for task_id in way:
+                        self._progress[task_id].dropped = True
         for task_id in self._needed():
             self._progress[task_id].dropped = False
 
     def chosen(self) -> frozenset[OperatorShape]:
         """Return the shapes of the operators that are faster the other way."""
-        return frozenset(a.shape for a in self._alternatives if self._latency(a.other) < self._latency(a.direct))
+        best = [min(group, key=lambda alternative: self._latency(alternative.other)) for group in self._groups]
+        return frozenset(a.shape for a in best if self._latency(a.other) < self._latency(a.direct))
 
     def weights(self) -> dict[str, int]:
         """Return the calls of each task in the network with the ways that are the fastest now."""

@@ -1,12 +1,12 @@
-"""The roofline of the device that programs run on: its peak FLOP/s in float32 and the bandwidth of its caches.
+"""The roofline of the device that programs run on: its peak FLOP/s in float32, and how fast it reads data and weights.
 
-Both are measured as any program is, by the same workers: on this machine or on an RPC server. It takes a second.
+Both are measured as any program is, by the same workers: on this machine or on an RPC server. It takes two seconds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import tvm
@@ -14,7 +14,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 
 from ...zoo.corpus.tir import product_flops
-from ..networks.tasks import TuningTask, argument_bytes
+from ..networks.tasks import TuningTask, argument_bytes, weight_bytes
 from .candidates import untuned_candidate
 from .measuring import Measure
 
@@ -23,6 +23,10 @@ from .measuring import Measure
 _TILES = ((6, 16), (6, 32), (7, 64))
 # Its operands stay in the first-level cache.
 _DEPTH, _REPEATS = 128, 256
+# Other load slows a kernel down, for a second maybe, and nothing speeds it up: the fastest repeat of all passes counts.
+_PASSES = 2
+# Floats of weights that a core adds up, each time others where those of a network are not in its caches.
+_WEIGHTS = 1 << 16
 # Floats that a core copies: 128 KiB and as many of the copy, which is within every CPU's second-level cache.
 _COPIED = 1 << 15
 
@@ -34,10 +38,13 @@ class Roofline:
     Attributes:
         flops: floating-point operations a second, of all cores that a program takes.
         bandwidth: bytes a second between cores and their second-level caches.
+        weights: bytes of weights a second, from where a network's weights are when their turn comes: its memory, if
+            they are more than a cache holds; see `TimingConfig.weights`.
     """
 
     flops: float
     bandwidth: float
+    weights: float = inf
 
     def bound(self, task: TuningTask) -> float:
         """Return a latency in seconds that no program of a task is under.
@@ -46,7 +53,7 @@ class Roofline:
         """
         size = sum(argument_bytes(task.mod))
         flops = product_flops(task.mod) or task.flops
-        return max(flops / self.flops, size / self.bandwidth)
+        return max(flops / self.flops, size / self.bandwidth, weight_bytes([replace(task, weight=1)]) / self.weights)
 
     def raised(self, task: TuningTask, latency: float) -> Roofline:
         """Return the roofline at which a product may take so many seconds, where it is faster than this one allows."""
@@ -60,14 +67,15 @@ def measure_roofline(measure: Measure, cores: int) -> Roofline | None:
         measure: measures programs on the machine.
         cores: that a program takes.
     """
-    kernels = [*(_multiply(*tile, cores) for tile in _TILES), _copy(cores)]
+    kernels = [*(_multiply(*tile, cores) for tile in _TILES), _copy(cores), _read(cores)]
     rates = [0.0] * len(kernels)
     jobs = [(task, untuned_candidate(task)) for task, _ in kernels]
-    for index, measurement in measure(jobs):
-        if measurement.error is None:  # its fastest repeat: other load slows a kernel down, and nothing speeds it up
-            rates[index] = kernels[index][1] / min(measurement.latencies)
-    flops, bandwidth = max(rates[:-1]), rates[-1]
-    return Roofline(flops, bandwidth) if flops and bandwidth else None
+    for _ in range(_PASSES):
+        for index, measurement in measure(jobs):
+            if measurement.error is None:
+                rates[index] = max(rates[index], kernels[index][1] / min(measurement.latencies))
+    *flops, bandwidth, weights = rates
+    return Roofline(max(flops), bandwidth, weights) if all((max(flops), bandwidth, weights)) else None
 
 
 def _multiply(rows: int, width: int, cores: int) -> tuple[TuningTask, float]:
@@ -102,8 +110,28 @@ def _copy(cores: int) -> tuple[TuningTask, float]:
     return _task("bandwidth", schedule), 8.0 * cores * _COPIED
 
 
-def _schedule(args: list[Any]) -> Any:
-    return Schedule(tvm.IRModule({"main": te.create_prim_func(args).with_attr("global_symbol", "main")}))
+def _read(cores: int) -> tuple[TuningTask, float]:
+    """Return a kernel that adds up the rows of weights, and their bytes."""
+    shape = (cores, _WEIGHTS // 64, 64)
+    weights = te.placeholder(shape, name="weights")
+    k = te.reduce_axis((0, shape[1]), name="k")
+    out: Any = te.compute((cores, 64), lambda core, i: te.sum(weights[core, k, i], axis=k), name="out")
+    schedule = _schedule([weights, out], layout_free_buffers=[0])
+    block = schedule.get_sblock("out")
+    written = schedule.cache_write(block, 0, "local")
+    core, i, row = schedule.get_loops(block)
+    schedule.reorder(core, row, i)
+    schedule.reverse_compute_at(written, core)
+    for column in (i, schedule.get_loops(written)[-1]):
+        schedule.vectorize(column)
+    schedule.parallel(core)
+    schedule.decompose_reduction(block, row)
+    return _task("weights", schedule), 4.0 * prod(shape)
+
+
+def _schedule(args: list[Any], **attributes: Any) -> Any:
+    function = te.create_prim_func(args).with_attrs({"global_symbol": "main"} | attributes)
+    return Schedule(tvm.IRModule({"main": function}))
 
 
 def _task(name: str, schedule: Any) -> TuningTask:

@@ -53,12 +53,19 @@ def network() -> tuple[torch.nn.Module, torch.Tensor, Any]:
 
 
 def test_it_finds_what_it_can_compute(network: tuple[Any, Any, Any]) -> None:
-    """Of stride 1 and one group, where it takes fewer operations; more weights cost as operations do."""
+    """Of stride 1 and one group, where it takes fewer operations; more weights cost as operations do.
+
+    How much is the machine's: of a few pixels both tiles are ways.
+    """
     shapes = sorted((s.height, s.inputs, s.outputs, s.padding, s.tile) for s in convolutions(network[2]))
     around, nothing = (1, 1, 1, 1), (0, 0, 0, 0)
-    large = [(14, 16, 16, nothing, 4), (14, 16, 32, around, 4), (14, 32, 16, around, 4)]
-    assert shapes == [(5, 16, 24, around, 2), *large]
-    assert [ConvShape(1, size, size, 8, 8, around).tile for size in (7, 14, 56)] == [2, 4, 4]
+    large = [(14, 16, 16, nothing), (14, 16, 32, around), (14, 32, 16, around)]
+    assert shapes == [(5, 16, 24, around, 2), *((*one, m) for one in large for m in (2, 4))]
+    tiles = []
+    for size in (7, 28, 56):
+        graph = imported(torch.nn.Conv2d(8, 8, 3, padding=1), torch.randn(1, 8, size, size))
+        tiles.append([shape.tile for shape in sorted(convolutions(graph))])
+    assert tiles == [[2, 4], [4], [4]]
     one_pixel = imported(torch.nn.Conv2d(8, 8, 3, padding=1), torch.randn(1, 8, 1, 1))
     assert convolutions(one_pixel) == set()
 
@@ -79,7 +86,7 @@ def test_every_task_of_it_has_a_program_that_is_right(network: tuple[Any, Any, A
     direct = tasks_of(lower(graph))
     added, _ = find_alternatives(graph, direct, TARGET, "net")
     transforms = [task for task in added if "winograd" in task.name]
-    assert len(transforms) == 8
+    assert len(transforms) == 2 * len(convolutions(graph))
     for task in transforms:
         context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
         (schedule,) = context.generate_design_space()
@@ -115,7 +122,7 @@ def test_a_corpus_and_adapting_have_the_tasks_of_both_ways(network: tuple[Any, A
     direct = {task.task_id for task in tasks_of(lower(graph))}
     added = [task for task in tasks if task.task_id not in direct]
     assert direct < {task.task_id for task in tasks}
-    assert sum("winograd_output" in task.name for task in added) == 4
+    assert sum("winograd_output" in task.name for task in added) == len(convolutions(graph))
     assert all(task.weight > 0 and list(task.networks.values()) == [task.weight] for task in tasks)
 
 
@@ -133,7 +140,7 @@ def test_a_task_that_nobody_tuned_is_left_out(network: tuple[Any, Any, Any]) -> 
     assert {task.task_id for task in extracted} == tasks[frozenset({one})]
 
 
-SHAPE = ConvShape(1, 8, 8, 16, 16, (1, 1, 1, 1))
+SMALL, SHAPE = (ConvShape(1, 8, 8, 16, 16, (1, 1, 1, 1), tile) for tile in (2, 4))
 
 
 def task(name: str, weight: int) -> TuningTask:
@@ -156,6 +163,19 @@ def test_the_faster_way_is_chosen_and_counts() -> None:
     one, _ = choice(3.0, 1.0, 1.0, 3.0)
     assert one.chosen() == frozenset()
     assert one.weights() == {"direct": 2, "other": 1, "transform": 0, "product": 0}
+
+
+@pytest.mark.parametrize(("small", "chosen"), [(1.5, SMALL), (2.5, SHAPE)])
+def test_of_three_ways_one_is_chosen(small: float, chosen: ConvShape) -> None:
+    """Two sizes of tiles compete with each other, and with the convolution: a way that cannot win is dropped."""
+    tasks = [task("direct", 2), task("large", 0), task("small", 0)]
+    progress = [TaskProgress(1.0, bound=1.4, trials=64, history=[one]) for one in (5.0, 2.0, small)]
+    ways = [Alternative(SHAPE, {"direct": 2}, {"large": 2}), Alternative(SMALL, {"direct": 2}, {"small": 2})]
+    one = AlternativeChoice(tasks, progress, ways)
+    one.update()
+    assert one.chosen() == {chosen}
+    assert one.weights() == {"direct": 0, "large": 2 * (chosen == SHAPE), "small": 2 * (chosen == SMALL)}
+    assert [p.open() for p in progress] == [False, chosen == SHAPE, chosen == SMALL]
 
 
 def test_tasks_of_a_way_that_cannot_win_are_dropped() -> None:

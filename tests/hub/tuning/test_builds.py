@@ -116,6 +116,6 @@ def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_other_kind_stays(ta
 
     for compare, ways, words in ((compared(), kinds, []), (only_attention, kinds[1:], ["convolutions are computed"])):
         added, alternatives, notes = try_alternatives(first, tasks, target, compare, None, kinds)
-        assert [type(one.shape) for one in alternatives] == ways
+        assert list(dict.fromkeys(type(one.shape) for one in alternatives)) == ways
         assert any("winograd" in task.name for task in added) == (ConvShape in ways)
         assert [note.partition(" directly")[0] for note in notes] == words

@@ -1,0 +1,87 @@
+"""Products over a number of rows that no tile divides are computed for a few more, and give what PyTorch gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tchub.hub.networks.prepare import lower
+from test_attention import imported, outputs, tasks_of
+from torch import nn
+from tvm import relax
+
+
+class Tokens(nn.Module):
+    """Two residual layers of perceptrons over tokens, with norms, and heads that are split from one product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 64), nn.Linear(64, 16)
+        self.both = nn.Linear(16, 32)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for _ in range(2):
+            x = x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+        left, right = self.both(x).split(16, dim=-1)
+        mixed = torch.softmax(left, -1) * right
+        return mixed.mean(dim=-2), x[..., :17, :], mixed
+
+
+def rows_of_products(graph: Any) -> set[tuple[int, ...]]:
+    shapes: set[tuple[int, ...]] = set()
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == "relax.matmul":
+            shapes.add(tuple(int(extent) for extent in expr.ty.shape)[:-1])
+
+    relax.analysis.post_order_visit(graph["main"], visit)
+    return shapes
+
+
+@pytest.mark.parametrize("rows", [197, 37, 23, 257])
+def test_a_network_of_tokens_computes_the_same(rows: int) -> None:
+    """What sums over the rows, or is an output, sees those that there are."""
+    torch.manual_seed(0)
+    module, x = Tokens(), torch.randn(1, rows, 16)
+    graph = imported(module, x)
+    ((more,),) = rows_of_products(graph)
+    assert rows < more <= rows + 3
+    for ours, theirs in zip(outputs(lower(graph), x), module(x), strict=True):
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_zeros_are_added_once_and_stay_out_of_the_products_kernels() -> None:
+    """The input of the first norm, and the tensor to which the first layer adds; MetaSchedule has a space for all."""
+    graph = imported(Tokens(), torch.randn(1, 197, 16))
+    names = {task.name: task.weight for task in tasks_of(lower(graph))}
+    assert sum(weight for name, weight in names.items() if "pad" in name) == 2
+    assert not any("pad" in name for name in names if "matmul" in name)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 196, 16), (1, 13, 16), (4, 197, 16)],
+    ids=["tiles divide the rows", "all rows are one tile", "of a batch"],
+)
+def test_others_are_left_as_they_are(shape: tuple[int, ...]) -> None:
+    graph = imported(nn.Linear(16, 32), torch.randn(shape))
+    assert all(int(np.prod(rows)) == int(np.prod(shape[:-1])) for rows in rows_of_products(graph))
+
+
+def test_a_slice_of_a_longer_tensor_is_not_computed_in_full() -> None:
+    class Sliced(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.dense(torch.exp(x[:, :23]))
+
+    torch.manual_seed(0)
+    module, x = Sliced(), torch.randn(1, 500, 16)
+    graph = imported(module, x)
+    assert rows_of_products(graph) == {(24,)}
+    assert "(1, 500, 16)" not in "".join(line for line in graph.script().splitlines() if "exp" in line)
+    np.testing.assert_allclose(outputs(lower(graph), x)[0], module(x).detach().numpy(), rtol=1e-5, atol=1e-5)
