@@ -20,8 +20,8 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_624, 31),
-    "hub/networks": (7_053, 35),
-    "hub/search": (3_859, 22),
+    "hub/networks": (7_176, 36),
+    "hub/search": (3_894, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_159, 11),
     "hub/adaptation": (1_986, 10),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_684, 58),
-    "tests": (30_874, 201),
+    "tests": (31_045, 203),
 }
-PRODUCT = (48_640, 279)
+PRODUCT = (48_798, 280)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

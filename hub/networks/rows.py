@@ -86,7 +86,8 @@ def _source(builder: Any, value: Any, rows: int) -> Any:
     call = builder.lookup_binding(value) if isinstance(value, relax.Var) else None
     if not isinstance(call, relax.Call) or operator_name(call) != "strided_slice":
         return None
-    axes, begin, end = ([int(n) for n in part] for part in call.args[1:4])
+    ranges: Any = call.args[1:4]
+    axes, begin, end = ([int(n) for n in part] for part in ranges)
     first = (axes, begin, end) == ([len(static_shape(value)) - 2], [0], [rows])
     return call.args[0] if first and _rows(call.args[0]) == padded_rows(rows) else None
 

@@ -130,7 +130,8 @@ def _read(cores: int) -> tuple[TuningTask, float]:
 
 
 def _schedule(args: list[Any], **attributes: Any) -> Any:
-    function = te.create_prim_func(args).with_attrs({"global_symbol": "main"} | attributes)
+    facts: dict[str, Any] = {"global_symbol": "main"} | attributes
+    function = te.create_prim_func(args).with_attrs(facts)
     return Schedule(tvm.IRModule({"main": function}))
 
 
