@@ -72,12 +72,17 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.var_mean.correction: lambda x, dim=None, **options: (
             x.var(dim, **options), x.mean(dim, options.get("keepdim", False))
         ),
+        # LLVM has no products and sums of bools.
+        aten.mul.Tensor: lambda x, y: x & y if _are_flags(x, y) else NotImplemented,
+        aten.add.Tensor: lambda x, y, *_, **__: x | y if _are_flags(x, y) else NotImplemented,
         # In other types than float32, which is that of TVM's.
         aten.addmm.default: unless(lambda _, x, *__, **___: x.dtype == torch.float32, aten.addmm.default),
         aten.div.Tensor_mode: _rounded_quotient,
         aten.select.int: our.select,
         # TVM's rounds to another pixel, except where each pixel is repeated.
         aten.upsample_nearest2d.vec: unless(_repeats_pixels, aten.upsample_nearest2d.vec),
+        # TVM's takes the ratio of the sizes for the scale.
+        aten.upsample_bilinear2d.vec: unless(_scales_to_whole_sizes, aten.upsample_bilinear2d.vec),
         aten._upsample_bilinear2d_aa.default: our.antialiased,
         aten.max_pool2d_with_indices.default: our.maximum_with_places(aten.max_pool2d_with_indices.default),
         **{op: our.pooled(op) for op in (
@@ -92,6 +97,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.erfc.default: lambda x: 1 - x.erf(),
         aten.cummax.default: our.running_extreme(torch.maximum),
         aten.cummin.default: our.running_extreme(torch.minimum),
+        aten.logaddexp.default: our.log_add_exp,
         aten.logcumsumexp.default: our.running(our.log_add_exp),
         aten.kthvalue.default: our.kth_value,
         aten.searchsorted.Tensor: our.search_sorted,
@@ -147,6 +153,14 @@ def _repeats_pixels(x: Tensor, output_size: Any, scale_factors: Any) -> bool:
     return all(new % old == 0 for new, old in zip(sizes, x.shape[2:], strict=True))
 
 
+def _are_flags(*operands: Any) -> bool:
+    return all(isinstance(x, Tensor) and x.dtype == torch.bool for x in operands)
+
+
+def _scales_to_whole_sizes(x: Tensor, output_size: Any, align_corners: bool, scale_factors: Any) -> bool:
+    return align_corners or all((n * s).is_integer() for n, s in zip(x.shape[2:], scale_factors or (), strict=False))
+
+
 def _rounded_quotient(x: Tensor, y: Tensor | float, *, rounding_mode: str | None) -> Any:
     """Divide by a number as by a tensor: TVM takes it for an int32 or a float32."""
     if isinstance(y, torch.Tensor):
@@ -155,8 +169,8 @@ def _rounded_quotient(x: Tensor, y: Tensor | float, *, rounding_mode: str | None
 
 
 def _concatenated(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    """Leave out empty lists, which PyTorch joins to tensors of any rank, as a cache that begins does."""
-    full = [x for x in tensors if x.shape != (0,)]
+    """Leave out empty tensors, as a cache that begins is: TVM cannot load a constant without elements."""
+    full = [x for x in tensors if x.numel()]
     return torch.cat(full, dim) if 0 < len(full) < len(tensors) else NotImplemented
 
 
@@ -257,6 +271,7 @@ def converters() -> dict[str, Converter]:
         "bmm.default": _product,
         "scatter_add.default": _scatter,
         "scatter_reduce.two": _scatter,
+        "select.int": _select,
     }
 
 
@@ -286,3 +301,15 @@ def _scatter(node: Any, importer: Any) -> Any:
         raise ValueError(f"Unsupported function types ['scatter_reduce.two' with {reduction}]")
     scattered = relax.op.scatter_elements(x, index, source, axis=dim, reduction=reductions[reduction])
     return importer.block_builder.emit(scattered)
+
+
+def _select(node: Any, importer: Any) -> Any:
+    """Take a row by a number, from the front or the end; one that a tensor holds is read there, in the same kernel."""
+    x, dim, index = importer.retrieve_args(node)
+    if isinstance(index, int):
+        number = relax.const(index, "int64")
+    elif str(node.args[2].target) == "aten._local_scalar_dense.default":
+        number = relax.op.reshape(importer.env[node.args[2].args[0]], ())
+    else:
+        number = index
+    return importer.block_builder.emit(relax.op.take(x, number, dim, mode="wrap"))

@@ -95,11 +95,14 @@ def from_torch(
     args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs or ())
     # A tensor that is given twice would make two inputs one: PyTorch may read either for both.
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone(), (args, dict(example_kwargs or {})))
-    tensors = [
-        *module.parameters(),
-        *module.buffers(),
-        *(x for x in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(x)),
-    ]
+    given = [x for x in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(x)]
+    if any(x.layout is not torch.strided for x in given):
+        raise NetworkImportError(
+            f"the module {name} takes a sparse tensor, and TVM's are dense",
+            remedy="give x.to_dense(), or hold the tensor in the module if it is always the same",
+            network=name,
+        )
+    tensors = [*module.parameters(), *module.buffers(), *given]
     if elsewhere := {str(tensor.device) for tensor in tensors} - {"cpu"}:
         raise NetworkImportError(
             f"the module {name} or its inputs are on {', '.join(sorted(elsewhere))}",

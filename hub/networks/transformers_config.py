@@ -223,6 +223,8 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
         wanted.add("decoder_input_ids")
     if "past_time_features" in parameters:  # a forecast goes on from the covariates of the time to come
         wanted |= {"future_values", "future_time_features"}
+    if config.model_type == "longt5":  # makes no masks of its own when it is exported
+        wanted |= {"attention_mask", "decoder_attention_mask"}
     generator = torch.Generator().manual_seed(0)
     inputs = {}
     for name in parameters:
@@ -249,7 +251,7 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
 def _sizes(name: str, config: Any, tokens: int | None) -> tuple[int, ...] | None:
     """Return the shape of an input without its batch; None where the configuration does not tell it."""
     match name:
-        case "input_ids" | "decoder_input_ids":
+        case "input_ids" | "decoder_input_ids" | "attention_mask" | "decoder_attention_mask":
             text = config.get_text_config()
             keys = ("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len")
             limits = (getattr(text, key, None) for key in keys)

@@ -73,7 +73,9 @@ def test_numbers_and_tensors_of_several_types_are_computed_in_the_type_that_pyto
 def test_elements_and_distances_that_tvm_lacks(equal: Equal) -> None:
     def computed(bilinear: nn.Module, x: Tensor, y: Tensor) -> Any:
         distances = (torch.cdist(x, y, p) for p in (1.0, 2.0, math.inf))
-        return *distances, x.erfc(), torch.hypot(x, y), x.unfold(1, 3, 2), (x > 0).any(), x.any(1), bilinear(x, y)
+        flags = (x > 0) * (y > 0) + (x > y)
+        both = torch.hypot(x, y), torch.logaddexp(x, y), bilinear(x, y), flags
+        return *distances, *both, x.erfc(), x.unfold(1, 3, 2), (x > 0).any(), x.any(1)
 
     equal(computed, torch.randn(4, 6), torch.randn(4, 6), parts=(nn.Bilinear(6, 6, 3),))
 
@@ -134,11 +136,18 @@ def test_rows_are_put_and_added_where_indices_say(equal: Equal) -> None:
     equal(scattered, torch.randn(6, 4), torch.tensor([1, 5, 1]), torch.randn(3, 4))
 
 
+def test_rows_are_taken_by_numbers_that_tensors_hold(equal: Equal) -> None:
+    def taken(x: Tensor, first: Tensor, last: Tensor) -> Any:
+        return x[first], x[:, last] + x[x.sum(1).argmax(), 0], x.select(1, -2)
+
+    equal(taken, torch.randn(6, 4), torch.tensor(2), torch.tensor(-1))
+
+
 def test_rows_are_reduced_with_and_without_those_that_were_there(equal: Equal) -> None:
     def reduced(x: Tensor, i: Tensor, y: Tensor) -> Any:
         index, empty = i[:, None].expand(y.shape), torch.tensor([])
         alone = (x.scatter_reduce(0, index, y, how, include_self=False) for how in ("amax", "amin", "sum", "mean"))
-        return *alone, x.scatter_reduce(0, index, y, "mean"), torch.cat([empty, x * 2])
+        return *alone, x.scatter_reduce(0, index, y, "mean"), torch.cat([empty, x * 2, x[:0]])
 
     equal(reduced, torch.randn(6, 4), torch.tensor([1, 5, 1]), torch.randn(3, 4))
 
@@ -226,6 +235,7 @@ def test_images_are_padded_pooled_and_resized(equal: Equal) -> None:
         resized = (
             F.interpolate(x, size=(7, 9)),
             F.interpolate(x, scale_factor=2),
+            F.interpolate(x, scale_factor=1.7, mode="bilinear"),
             F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True),
         )
         return *padded, *pooled, *resized, F.group_norm(x, 2), F.unfold(x, 3), F.selu(x)

@@ -63,6 +63,10 @@ def test_the_network_takes_and_returns_tensors_by_name(tmp_path: Path) -> None:
          | {"lags_sequence": [1, 3], "d_model": 16},
          {"past_values": (1, 11), "past_time_features": (1, 11, 2), "past_observed_mask": (1, 11),
           "future_values": (1, 4), "future_time_features": (1, 4, 2)}),
+        ({"model_type": "longt5", "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "local_radius": 3}
+         | SEQ2SEQ | {"n_positions": 8},
+         {"input_ids": (1, 8), "attention_mask": (1, 8), "decoder_input_ids": (1, 8),
+          "decoder_attention_mask": (1, 8)}),
     ],
     ids=lambda value: value.get("model_type", ""),
 )  # fmt: skip
