@@ -149,7 +149,7 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
         pad_attention(),
-        *([pad_rows()] if cpu else []),
+        *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu else []),
         transform.DeadCodeElimination(),
         *([by_lanes()] if cpu else []),
         *mixed,

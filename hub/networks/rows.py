@@ -22,7 +22,8 @@ op: Any = relax.op
 # Rows below which a tile may hold all of them, and the share of them that may be added.
 _LEAST, _MOST_ADDED = 16, 1 / 8
 # Operators that compute each row of their first argument by itself, where they work along its last axis.
-_ALONG_ROWS = ("nn.layer_norm", "nn.rms_norm", "nn.softmax", "strided_slice", "reshape")
+_NORMS, _REDUCTIONS = ("nn.layer_norm", "nn.rms_norm"), ("max", "mean", "min", "sum", "variance")
+_ALONG_ROWS = (*_NORMS, *_REDUCTIONS, "nn.softmax", "strided_slice", "reshape")
 
 
 def pad_rows() -> Any:
@@ -77,7 +78,10 @@ def _is_along_rows(call: Any, rows: int) -> bool:
     if name == "strided_slice":
         axes = [int(axis) % len(before) for axis in call.args[1]]
         return axes == [last]
-    axes = [call.attrs.axis] if name == "nn.softmax" else call.attrs.axes
+    if name in _REDUCTIONS:
+        axes = (call.attrs.axis or []) if call.attrs.keepdims else []
+    else:
+        axes = call.attrs.axes if name in _NORMS else [call.attrs.axis]
     return [int(axis) % len(before) for axis in axes] == [last]
 
 

@@ -14,11 +14,15 @@ from tvm import relax
 
 
 class Tokens(nn.Module):
-    """Two residual layers of perceptrons over tokens, with norms, and heads that are split from one product."""
+    """Two residual layers of perceptrons over tokens, with norms, and parts that are split from one product.
 
-    def __init__(self) -> None:
+    Args:
+        norm: of the perceptrons' input.
+    """
+
+    def __init__(self, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 64), nn.Linear(64, 16)
+        self.norm, self.up, self.down = norm or nn.LayerNorm(16), nn.Linear(16, 64), nn.Linear(64, 16)
         self.both = nn.Linear(16, 32)
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -27,6 +31,13 @@ class Tokens(nn.Module):
         left, right = self.both(x).split(16, dim=-1)
         mixed = torch.softmax(left, -1) * right
         return mixed.mean(dim=-2), x[..., :17, :], mixed
+
+
+class Scaled(nn.Module):
+    """The norm of T5 and of Llama, as transformers writes it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 
 
 def rows_of_products(graph: Any) -> set[tuple[int, ...]]:
@@ -40,11 +51,11 @@ def rows_of_products(graph: Any) -> set[tuple[int, ...]]:
     return shapes
 
 
-@pytest.mark.parametrize("rows", [197, 37, 23, 257])
-def test_a_network_of_tokens_computes_the_same(rows: int) -> None:
+@pytest.mark.parametrize(("rows", "norm"), [(197, None), (37, Scaled()), (257, None)])
+def test_a_network_of_tokens_computes_the_same(rows: int, norm: nn.Module | None) -> None:
     """What sums over the rows, or is an output, sees those that there are."""
     torch.manual_seed(0)
-    module, x = Tokens(), torch.randn(1, rows, 16)
+    module, x = Tokens(norm), torch.randn(1, rows, 16)
     graph = imported(module, x)
     ((more,),) = rows_of_products(graph)
     assert rows < more <= rows + 3
@@ -52,12 +63,26 @@ def test_a_network_of_tokens_computes_the_same(rows: int) -> None:
         np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_zeros_are_added_once_and_stay_out_of_the_products_kernels() -> None:
+@pytest.mark.parametrize("norm", [None, Scaled()], ids=["layer norm", "root of squares"])
+def test_zeros_are_added_once_and_stay_out_of_the_products_kernels(norm: nn.Module | None) -> None:
     """The input of the first norm, and the tensor to which the first layer adds; MetaSchedule has a space for all."""
-    graph = imported(Tokens(), torch.randn(1, 197, 16))
+    graph = imported(Tokens(norm), torch.randn(1, 197, 16))
     names = {task.name: task.weight for task in tasks_of(lower(graph))}
     assert sum(weight for name, weight in names.items() if "pad" in name) == 2
     assert not any("pad" in name for name in names if "matmul" in name)
+
+
+def test_a_tensor_that_two_products_read_is_padded_once() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = nn.Linear(16, 32), nn.Linear(16, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.left(x)) * torch.sigmoid(self.right(x))
+
+    graph = imported(Two(), torch.randn(1, 197, 16))
+    assert graph.script().count("R.nn.pad(") == 1
 
 
 @pytest.mark.parametrize(
