@@ -309,7 +309,8 @@ def _select(node: Any, importer: Any) -> Any:
     if isinstance(index, int):
         number = relax.const(index, "int64")
     elif str(node.args[2].target) == "aten._local_scalar_dense.default":
-        number = relax.op.reshape(importer.env[node.args[2].args[0]], relax.ShapeExpr([]))
+        scalar: Any = ()
+        number = relax.op.reshape(importer.env[node.args[2].args[0]], scalar)
     else:
         number = index
     return importer.block_builder.emit(relax.op.take(x, number, dim, mode="wrap"))

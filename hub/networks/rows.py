@@ -71,7 +71,7 @@ def _is_along_rows(call: Any, rows: int) -> bool:
     """Return whether an operator computes each row by itself, and leaves the rows where they are."""
     before = static_shape(call.args[0])
     name, last = operator_name(call), len(before) - 1
-    if _rows(call.args[0]) != rows:
+    if not rows or _rows(call.args[0]) != rows:
         return False
     if name == "reshape":
         return before[-1] == static_shape(call)[-1]
