@@ -117,11 +117,11 @@ def compared(network: str) -> Row:
     return row | {"equal": sum((counts[GREEDY] & counts[BY_TIME]).values())}
 
 
-def tuned_with(network: str, setting: str, trials: int, folder: Path) -> Row:
+def tuned_with(network: str, setting: str, folder: Path) -> Row:
     """Tune a network that is fused one way; kernels of a run, and the error."""
     with fused(setting), tempfile.TemporaryDirectory() as files:
         source = open_source(network, Path(files))
-        return tuned(**source, threads=1, trials=trials, seed=SEED, folder=folder, compare=())
+        return tuned(**source, threads=1, trials=TRIALS, seed=SEED, folder=folder, compare=())
 
 
 def timed_in_turn(network: str, folders: dict[str, Path]) -> Row:
@@ -189,11 +189,10 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 @benchmark(
     "fusion",
     click.option("--network", "networks", multiple=True, default=NETWORKS, type=click.Choice(NETWORKS)),
-    click.option("--trials", default=TRIALS, show_default=True),
     CLOCK,
     work_option("fusion"),
 )
-def main(networks: Sequence[str], trials: int, clock: Clock, work: Path) -> Document:
+def main(networks: Sequence[str], clock: Clock, work: Path) -> Document:
     """Compare two ways to fuse operators; write docs/benchmarks/fusion.json."""
     journal, rows, missing = Journal(work / "results.jsonl"), [], 0
     for network in networks:
@@ -202,17 +201,17 @@ def main(networks: Sequence[str], trials: int, clock: Clock, work: Path) -> Docu
             missing += 1
             continue
         if row["equal"] < max(row[f"{GREEDY}, kernels"], row[f"{BY_TIME}, kernels"]):
-            key = {"tuned": network, "trials": trials, "seed": SEED}
-            folders = {one: work / f"{network}-{one.replace(' ', '-')}-{trials}" for one in (GREEDY, BY_TIME)}
+            key = {"tuned": network, "trials": TRIALS, "seed": SEED}
+            folders = {one: work / f"{network}-{one.replace(' ', '-')}-{TRIALS}" for one in (GREEDY, BY_TIME)}
             runs = [
-                journal.get(partial(in_process, tuned_with, network, one, trials, folder), clock, setting=one, **key)
+                journal.get(partial(in_process, tuned_with, network, one, folder), clock, setting=one, **key)
                 for one, folder in folders.items()
             ]
             if all(runs):
                 own = {f"{one}, own ms": run["ms"]["tuned"] for one, run in zip(folders, runs, strict=True)}
                 row |= differing(folders) | own
                 make = partial(in_process, timed_in_turn, network, folders)
-                row |= journal.get(make, clock, timed=network, trials=trials, seed=SEED) or {}
+                row |= journal.get(make, clock, timed=network, trials=TRIALS, seed=SEED) or {}
             missing += f"{BY_TIME}, ms" not in row
         rows.append(row)
     if not rows:

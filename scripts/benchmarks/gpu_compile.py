@@ -19,8 +19,6 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-import click
-
 from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, kept, lacking, note, work_option
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
@@ -30,6 +28,7 @@ KINDS = [*((operator, "float32") for operator in OPERATORS), *((operator, "float
 # Candidates of an operator for the rates, which stock takes seconds for.
 RATED, RATED_FOR, SEED, TIMEOUT = 24, "sm_80", 0, 120.0
 DRAWN, PART = 25, 5  # candidates that are drawn, and compiled, together
+DRAWS = 5
 
 
 def target_of(arch: str) -> dict[str, Any]:
@@ -152,13 +151,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"operator": op, "precision": p, "arch": a, **counts[op, p, a]} for op, p, a in sorted(counts)]
 
 
-@benchmark(
-    "gpu_compile",
-    click.option("--draws", default=5, show_default=True, help=f"Of {DRAWN} candidates of an operator."),
-    CLOCK,
-    work_option("gpu_compile"),
-)
-def main(draws: int, clock: Clock, work: Path) -> Document:
+@benchmark("gpu_compile", CLOCK, work_option("gpu_compile"))
+def main(clock: Clock, work: Path) -> Document:
     """Share of random candidates that compile for five architectures, and programs a second beside LocalBuilder."""
     journal = Journal(work / f"journal-{SEED}.jsonl")
     shares, rates = [], []
@@ -168,7 +162,7 @@ def main(draws: int, clock: Clock, work: Path) -> Document:
             given = work, operator, "float32", RATED_FOR, 0
             rates.append(journal.get(lambda: compile_all(drawn(*given)[:RATED], RATED_FOR), clock, **key))  # noqa: B023
             note(f"{operator}, {system}: {json.dumps(rates[-1])[:200]}")
-    for operator, precision, arch, part in (planned := parts_of(draws)):
+    for operator, precision, arch, part in (planned := parts_of(DRAWS)):
         key = {"operator": operator, "precision": precision, "arch": arch, "part": part}
         draw, slot = divmod(part, DRAWN // PART)
         given, own = (work, operator, precision, arch, draw), slice(slot * PART, (slot + 1) * PART)

@@ -194,13 +194,12 @@ def table(rows: Sequence[Row]) -> list[Row]:
     "gtco",
     click.option("--network", "networks", multiple=True, default=NETWORKS, type=click.Choice(NETWORKS)),
     click.option("--threads", "counts", multiple=True, type=int, default=(1, 2), show_default=True),
-    click.option("--trials", default=TRIALS, show_default=True),
     CLOCK,
     work_option("gtco"),
 )
-def main(networks: Sequence[str], counts: Sequence[int], trials: int, clock: Clock, work: Path) -> Document:
+def main(networks: Sequence[str], counts: Sequence[int], clock: Clock, work: Path) -> Document:
     """Tune networks with one part of their preparation after the other; write docs/benchmarks/gtco.json."""
-    runs, rows = _Runs(Journal(work / "results.jsonl"), clock, work, trials), []
+    runs, rows = _Runs(Journal(work / "results.jsonl"), clock, work), []
     for threads, network in product(counts, networks):
         known = runs.journal.get(lambda n=network: {"graphs": in_process(graphs, n)}, clock, graphs_of=network)
         texts = known["graphs"] if known else {}
@@ -224,7 +223,6 @@ class _Runs:
     journal: Journal
     clock: Clock
     work: Path
-    trials: int
 
     def timed(self, network: str, threads: int, run_as: dict[str, str], rivals: Sequence[str]) -> list[Row]:
         """Return the row of each setting; none where one of them is not done.
@@ -234,9 +232,9 @@ class _Runs:
         """
         done: dict[str, Row] = {}
         names = {one: (*SETTINGS, *REMOVED).index(one) for one in run_as.values()}
-        folders = {one: self.work / f"{network}-{names[one]}-{threads}-{self.trials}" for one in names}
+        folders = {one: self.work / f"{network}-{names[one]}-{threads}-{TRIALS}" for one in names}
         for setting, folder in folders.items():
-            key = {"network": network, "setting": setting, "threads": threads, "trials": self.trials, "seed": SEED}
+            key = {"network": network, "setting": setting, "threads": threads, "trials": TRIALS, "seed": SEED}
             make = partial(in_process, tuned_with, *key.values(), folder, log=folder.with_suffix(".log"))
             if row := self._get(make, **key):
                 done[setting] = row
@@ -245,7 +243,7 @@ class _Runs:
         log = self.work / f"{network}-{threads}{'' if rivals else '-removed'}.log"
         make = partial(in_process, timed_in_turn, network, folders, threads, rivals, log=log)
         which = None if rivals else "removed"
-        if not (timed := self._get(make, timed=network, threads=threads, trials=self.trials, seed=SEED, which=which)):
+        if not (timed := self._get(make, timed=network, threads=threads, trials=TRIALS, seed=SEED, which=which)):
             return []
         note(f"{network}, {threads} threads: {timed['ms']}")
         others = {name: ms for name, ms in timed["ms"].items() if name not in folders}

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
 from unittest.mock import patch
-
-import click
 
 from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, lacking, note, work_option
 
@@ -21,7 +18,7 @@ NETWORKS = (
     *("bert-tiny", "resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny", "convnext-atto"),
     *("gpt2-48", "whisper-tiny-encoder", "segformer-b0-160", "bert-base"),
 )
-TRIALS, SEED = 500, 0
+TRIALS, SEED, THREADS = 500, 0, (1, 2)
 RIVALS = ("pytorch", "torch.compile", "onnxruntime", "openvino")
 NEAR = 0.85  # share of the peak
 # What most x86 CPUs of users have, and networks whose programs are tuned for it on one thread, too.
@@ -106,15 +103,10 @@ def best_rival(row: dict[str, Any]) -> tuple[str, float]:
     return min(((name, row["ms"][name]) for name in RIVALS if name in row["ms"]), key=lambda pair: pair[1])
 
 
-@benchmark(
-    "rivals",
-    click.option("--threads", "counts", multiple=True, type=int, default=(1, 2), show_default=True),
-    CLOCK,
-    work_option("rivals"),
-)
-def main(counts: Sequence[int], clock: Clock, work: Path) -> Document:
+@benchmark("rivals", CLOCK, work_option("rivals"))
+def main(clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals.json."""
-    cases = [(threads, network, None) for threads, network in product(counts, NETWORKS)]
+    cases = [(threads, network, None) for threads in THREADS for network in NETWORKS]
     return measure([*cases, *((1, network, AVX2) for network in AVX2_NETWORKS)], clock, work)
 
 

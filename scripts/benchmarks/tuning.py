@@ -207,13 +207,10 @@ def figures(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, Any]]:
     click.option("--network", "networks", multiple=True, default=NETWORKS, show_default=True),
     click.option("--system", "chosen", multiple=True, default=tuple(SYSTEMS), type=click.Choice(list(SYSTEMS))),
     click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True),
-    click.option("--trials", default=TRIALS, show_default=True),
     CLOCK,
     work_option("tuning"),
 )
-def main(
-    networks: Sequence[str], chosen: Sequence[str], seeds: Sequence[int], trials: int, clock: Clock, work: Path
-) -> Document:
+def main(networks: Sequence[str], chosen: Sequence[str], seeds: Sequence[int], clock: Clock, work: Path) -> Document:
     """Tune networks with every system and write docs/benchmarks/tuning.json."""
     work = work.resolve()
     os.environ["TCHUB_HOME"] = str(work / "home")
@@ -223,7 +220,7 @@ def main(
     parts = (first, [system for system in chosen if system not in first])
     plan = [(network, system, seed) for seed in seeds for part in parts for network in networks for system in part]
     for network, system, seed in plan:
-        key = {"network": network, "system": system, "threads": THREADS, "trials": trials, "seed": seed}
+        key = {"network": network, "system": system, "threads": THREADS, "trials": TRIALS, "seed": seed}
         name = "-".join(map(str, key.values())).replace("/", "-")
 
         def run(key: dict[str, Any] = key, name: str = name) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class ATFormerConfig(MHAConfig):
     feedforward: int = 2048
 
 
-@register("mha", MHAConfig, schemas=SCHEMAS, paper="ATFormer, A.2 and table 16", inputs="statements")
+@register("mha", MHAConfig, schemas=SCHEMAS, paper="ATFormer, A.2 and table 16")
 class MHA(StatementModel):
     """ATFormer with nothing but attention between embedding and score; the base of the other three.
 
@@ -84,7 +84,7 @@ class MHA(StatementModel):
         return unpack(rows, mask).flatten(0, 1), torch.ones_like(mask)
 
 
-@register("atformer", ATFormerConfig, schemas=SCHEMAS, paper="ATFormer, section 3.2", inputs="statements")
+@register("atformer", ATFormerConfig, schemas=SCHEMAS, paper="ATFormer, section 3.2")
 class ATFormer(MHA):
     """Two encoder layers between embedding and score (figure 3).
 
@@ -99,9 +99,7 @@ class ATFormer(MHA):
         return [EncoderLayer(c.hidden, c.attention_heads, c.feedforward) for _ in range(c.layers)]
 
 
-@register(
-    "atformer-1l", with_defaults(ATFormerConfig, layers=1), schemas=SCHEMAS, paper="ATFormer, A.2", inputs="statements"
-)
+@register("atformer-1l", with_defaults(ATFormerConfig, layers=1), schemas=SCHEMAS, paper="ATFormer, A.2")
 class ATFormer1L(ATFormer):
     """One encoder layer: 3,505,153 parameters, 13.4 MiB in float32."""
 
@@ -109,6 +107,6 @@ class ATFormer1L(ATFormer):
 _MASKED = with_defaults(ATFormerConfig, mask=True)
 
 
-@register("atformer-m", _MASKED, schemas=SCHEMAS, paper="ATFormer, A.2 and table 18", inputs="statements")
+@register("atformer-m", _MASKED, schemas=SCHEMAS, paper="ATFormer, A.2 and table 18")
 class ATFormerM(ATFormer):
     """`ATFormer` with padding masked out; as many parameters."""

@@ -37,7 +37,6 @@ class Architecture:
         name: the first half of a checkpoint's name, e.g. "tcl" in "tcl-epyc".
         model: class taking one `config`.
         config: its config dataclass.
-        inputs: what its features describe, "primitives" or "statements".
         schemas: its feature schemas, the usual one first.
         paper: where it is described.
         kind: "model", or a combination of several networks: a "knowledge base" (see `progressive`) or an "ensemble".
@@ -47,7 +46,6 @@ class Architecture:
     name: str
     model: type[CostModel]
     config: type[ModelConfig]
-    inputs: str
     schemas: tuple[str, ...]
     paper: str
     kind: Kind = "model"
@@ -64,7 +62,6 @@ def register(
     *,
     schemas: tuple[str, ...],
     paper: str,
-    inputs: str = "primitives",
     kind: Kind = "model",
     base: str = "",
 ) -> Callable[[type[M]], type[M]]:
@@ -72,7 +69,7 @@ def register(
 
     def add(model: type[M]) -> type[M]:
         model.arch = name
-        _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper, kind, base)
+        _ARCHITECTURES[name] = Architecture(name, model, config, schemas, paper, kind, base)
         return model
 
     return add
@@ -105,8 +102,8 @@ def register_derived(
         parent = in_context if issubclass(base.model, ContextModel) else plain
         attributes = {"of": base, "__module__": plain.__module__, "__doc__": f"The {kind} of `{name}`."}
         model = cast("type[CostModel]", type(base.model.__name__ + parent.__name__, (parent,), attributes))
-        facts = {"schemas": base.schemas, "paper": paper, "inputs": base.inputs}
-        register(name + ending, with_defaults(base.config, **settings), **facts, kind=kind, base=name)(model)
+        config = with_defaults(base.config, **settings)
+        register(name + ending, config, schemas=base.schemas, paper=paper, kind=kind, base=name)(model)
 
 
 def list_architectures(kind: Kind = "model") -> list[str]:

@@ -84,7 +84,7 @@ class TenSetMLPConfig(StatementConfig):
     residuals: int = 2
 
 
-@register("tenset-mlp", TenSetMLPConfig, schemas=SCHEMAS, paper="TLP, section 2", inputs="statements")
+@register("tenset-mlp", TenSetMLPConfig, schemas=SCHEMAS, paper="TLP, section 2")
 class TenSetMLP(StatementModel):
     """The MLP cost model of TenSet.
 

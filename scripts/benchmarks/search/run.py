@@ -50,6 +50,7 @@ SYSTEMS = {
     "today + subspace": System(subspace=True),
     "all": System(database=True, few_shot=True, subspace=True),
 }
+SEEDS = 10  # of the replays
 LIVE_NETWORKS, LIVE_SEEDS = ("resnet-50", "mobilenet-v2", "bert-tiny"), 3
 PER_TASK, LIVE_PER_TASK = 8, 3
 # Places of a curve that the document keeps, in programs a task.
@@ -58,34 +59,31 @@ PLACES = (1, 2, 3, 4, 6, 8)
 
 @benchmark(
     "search",
-    click.option("--seeds", default=10, show_default=True, type=click.IntRange(1), help="Of the replays."),
     click.option("--live", is_flag=True, help="Measure what is missing on this machine, which must be idle."),
-    click.option("--system", "live_systems", type=click.Choice([*LIVE]), multiple=True, help="Live ones to measure."),
     work_option("search"),
     CLOCK,
 )
-def main(seeds: int, live: bool, live_systems: Sequence[str], work: Path, clock: Clock) -> Document:
+def main(live: bool, work: Path, clock: Clock) -> Document:
     """Searches side by side on recorded programs and on this machine."""
     recorded, material = Recorded(), Journal(work / "replays.jsonl")
     replays = [
         material.get(lambda n=n, s=s, k=k: recorded.replay(n, SYSTEMS[s], k), clock, network=n, system=s, seed=k)
         for n in HELD_OUT
         for s in SYSTEMS
-        for k in range(seeds)
+        for k in range(SEEDS)
     ]
     walks, material = Walks(), Journal(work / "walks.jsonl")
     walked = [
         material.get(lambda n=n, s=s, k=k: walks.compare(n, s, k), clock, network=n, system=s, seed=k)
         for n in LIVE_NETWORKS
         for s in PROPOSERS
-        for k in range(seeds)
+        for k in range(SEEDS)
     ]
     tunings, fast, fast_dqn = (Journal(work / f"{name}.jsonl") for name in ("live", "fast", "fast_dqn"))
     never = clock if live else Clock(0)
-    measured = live_systems or tuple(LIVE)
     for seed in range(LIVE_SEEDS):
         for network in LIVE_NETWORKS:
-            for name in measured:
+            for name in LIVE:
                 if live:
                     note(f"{network}, {name}, seed {seed}")
                 tunings.get(
@@ -112,7 +110,7 @@ def main(seeds: int, live: bool, live_systems: Sequence[str], work: Path, clock:
         *lacking(replays.count(None) + walked.count(None), len(replays) + len(walked), "replays and walks"),
         *lacking(count - done, count, "live runs"),
     ]
-    return summed_up(ours, without), details | {"not_done": left}, range(seeds)
+    return summed_up(ours, without), details | {"not_done": left}, range(SEEDS)
 
 
 def summed_up(live: Sequence[Any], fast: Sequence[Any]) -> dict[str, Any]:
