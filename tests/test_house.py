@@ -32,14 +32,14 @@ BUDGETS = {
     "zoo/devices": (388, 3),
     "zoo/features": (1_228, 8),
     "zoo/corpus": (4_098, 24),
-    "zoo/models": (2_478, 18),
+    "zoo/models": (2_473, 18),
     "zoo/training": (1_978, 13),
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
-    "scripts": (9_684, 58),
-    "tests": (31_085, 203),
+    "scripts": (9_662, 58),
+    "tests": (31_069, 203),
 }
-PRODUCT = (48_837, 280)
+PRODUCT = (48_832, 280)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
