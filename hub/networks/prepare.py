@@ -28,7 +28,7 @@ from .attention import join_projections, pad_attention
 from .elementwise import elementwise, own_spaces
 from .fold import fold_arrays
 from .fused_attention import AttentionShape, attention, fuse_attention
-from .rows import pad_rows
+from .row_padding import pad_rows
 from .simplify import channels_first_only, elementwise_first, legal_types, pointwise_products, simplify
 from .softmax import by_lanes, softmax
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
