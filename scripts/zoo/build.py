@@ -134,6 +134,7 @@ def _gather_key(job: Job, schema: str) -> tuple[tuple[str, ...], int]:
     from tchub.zoo.corpus import split_tasks
 
     cap, limit = job.settings["per_task"], job.settings.get("max_programs")
+    cap = job.settings.get("caps", {}).get(job.family, cap)
     if limit:
         tasks = sum(len(split_tasks(open_corpus(name)).train) for name in job.corpora)
         cap = max(16, min(cap, limit // max(1, tasks)))
