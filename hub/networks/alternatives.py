@@ -32,6 +32,11 @@ class Alternative:
     direct: Mapping[str, int]
     other: Mapping[str, int]
 
+    @property
+    def operator(self) -> OperatorShape:
+        """Return what the alternatives of one operator have in common: a convolution's size of tiles is left out."""
+        return replace(self.shape, tile=0) if isinstance(self.shape, ConvShape) else self.shape
+
 
 def find_shapes(graph: IRModule) -> list[OperatorShape]:
     """Return the operators of a graph that can be computed otherwise; a convolution once for each size of tiles."""
@@ -82,7 +87,10 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0], precision: 
         graph = for_inference(variant.imported(), layout, cpu=cpu, precision=precision)
         tasks = network_tasks(lower(graph, cpu=cpu), target, variant.name)
         added, alternatives = find_alternatives(graph, tasks, target, variant.name) if cpu else ([], [])
-        calls = sum((Counter(one.other) for one in alternatives), Counter[str]())
+        of_operators: dict[OperatorShape, Counter[str]] = {}
+        for one in alternatives:  # the most that one of its ways makes
+            of_operators[one.operator] = of_operators.get(one.operator, Counter()) | Counter(one.other)
+        calls = sum(of_operators.values(), Counter[str]())
         counts = [(task, calls[task.task_id]) for task in added]
         return tasks + [replace(task, weight=count, networks={variant.name: count}) for task, count in counts]
 

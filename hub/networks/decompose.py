@@ -171,7 +171,10 @@ def _rounded_quotient(x: Tensor, y: Tensor | float, *, rounding_mode: str | None
 def _concatenated(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     """Leave out empty tensors, as a cache that begins is: TVM cannot load a constant without elements."""
     full = [x for x in tensors if x.numel()]
-    return torch.cat(full, dim) if 0 < len(full) < len(tensors) else NotImplemented
+    dtype = tensors[0].dtype
+    for x in tensors[1:]:
+        dtype = torch.promote_types(dtype, x.dtype)
+    return torch.cat([x.to(dtype) for x in full], dim) if 0 < len(full) < len(tensors) else NotImplemented
 
 
 def _scatter_reduced(

@@ -96,9 +96,9 @@ def from_torch(
     # A tensor that is given twice would make two inputs one: PyTorch may read either for both.
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone(), (args, dict(example_kwargs or {})))
     given = [x for x in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(x)]
-    if any(x.layout is not torch.strided for x in given):
+    if layouts := {str(x.layout) for x in given} - {"torch.strided"}:
         raise NetworkImportError(
-            f"the module {name} takes a sparse tensor, and TVM's are dense",
+            f"the module {name} takes a tensor of layout {layouts.pop()}, and TVM's are dense",
             remedy="give x.to_dense(), or hold the tensor in the module if it is always the same",
             network=name,
         )

@@ -3,7 +3,7 @@
 ViT has 197 tokens, CLIP's and DINO's larger images 257 and 577: a prime number of rows has tiles of one row or of all,
 and a tile of one row loads a vector of weights for each multiplication. Rows are independent of each other in a
 product with weights, in what is elementwise, and in a norm over the last axis. So zeros are added once, the network
-goes on with the longer tensors, and what was computed for the rows that are none is left out where rows meet, as in
+goes on with the longer tensors, and what was computed for the padding rows is left out where rows meet, as in
 attention, and at the end.
 """
 
@@ -19,8 +19,8 @@ from .simplify import BINARY, UNARY, call_pass, constant_values, operator_name, 
 
 op: Any = relax.op
 
-# Rows below which a tile may hold all of them, and the share of them that may be added.
-_LEAST, _MOST_ADDED = 16, 1 / 8
+# Rows below which a tile may hold all of them. From here on at most a tenth is added.
+_LEAST = 16
 # Operators that compute each row of their first argument by itself, where they work along its last axis.
 _NORMS, _REDUCTIONS = ("nn.layer_norm", "nn.rms_norm"), ("max", "mean", "min", "sum", "variance")
 _ALONG_ROWS = (*_NORMS, *_REDUCTIONS, "nn.softmax", "strided_slice", "reshape")
@@ -32,7 +32,7 @@ def pad_rows() -> Any:
 
 
 def _longer(builder: Any, call: Any) -> Any:
-    """Return the first rows of what a call gives for more rows; the call itself where it has no more."""
+    """Compute a call over more rows and cut the result, or return the call as it is."""
     name = operator_name(call)
     if name not in ("matmul", *UNARY, *BINARY, *_ALONG_ROWS):
         return call
@@ -41,7 +41,7 @@ def _longer(builder: Any, call: Any) -> Any:
         weights = constant_values(call.args[1])
         wanted = weights is not None and weights.ndim == 2 and str(call.ty.dtype) == "float32" and rows >= _LEAST
         more = padded_rows(rows) if wanted else rows
-        args = [call.args[0]] if 0 < more - rows <= _MOST_ADDED * rows else []
+        args = [call.args[0]]
     elif name in _ALONG_ROWS and not _is_along_rows(call, rows):
         return call
     else:
@@ -88,7 +88,7 @@ def _is_along_rows(call: Any, rows: int) -> bool:
 def _source(builder: Any, value: Any, rows: int) -> Any:
     """Return the matrix padded to more rows of which a value is the first; None for another value."""
     call = builder.lookup_binding(value) if isinstance(value, relax.Var) else None
-    if not isinstance(call, relax.Call) or operator_name(call) != "strided_slice":
+    if rows < _LEAST or not isinstance(call, relax.Call) or operator_name(call) != "strided_slice":
         return None
     ranges: Any = call.args[1:4]
     axes, begin, end = ([int(n) for n in part] for part in ranges)

@@ -25,8 +25,8 @@ from .simplify import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
 _KERNEL = 3
 # Tiles of 4 need 2.25 times the weights of tiles of 2, which a network's other layers have driven out of the caches. A
-# core computes 4 operations (EPYC Genoa) to 16 (Xeon Cascade Lake) while it reads a byte of them. Tiles that cost least
-# for any of these are measured.
+# core computes 4 operations (EPYC Genoa) to 16 (Xeon Cascade Lake) while it reads a byte of them; 2 is for slower ones.
+# Tiles that cost least for any of these are measured.
 _OPERATIONS_A_BYTE = (2, 4, 8, 16)
 _LANES = 64  # floats of a tile's innermost loop, at most
 

@@ -23,7 +23,7 @@ class AlternativeChoice:
     Args:
         tasks: of the network as it is, and those of the alternatives, of weight 0.
         progress: of the tasks; `weight`, `dropped` and `offer` are set.
-        alternatives: none where there is nothing to choose; those that replace the same tasks compete with each other.
+        alternatives: none where there is nothing to choose; those of one operator compete with each other.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class AlternativeChoice:
         self._progress = dict(zip(self._ids, progress, strict=True))
         self._own = Counter({task.task_id: task.weight for task in tasks})
         self._alternatives = alternatives
-        groups: dict[frozenset[str], list[Alternative]] = defaultdict(list)
+        groups: dict[OperatorShape, list[Alternative]] = defaultdict(list)
         for alternative in alternatives:
-            groups[frozenset(alternative.direct)].append(alternative)
+            groups[alternative.operator].append(alternative)
         self._groups = list(groups.values())
         for task_id, one in self._progress.items():
             one.weight = max([self._own[task_id], *(a.other.get(task_id, 0) for a in alternatives)])
@@ -43,25 +43,29 @@ class AlternativeChoice:
 
     def update(self) -> None:
         """Drop the tasks that serve no way which can still be the fastest, and price those that were never measured."""
+        for one in self._progress.values():
+            one.offer = None if one.offer is None else 0.0
         for group in self._groups:
-            ways = [group[0].direct, *(alternative.other for alternative in group)]
-            fastest = min(map(self._latency, ways))
-            for way in ways:
-                reachable = self._latency(way, optimistic=True)
-                waiting = [self._progress[task_id] for task_id in way]
+            best = max(group, key=self._gain)
+            best_gain = max(0.0, self._gain(best))
+            if self._latency(best.direct, optimistic=True) > self._latency(best.other):
+                self._drop(best.direct)
+            for alternative in group:
+                reachable = self._gain(alternative, optimistic=True)
+                waiting = [self._progress[task_id] for task_id in alternative.other]
                 waiting = [one for one in waiting if one.offer is not None and one.best == inf]
                 for one in waiting:
-                    one.offer = max(0.0, fastest - reachable) / len(waiting) if fastest < inf else 0.0
-                if reachable > fastest:
-                    for task_id in way:
-                        self._progress[task_id].dropped = True
+                    if self._latency(alternative.direct) < inf:
+                        one.offer = max(one.offer or 0.0, (reachable - best_gain) / len(waiting))
+                if reachable < best_gain:
+                    self._drop(alternative.other)
         for task_id in self._needed():
             self._progress[task_id].dropped = False
 
     def chosen(self) -> frozenset[OperatorShape]:
         """Return the shapes of the operators that are faster the other way."""
-        best = [min(group, key=lambda alternative: self._latency(alternative.other)) for group in self._groups]
-        return frozenset(a.shape for a in best if self._latency(a.other) < self._latency(a.direct))
+        best = [max(group, key=self._gain) for group in self._groups]
+        return frozenset(alternative.shape for alternative in best if self._gain(alternative) > 0)
 
     def weights(self) -> dict[str, int]:
         """Return the calls of each task in the network with the ways that are the fastest now."""
@@ -75,6 +79,18 @@ class AlternativeChoice:
     def _needed(self) -> set[str]:
         """Return the tasks of the network as it is chosen now."""
         return {task_id for task_id, weight in self.weights().items() if weight > 0}
+
+    def _drop(self, calls: Mapping[str, int]) -> None:
+        for task_id in calls:
+            self._progress[task_id].dropped = True
+
+    def _gain(self, alternative: Alternative, optimistic: bool = False) -> float:
+        """Return the seconds that the network gains by an alternative, measured or as far as more trials may bring it.
+
+        It is -inf where a task of the alternative has no program, and inf where one of what it replaces has none.
+        """
+        direct, other = self._latency(alternative.direct), self._latency(alternative.other, optimistic)
+        return -inf if other == inf else direct - other
 
     def _latency(self, calls: Mapping[str, int], optimistic: bool = False) -> float:
         """Return the seconds of some calls, measured or as far as more trials may lower them; inf if one is unknown."""

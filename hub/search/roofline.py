@@ -53,11 +53,17 @@ class Roofline:
         """
         size = sum(argument_bytes(task.mod))
         flops = product_flops(task.mod) or task.flops
-        return max(flops / self.flops, size / self.bandwidth, weight_bytes([replace(task, weight=1)]) / self.weights)
+        return max(flops / self.flops, size / self.bandwidth, _product_weights(task) / self.weights)
 
     def raised(self, task: TuningTask, latency: float) -> Roofline:
         """Return the roofline at which a product may take so many seconds, where it is faster than this one allows."""
-        return replace(self, flops=max(self.flops, product_flops(task.mod) / latency))
+        flops = max(self.flops, product_flops(task.mod) / latency)
+        return replace(self, flops=flops, weights=max(self.weights, _product_weights(task) / latency))
+
+
+def _product_weights(task: TuningTask) -> int:
+    """Return the bytes of weights that a product reads; of a table that is looked up, a task reads a few rows."""
+    return weight_bytes([replace(task, weight=1)]) if product_flops(task.mod) else 0
 
 
 def measure_roofline(measure: Measure, cores: int) -> Roofline | None:
@@ -75,7 +81,7 @@ def measure_roofline(measure: Measure, cores: int) -> Roofline | None:
             if measurement.error is None:
                 rates[index] = max(rates[index], kernels[index][1] / min(measurement.latencies))
     *flops, bandwidth, weights = rates
-    return Roofline(max(flops), bandwidth, weights) if all((max(flops), bandwidth, weights)) else None
+    return Roofline(max(flops), bandwidth, weights or inf) if max(flops) and bandwidth else None
 
 
 def _multiply(rows: int, width: int, cores: int) -> tuple[TuningTask, float]:

@@ -129,15 +129,20 @@ def try_alternatives(
     """
     right: list[OperatorShape] = []
     notes = []
-    for kind in kinds:
-        shapes = [shape for shape in find_shapes(first.graph) if isinstance(shape, kind)]
+    groups: dict[tuple[type[OperatorShape], int], list[OperatorShape]] = {}
+    for shape in find_shapes(first.graph):
+        # A network has each convolution once, so that each size of tiles has a network of its own.
+        groups.setdefault((type(shape), shape.tile if isinstance(shape, ConvShape) else 0), []).append(shape)
+    for (kind, _), shapes in groups.items():
+        if kind not in kinds:
+            continue
         try:
-            if compare is not None and shapes:
+            if compare is not None:
                 _compared(first.network, first.graph, shapes, target, compare, linker)
             right += shapes
         except (NetworkImportError, OutputMismatchError) as error:
             notes.append(f"{_WITHOUT[kind]}: {error.message}")
-    return *find_alternatives(first.graph, tasks, target, first.network.name, right), tuple(notes)
+    return *find_alternatives(first.graph, tasks, target, first.network.name, right), tuple(dict.fromkeys(notes))
 
 
 def _compared(

@@ -147,7 +147,8 @@ def test_rows_are_reduced_with_and_without_those_that_were_there(equal: Equal) -
     def reduced(x: Tensor, i: Tensor, y: Tensor) -> Any:
         index, empty = i[:, None].expand(y.shape), torch.tensor([])
         alone = (x.scatter_reduce(0, index, y, how, include_self=False) for how in ("amax", "amin", "sum", "mean"))
-        return *alone, x.scatter_reduce(0, index, y, "mean"), torch.cat([empty, x * 2, x[:0]])
+        joined = torch.cat([empty, x * 2, x[:0]]), torch.cat([empty, i]) / 2
+        return *alone, x.scatter_reduce(0, index, y, "mean"), *joined
 
     equal(reduced, torch.randn(6, 4), torch.tensor([1, 5, 1]), torch.randn(3, 4))
 

@@ -149,7 +149,7 @@ def test_an_exported_program_is_taken_as_it_is() -> None:
     [
         (Dropping(), None, "needs example inputs"),
         (Dropping().to_empty(device="meta"), (X.to("meta"),), "on meta"),
-        (Dropping(), (X.to_sparse(),), "takes a sparse tensor"),
+        (Dropping(), (X.to_sparse(),), "takes a tensor of layout torch.sparse_coo"),
         (42, None, "int is nothing that can be tuned"),
     ],
 )

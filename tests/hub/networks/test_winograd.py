@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -176,6 +177,18 @@ def test_of_three_ways_one_is_chosen(small: float, chosen: ConvShape) -> None:
     assert one.chosen() == {chosen}
     assert one.weights() == {"direct": 0, "large": 2 * (chosen == SHAPE), "small": 2 * (chosen == SMALL)}
     assert [p.open() for p in progress] == [False, chosen == SHAPE, chosen == SMALL]
+
+
+def test_two_convolutions_that_replace_the_same_tasks_do_not_exclude_each_other() -> None:
+    """Two that feed one addition: whichever is computed otherwise, both of their tasks change."""
+    other = replace(SHAPE, height=12)
+    tasks = [task("direct", 1), task("added", 1), task("first", 0), task("second", 0)]
+    progress = [TaskProgress(1.0, trials=64, history=[one]) for one in (5.0, 5.0, 2.0, 2.0)]
+    ways = [
+        Alternative(SHAPE, {"direct": 1, "added": 1}, {"first": 1, "added": 1}),
+        Alternative(other, {"direct": 1, "added": 1}, {"second": 1, "direct": 1}),
+    ]
+    assert AlternativeChoice(tasks, progress, ways).chosen() == {SHAPE, other}
 
 
 def test_tasks_of_a_way_that_cannot_win_are_dropped() -> None:

@@ -114,6 +114,14 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+def test_a_damaged_source(zoo):
+    weights = zoo / "zoo" / NAME / VERSION / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    error = refusal(lambda: hub.pull(NAME))
+    assert (error["error"], error["outcome"]) == ("IntegrityError", "size-mismatch")
+    assert tree(zoo / "cache") == {}
+
+
 def test_weights_that_were_published_damaged(zoo):
     weights = zoo / "zoo" / NAME / VERSION / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])

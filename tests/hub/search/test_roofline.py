@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -29,7 +30,18 @@ def test_a_task_takes_as_long_as_the_slowest_of_what_it_does(product: TuningTask
     flops, moved, weights = 2 * 16 * 64 * 32, 4 * (16 * 64 + 64 * 32 + 16 * 32), 4 * 64 * 32
     assert Roofline(flops=1e3, bandwidth=1e9).bound(product) == flops / 1e3
     assert Roofline(flops=1e9, bandwidth=1e3, weights=1e9).bound(product) == moved / 1e3
-    assert Roofline(flops=1e9, bandwidth=1e9, weights=1e3).bound(product) == weights / 1e3
+    low = Roofline(flops=1e9, bandwidth=1e9, weights=1e3)
+    assert low.bound(product) == weights / 1e3
+    raised = low.raised(product, latency=1.0)
+    assert (raised.flops, raised.weights) == (1e9, weights), "a product that is faster raises what held it back"
+
+
+def test_of_a_table_that_is_looked_up_few_rows_are_read() -> None:
+    table, rows = te.placeholder((1000, 64), name="table"), te.placeholder((4,), "int32", name="rows")
+    out: Any = te.compute((4, 64), lambda i, j: table[rows[i], j], name="out")
+    function = te.create_prim_func([table, rows, out]).with_attrs({"layout_free_buffers": [0]})
+    task = make_task(tvm.IRModule({"main": function}), "take")
+    assert Roofline(flops=1e9, bandwidth=1e9, weights=1.0).bound(task) < 1e-3
 
 
 def test_this_machine_reads_weights_slower_where_they_are_not_in_its_caches(target_dict: dict[str, Any]) -> None:
@@ -44,7 +56,7 @@ def test_this_machine_reads_weights_slower_where_they_are_not_in_its_caches(targ
     assert 1e9 < cold.flops < 1e13
 
 
-def test_the_fastest_repeat_counts_and_a_kernel_that_fails_gives_none() -> None:
+def test_the_fastest_repeat_counts_and_of_kernels_that_fail_nothing_is_known() -> None:
     def measure(*passes: Callable[[int], Measurement]) -> Roofline | None:
         left = iter(passes)
 
@@ -61,4 +73,8 @@ def test_the_fastest_repeat_counts_and_a_kernel_that_fails_gives_none() -> None:
     assert slow is not None
     assert fast is not None
     assert (fast.flops, fast.bandwidth, fast.weights) == (2 * slow.flops, 2 * slow.bandwidth, 2 * slow.weights)
-    assert measure(*[lambda _: Measurement((), "run", "no such device", 0.0, 0.0, 0.0)] * 2) is None
+    failed = Measurement((), "run", "no such device", 0.0, 0.0, 0.0)
+    without = measure(*[lambda index: failed if index == 4 else took(1.0)(index)] * 2)
+    assert without is not None
+    assert without.weights == inf, "the rest is known without the kernel that reads weights"
+    assert measure(*[lambda _: failed] * 2) is None

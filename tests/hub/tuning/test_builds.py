@@ -118,4 +118,17 @@ def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_other_kind_stays(ta
         added, alternatives, notes = try_alternatives(first, tasks, target, compare, None, kinds)
         assert list(dict.fromkeys(type(one.shape) for one in alternatives)) == ways
         assert any("winograd" in task.name for task in added) == (ConvShape in ways)
-        assert [note.partition(" directly")[0] for note in notes] == words
+        assert {note.partition(" directly")[0] for note in notes} == {*words}
+
+    networks: list[bool] = []
+
+    def only_large_tiles(_network: Any, libraries: Libraries) -> Comparison:
+        """The first network with convolutions by Winograd's algorithm, which has the small tiles, is wrong."""
+        built = libraries()
+        networks.append(b"winograd" in built["untuned"].read_bytes())
+        return compared(1.5 if networks == [True] else 1.0)(_network, lambda: built)
+
+    _, alternatives, notes = try_alternatives(first, tasks, target, only_large_tiles, None, kinds[:1])
+    assert networks == [True, True]
+    assert [one.shape.tile for one in alternatives if isinstance(one.shape, ConvShape)] == [4]
+    assert len(notes) == 1
