@@ -20,10 +20,10 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_624, 31),
-    "hub/networks": (7_214, 36),
-    "hub/search": (3_895, 22),
+    "hub/networks": (7_225, 36),
+    "hub/search": (3_917, 22),
     "hub/records": (650, 5),
-    "hub/tuning": (2_159, 11),
+    "hub/tuning": (2_164, 11),
     "hub/adaptation": (1_986, 10),
     "hub/publishing": (1_840, 9),
     "hub/bundle": (903, 5),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_663, 58),
-    "tests": (31_069, 203),
+    "tests": (31_120, 203),
 }
-PRODUCT = (48_832, 280)
+PRODUCT = (48_870, 280)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
