@@ -61,11 +61,6 @@ def read_plain(path: Path, limit: int) -> bytes:
     raise ValueError(f"it is larger than {limit} bytes")
 
 
-# What `ZipFile` raises of a damaged or hostile file: the second where an entry asks for a newer version of the format,
-# the third where the directory's size is larger than any file, in releases of Python that seek there before they look.
-_NO_ZIP = BadZipFile, NotImplementedError, OverflowError
-
-
 def check_zip(path: Path, *, entry: int) -> None:
     """Check what a zip file unpacks to, before any of it is unpacked.
 
@@ -83,7 +78,9 @@ def check_zip(path: Path, *, entry: int) -> None:
     with open_plain(path) as (file, size):
         try:
             infos = ZipFile(file).infolist()
-        except _NO_ZIP as error:
+        except (BadZipFile, RuntimeError, OverflowError) as error:
+            # A RuntimeError: an entry asks for a newer version of the format. An OverflowError: the directory's size is
+            # larger than any file, in releases of Python that seek there before they look.
             raise ValueError(f"it is no zip file: {error}") from error
     for info in infos:
         if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED) or info.flag_bits & 1:

@@ -154,6 +154,16 @@ def padded_columns(columns: int) -> int:
     return -(-columns // _LANES) * _LANES
 
 
+def padded(builder: Any, x: Any, axis: int, extent: int) -> Any:
+    """Return a tensor with zeros up to an extent of one axis, given as a negative number."""
+    shape = static_shape(x)
+    if shape[axis] == extent:
+        return x
+    width = [0, 0] * len(shape)
+    width[2 * (len(shape) + axis) + 1] = extent - shape[axis]
+    return builder.emit(op.nn.pad(x, width, "constant", 0.0))
+
+
 def padded_alone(builder: Any, x: Any, extents: Mapping[int, int]) -> Any:
     """Return a tensor with zeros up to some extents, by negative axis, as a kernel of its own computes it.
 
@@ -224,12 +234,7 @@ class _Padder(PyExprMutator):
         return relax.Call(step.op, args, step.attrs)
 
     def _pad(self, x: Any, axis: int, extent: int) -> Any:
-        shape = static_shape(x)
-        if shape[axis] == extent:
-            return x
-        width = [0, 0] * len(shape)
-        width[2 * (len(shape) + axis) + 1] = extent - shape[axis]
-        return self.builder_.emit(op.nn.pad(x, width, "constant", 0.0))
+        return padded(self.builder_, x, axis, extent)
 
 
 def pad_attention() -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm import relax
 
-from .attention import padded_alone, padded_rows
+from .attention import padded, padded_alone, padded_rows
 from .simplify import BINARY, UNARY, call_pass, constant_values, operator_name, static_shape
 
 op: Any = relax.op
@@ -107,6 +107,4 @@ def _padded(builder: Any, value: Any, rows: int, more: int, *, alone: bool) -> A
         return source
     if alone and constant_values(value) is None:
         return padded_alone(builder, value, {-2: more})
-    width = [0, 0] * len(static_shape(value))
-    width[-3] = more - rows
-    return builder.emit(op.nn.pad(value, width, "constant", 0.0))
+    return padded(builder, value, -2, more)

@@ -94,11 +94,13 @@ def argument_bytes(mod: IRModule) -> list[int]:
 
 def weight_bytes(tasks: Iterable[TuningTask]) -> int:
     """Return the bytes of weights that a network of these tasks reads in a run."""
-    total = 0
-    for task in tasks:
-        sizes = argument_bytes(task.mod)
-        total += task.weight * sum(sizes[position] for position in weight_arguments(task.mod))
-    return total
+    return sum(task.weight * constant_bytes(task.mod) for task in tasks)
+
+
+def constant_bytes(mod: IRModule) -> int:
+    """Return the bytes of a task's arguments that are constants of its network."""
+    sizes = argument_bytes(mod)
+    return sum(sizes[position] for position in weight_arguments(mod))
 
 
 def merge(tasks: Iterable[TuningTask]) -> list[TuningTask]:

@@ -14,7 +14,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 
 from ...zoo.corpus.tir import product_flops
-from ..networks.tasks import TuningTask, argument_bytes, weight_bytes
+from ..networks.tasks import TuningTask, argument_bytes, constant_bytes
 from .candidates import untuned_candidate
 from .measuring import Measure
 
@@ -63,7 +63,7 @@ class Roofline:
 
 def _product_weights(task: TuningTask) -> int:
     """Return the bytes of weights that a product reads; of a table that is looked up, a task reads a few rows."""
-    return weight_bytes([replace(task, weight=1)]) if product_flops(task.mod) else 0
+    return constant_bytes(task.mod) if product_flops(task.mod) else 0
 
 
 def measure_roofline(measure: Measure, cores: int) -> Roofline | None:
