@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zlib
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -47,6 +48,14 @@ def test_what_is_no_code_is_package_data(package: str, folder: str) -> None:
     packed = {path for pattern in patterns for path in (ROOT / package).glob(pattern)}
     assert {path for path in (ROOT / package / folder).iterdir() if path.is_file()} <= packed
     assert package != "hub" or ROOT / "hub/registry/index.json" in packed
+
+
+def test_the_wheel_stays_below_30_mb() -> None:
+    """Measured without building it: a wheel deflates each file by itself, at zlib's default level."""
+    data = PROJECT["tool"]["setuptools"]["package-data"]
+    packed = {path for floor in FLOORS for one in data[f"tchub.{floor}"] for path in (ROOT / floor).glob(one)}
+    packed |= {path for floor in FLOORS for path in python_files(floor)}
+    assert sum(len(zlib.compress(path.read_bytes())) for path in packed if path.is_file()) < 30e6
 
 
 def test_the_version_is_the_changelogs_newest() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tchub.zoo.checkpoints
+import torch
+from safetensors.torch import load_file
 from tchub.zoo.corpus import Corpus, sequence_of
 from tchub.zoo.features import get_schema
 from tchub.zoo.machine import one_thread
@@ -73,6 +75,12 @@ def test_scores_are_the_golden_ones(name):
     for key, values in golden.items():
         expected = np.array(values)
         np.testing.assert_allclose(scores[key], expected, rtol=0, atol=1e-6 * max(1, np.abs(expected).max()))
+
+
+def test_weights_stored_in_float16_are_computed_in_float32():
+    folder = next(ROOT.glob("tenset-mlp-k80/*"))
+    assert {t.dtype for t in load_file(folder / "model.safetensors").values()} == {torch.float16, torch.float32}
+    assert {t.dtype for t in Checkpoint.load(folder).model.state_dict().values()} == {torch.float32}
 
 
 if __name__ == "__main__":
