@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_978, 13),
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
-    "scripts": (9_663, 58),
-    "tests": (31_120, 203),
+    "scripts": (9_667, 58),
+    "tests": (31_137, 203),
 }
 PRODUCT = (48_872, 280)
 MOST_ERRORS = 43
