@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,8 +84,14 @@ def at_sizes(
 
 
 @contextmanager
-def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[None]:
-    """Turn whatever TVM raises inside into a NetworkImportError of the network, the step and `where(operator)`."""
+def refused(
+    network: str, step: str, where: Callable[[str], str], remedies: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Turn whatever TVM raises inside into a NetworkImportError of the network, the step and `where(operator)`.
+
+    Args:
+        remedies: by the operator, where there is a better one than to do without it.
+    """
     try:
         yield
     except TchubError:
@@ -102,7 +108,9 @@ def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[No
             f"TVM cannot {step} {network}: {operator or problem}" + (f" ({location})" if location else ""),
             remedy="export it with strict=False"  # which leaves PyTorch's fast path of encoder layers out
             if "_transformer_encoder_layer" in (operator or "")
-            else "write the operator with others that TVM has, or leave it out of what is tuned",
+            else (remedies or {}).get(
+                operator or "", "write the operator with others that TVM has, or leave it out of what is tuned"
+            ),
             network=network,
             operator=operator,
             location=location,

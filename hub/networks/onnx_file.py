@@ -17,11 +17,19 @@ from ...zoo.errors import last_line
 from .errors import NetworkImportError, file_error
 from .exported_file import precision_notes
 from .network import Network, at_sizes, check_memory, refused
+from .onnx_fold import folded
 from .onnx_recurrent import with_steps
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
 
 _TYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "bfloat16")
+
+# Where an operator of a domain has no translation.
+_REMEDIES = {
+    "ai.onnx.ml": "leave scalers, encoders and trees to ONNX Runtime, and tune the network before or after them",
+    "com.microsoft": "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
+    "quantize_dynamic(..., op_types_to_quantize=['MatMul'])",
+}
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,11 @@ class OnnxNetwork(Network):
         from tvm.relax.frontend.onnx import from_onnx
 
         shapes = {spec.name: list(spec.shape) for spec in self.taken}
-        with refused(self.name, "import", self.where):
-            return from_onnx(with_steps(self.model, shapes), shape_dict=shapes, keep_params_in_input=False)
+        nodes = [node for graph in graphs_of(self.model) for node in graph.node if node.domain in _REMEDIES]
+        remedies = {node.op_type: _REMEDIES[node.domain] for node in nodes}
+        with refused(self.name, "import", self.where, remedies):
+            model = with_steps(folded(self.model, shapes, self.name), shapes)
+            return from_onnx(model, shape_dict=shapes, keep_params_in_input=False)
 
     def where(self, operator: str) -> str:
         """Return the first node of an operator."""

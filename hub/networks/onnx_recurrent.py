@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
+
+from .onnx_fold import DEFAULT, GraphWriter, attributes_of, infer_types, opset_of
 
 # Gates, and the activations that ONNX takes where a node names none. Others are left to TVM's importer, which refuses.
 _LAYERS = {"LSTM": (4, ["Sigmoid", "Tanh", "Tanh"]), "GRU": (3, ["Sigmoid", "Tanh"]), "RNN": (1, ["Tanh"])}
@@ -26,44 +27,28 @@ def with_steps(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     """
     import onnx
 
-    opset = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0)
-    if opset < _LEAST_OPSET or not any(_is_plain(node) for node in model.graph.node):
+    if opset_of(model) < _LEAST_OPSET or not any(_is_plain(node) for node in model.graph.node):
         return model
-    sized = onnx.ModelProto()
-    sized.CopyFrom(model)
-    for value in sized.graph.input:
-        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
-            dim.dim_value = size
-    del sized.graph.value_info[:]  # which may name free sizes
-    graph = onnx.shape_inference.infer_shapes(sized, data_prop=True).graph
-    types = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
-    nodes: list[Any] = []
-    for number, node in enumerate(sized.graph.node):
+    types = infer_types(model, shapes)
+    writer = GraphWriter("steps_")
+    for node in model.graph.node:
         sequence = types.get(node.input[0]) if _is_plain(node) else None
         sizes = [dim.dim_value for dim in sequence.shape.dim] if sequence is not None else []
         if sequence is None or len(sizes) != 3 or not all(sizes[:2]):
-            nodes.append(node)
-            continue
-        layer = _Layer(node, sizes, onnx.helper.tensor_dtype_to_np_dtype(sequence.elem_type), f"steps_{number}_")
-        layer.write()
-        nodes += layer.nodes
-        sized.graph.initializer.extend(layer.constants)
-    del sized.graph.node[:]
-    sized.graph.node.extend(nodes)
-    return sized
-
-
-def _attributes(node: Any) -> dict[str, Any]:
-    from onnx.helper import get_attribute_value
-
-    return {one.name: get_attribute_value(one) for one in node.attribute}
+            writer.nodes.append(node)
+        else:
+            _Layer(node, sizes, onnx.helper.tensor_dtype_to_np_dtype(sequence.elem_type), writer).write()
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    writer.put(result.graph)
+    return result
 
 
 def _is_plain(node: Any) -> bool:
     """Return whether a node is a recurrent layer that `_Layer` writes."""
-    if node.op_type not in _LAYERS or node.domain not in ("", "ai.onnx"):
+    if node.op_type not in _LAYERS or node.domain not in DEFAULT:
         return False
-    facts = _attributes(node)
+    facts = attributes_of(node)
     usual = _LAYERS[node.op_type][1] * len(_DIRECTIONS[facts.get("direction", b"forward").decode()])
     activations = [name.decode() for name in facts.get("activations", ())]
     has_lengths, has_peepholes = any(node.input[4:5]), any(node.input[7:8])
@@ -76,23 +61,17 @@ class _Layer:
 
     Args:
         sizes: of its sequence `X`: steps and batch, or the batch first where the node's `layout` is 1.
-        prefix: of the names of what it adds.
-
-    Attributes:
-        nodes: of the operators, in order.
-        constants: that these read.
+        writer: takes the operators and constants.
     """
 
-    def __init__(self, node: Any, sizes: Sequence[int], dtype: np.dtype[Any], prefix: str) -> None:
-        facts = _attributes(node)
-        self._node, self._dtype, self._prefix, self._count = node, dtype, prefix, count()
+    def __init__(self, node: Any, sizes: Sequence[int], dtype: np.dtype[Any], writer: GraphWriter) -> None:
+        facts = attributes_of(node)
+        self._node, self._dtype, self._op, self._constant = node, dtype, writer.op, writer.constant
         self._batch_first = bool(facts.get("layout"))
         self._length, self._batch = (sizes[1], sizes[0]) if self._batch_first else (sizes[0], sizes[1])
         self._hidden, self._gates = facts["hidden_size"], _LAYERS[node.op_type][0]
         self._directions = _DIRECTIONS[facts.get("direction", b"forward").decode()]
         self._reset_after = bool(facts.get("linear_before_reset"))
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
 
     def write(self) -> None:
         """Write all steps of all directions, and the node's outputs."""
@@ -174,17 +153,3 @@ class _Layer:
 
     def _shaped(self, value: str, *ones: int) -> str:
         return self._op("Reshape", value, self._constant(np.array([*ones, self._batch, self._hidden], np.int64)))
-
-    def _constant(self, array: Any) -> str:
-        from onnx import numpy_helper
-
-        name = f"{self._prefix}{next(self._count)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
-        return name
-
-    def _op(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        from onnx import helper
-
-        name = output or f"{self._prefix}{next(self._count)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
-        return name

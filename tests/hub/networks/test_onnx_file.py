@@ -35,7 +35,8 @@ def model(batch: int | str = 2, kind: int = TensorProto.FLOAT, extra: Any = None
     inputs = [Info("ids", TensorProto.INT64, [batch, 6]), Info("mask", TensorProto.BOOL, [batch, 6, 1])]
     outputs = [Info("y", kind, [batch, 6, 4]), Info("p", kind, [batch, 6, 4])]
     graph = helper.make_graph(nodes, "graph", [*inputs, Info("x", kind, [batch, 6, 8])], outputs, weights)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    domains = {"": 17, "mine": 1, "ai.onnx.ml": 3, "com.microsoft": 1}
+    opsets = [helper.make_opsetid(*one) for one in domains.items()]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
@@ -131,12 +132,18 @@ def test_data_outside_of_the_folder_is_never_read(
 
 
 def test_an_operator_that_tvm_lacks_is_named_with_its_node(tmp_path: Path) -> None:
-    for operator, domain in (("Fancy", "mine"), ("StringNormalizer", "")):
+    for operator, domain, remedy in (
+        ("Fancy", "mine", "leave it out"),
+        ("StringNormalizer", "", "leave it out"),
+        ("DynamicQuantizeLSTM", "com.microsoft", "quantize_dynamic"),
+        ("Normalizer", "ai.onnx.ml", "trees to ONNX Runtime"),
+    ):
         node = helper.make_node(operator, ["y"], ["p"], name="odd", domain=domain)
         network = open_network(saved(tmp_path, model(extra=node)))
         with pytest.raises(NetworkImportError, match=rf"TVM cannot import net: {operator} \(node 'odd'\)") as caught:
             network.imported()
         assert caught.value.fields["operator"] == operator
+        assert remedy in caught.value.remedy
 
 
 def test_sizes_that_no_memory_holds_are_refused(tmp_path: Path) -> None:

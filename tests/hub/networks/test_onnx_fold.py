@@ -1,0 +1,185 @@
+"""Loops, branches, quantised operators and functions of ONNX files, beside what ONNX Runtime computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tchub.hub.networks import onnx_fold
+from tchub.hub.networks.errors import NetworkImportError
+from tchub.hub.networks.onnx_file import reference_module
+from tchub.hub.networks.onnx_fold import folded
+from tchub.hub.networks.prepare import prepare
+from tchub.hub.networks.sources import open_network
+
+Info, node = helper.make_tensor_value_info, helper.make_node
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+X = Info("x", FLOAT, [3, 4])
+Equal = Callable[..., Any]
+
+
+def model(
+    nodes: Sequence[Any],
+    outputs: Mapping[str, int] | None = None,
+    *,
+    inputs: Sequence[Any] = (X,),
+    opset: int = 17,
+    functions: Sequence[Any] = (),
+    **constants: Any,
+) -> Any:
+    """A model of nodes; `outputs` says how many axes they have."""
+    held = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    axes = {"y": len(inputs[0].type.tensor_type.shape.dim)} if outputs is None else outputs
+    results = [Info(name, FLOAT, [None] * number) for name, number in axes.items()]
+    graph = helper.make_graph(nodes, "graph", inputs, results, held)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("mine", 1), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions)
+
+
+@pytest.fixture
+def equal(tmp_path: Path, run_compiled: Callable[..., Any]) -> Equal:
+    """Compile a model, and assert that its outputs are ONNX Runtime's; return the network."""
+
+    def check(proto: Any) -> Any:
+        path = tmp_path / "net.onnx"
+        onnx.save(proto, path)
+        network = open_network(path)
+        found = run_compiled(prepare(network.imported()), *network.inputs())
+        for ours, theirs in zip(found, reference_module(path)(*network.inputs()), strict=True):
+            assert ours.dtype == theirs.numpy().dtype
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+        return network
+
+    return check
+
+
+def body(nodes: Sequence[Any], *outputs: str, carried: str = "s") -> Any:
+    inputs = [Info("i", INT64, []), Info("more", BOOL, []), Info(carried, FLOAT, [3, 4])]
+    results = [Info(name, BOOL if name == "still" else FLOAT, None) for name in outputs]
+    return helper.make_graph(nodes, "body", inputs, results)
+
+
+MATRIX = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_a_loop_of_known_steps_is_written_out_and_its_slices_are_stacked(equal: Equal, opset: int) -> None:
+    steps = [
+        node("MatMul", ["s", "w"], ["product"]),
+        node("Tanh", ["product"], ["new"]),
+        node("Identity", ["more"], ["still"]),
+        node("Gather", ["new", "i"], ["row"], axis=0),
+    ]
+    loop = node("Loop", ["n", "", "x"], ["last", "rows"], body=body(steps, "still", "new", "row"))
+    equal(model([loop], {"last": 2, "rows": 2}, opset=opset, n=np.int64(3), w=MATRIX))
+
+
+def test_a_loop_ends_when_its_counter_says_and_takes_the_branch_of_each_step(equal: Equal) -> None:
+    doubled = helper.make_graph([node("Add", ["s", "s"], ["a"])], "even", [], [Info("a", FLOAT, None)])
+    shrunk = helper.make_graph([node("Sin", ["s"], ["b"])], "odd", [], [Info("b", FLOAT, None)])
+    steps = [
+        node("Mod", ["i", "two"], ["rest"]),
+        node("Equal", ["rest", "zero"], ["even"]),
+        node("If", ["even"], ["new"], then_branch=doubled, else_branch=shrunk),
+        node("Less", ["i", "n"], ["still"]),
+    ]
+    loop = node("Loop", ["", "going", "x"], ["y"], body=body(steps, "still", "new"))
+    constants = {"going": np.bool_(True), "n": np.int64(4), "two": np.int64(2), "zero": np.int64(0)}
+    equal(model([loop], **constants))
+
+
+def test_a_scan_goes_over_the_slices_of_a_tensor_backwards_too(equal: Equal) -> None:
+    inputs = [Info("s", FLOAT, [4]), Info("row", FLOAT, [4]), Info("last", FLOAT, [4])]
+    steps = [node("Add", ["s", "row"], ["sum"]), node("Mul", ["sum", "last"], ["new"]), node("Sin", ["new"], ["out"])]
+    graph = helper.make_graph(steps, "body", inputs, [Info("new", FLOAT, [4]), Info("out", FLOAT, [4])])
+    facts = {"num_scan_inputs": 2, "scan_input_directions": [0, 1], "scan_output_axes": [1]}
+    scan = node("Scan", ["zeros", "x", "x"], ["total", "rows"], body=graph, **facts)
+    equal(model([scan], {"total": 1, "rows": 2}, zeros=np.zeros(4, "float32")))
+
+
+def test_what_follows_from_sizes_is_computed_before_the_import(equal: Equal) -> None:
+    """Widths of a padding, as PyTorch's first exporter writes them; a branch by the number of axes."""
+    doubled = helper.make_graph([node("Add", ["wide", "wide"], ["a"])], "then", [], [Info("a", FLOAT, None)])
+    other = helper.make_graph([node("Sin", ["wide"], ["b"])], "else", [], [Info("b", FLOAT, None)])
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Div", ["shape", "two"], ["half"]),
+        node("Concat", ["half", "half"], ["widths"], axis=0),
+        node("Pad", ["x", "widths"], ["wide"]),
+        node("Size", ["shape"], ["axes"]),
+        node("Equal", ["axes", "two"], ["flat"]),
+        node("If", ["flat"], ["y"], then_branch=doubled, else_branch=other),
+        node("Identity", ["shape"], ["sizes"]),
+    ]
+    proto = model(nodes, two=np.int64(2))
+    proto.graph.output.append(Info("sizes", INT64, [2]))
+    assert "If" not in {one.op_type for one in folded(proto, {"x": [3, 4]}, "net").graph.node}
+    equal(proto)
+
+
+def test_a_loop_by_values_or_of_too_many_steps_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_fold, "_MOST_NODES", 20)
+    steps = [node("Identity", ["more"], ["still"]), node("Sin", ["s"], ["new"])]
+    loop = node("Loop", ["n", "", "x"], ["y"], body=body(steps, "still", "new"), name="decoder")
+    unknown = model([loop], inputs=[X, Info("n", INT64, [])])
+    for proto, problem in (
+        (unknown, "as often as values"),
+        (model([loop], n=np.int64(10**9)), "more than 20 operators"),
+    ):
+        with pytest.raises(NetworkImportError, match=rf"net .*{problem}.*\(Loop, node 'decoder'\)") as caught:
+            folded(proto, {"x": [3, 4]}, "net")
+        assert "steps" in caught.value.remedy
+
+
+def test_functions_of_the_file_and_of_onnx_are_inlined(equal: Equal) -> None:
+    twice = helper.make_function("mine", "Twice", ["a"], ["b"], [node("Add", ["a", "a"], ["b"])], [])
+    twice.opset_import.append(helper.make_opsetid("", 17))
+    celus = node("Celu", ["z"], ["c"], alpha=0.5), node("Celu", ["c"], ["y"])
+    equal(model([node("Twice", ["x"], ["z"], domain="mine"), *celus], functions=[twice]))
+
+
+def test_a_model_without_any_of_this_stays_as_it_is() -> None:
+    proto = model([node("MatMul", ["x", "w"], ["y"])], w=MATRIX)
+    assert folded(proto, {"x": [3, 4]}, "net") is proto
+
+
+IMAGE = Info("x", FLOAT, [1, 3, 6, 6])
+QUANTIZED = node("QuantizeLinear", ["x", "s", "z"], ["q"])
+REAL = node("DequantizeLinear", ["p", "t", "z"], ["y"])
+SCALES = {"s": np.float32(0.047), "z": np.uint8(120), "t": np.float32(0.1)}
+
+
+def kernel(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(-127, 127, shape).astype("int8")
+
+
+def test_quantised_convolutions_with_a_scale_for_each_channel(equal: Equal) -> None:
+    inputs = ["q", "s", "z", "w", "ws", "wz", "t", "z", "bias"]
+    weights = {"w": kernel(4, 3, 3, 3), "ws": np.float32([0.01, 0.02, 0.015, 0.03]), "wz": np.zeros(4, np.int8)}
+    convolution = node("QLinearConv", inputs, ["p"], pads=[1, 1, 1, 1], strides=[2, 2])
+    bias = np.array([100, -200, 0, 50], np.int32)
+    equal(model([QUANTIZED, convolution, REAL], inputs=[IMAGE], bias=bias, **weights, **SCALES))
+
+
+@pytest.mark.parametrize("operator", ["QLinearMatMul", "QGemm", "QLinearAdd"])
+def test_quantised_products_and_sums(equal: Equal, operator: str) -> None:
+    shape = (3, 4) if operator == "QLinearAdd" else (4, 4)
+    inputs = ["q", "s", "z", "w", "ws", "wz", *(["", "t", "z"] if operator == "QGemm" else ["t", "z"])]
+    domain = "" if operator == "QLinearMatMul" else "com.microsoft"
+    weights = {"w": kernel(*shape).view(np.uint8), "ws": np.float32(0.02), "wz": np.uint8(128)}
+    equal(model([QUANTIZED, node(operator, inputs, ["p"], domain=domain), REAL], **weights, **SCALES))
+
+
+def test_integers_are_convolved_and_scaled_as_dynamic_quantisation_does(equal: Equal) -> None:
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node("ConvInteger", ["q", "w", "z"], ["sums"], group=3),
+        node("Cast", ["sums"], ["reals"], to=FLOAT),
+        node("Mul", ["reals", "s"], ["y"]),
+    ]
+    equal(model(nodes, inputs=[IMAGE], w=kernel(3, 1, 3, 3)))
