@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_624, 31),
-    "hub/networks": (7_230, 36),
+    "hub/networks": (7_677, 37),
     "hub/search": (3_917, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_164, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_667, 58),
-    "tests": (31_137, 203),
+    "tests": (31_329, 204),
 }
-PRODUCT = (48_872, 280)
+PRODUCT = (49_319, 281)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import count
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from .errors import NetworkImportError
+from .onnx_graph import DEFAULT, FEW, GraphWriter, attributes_of, infer_types, opset_of, rename
 
-DEFAULT = ("", "ai.onnx")
 # Operators that the importer lacks, or has of another domain, and that ONNX defines by others.
 _DEFINED = frozenset((
     *("Attention", "BlackmanWindow", "CausalConvWithState", "Celu", "CenterCropPad", "HammingWindow", "HannWindow"),
@@ -21,8 +20,8 @@ _DEFINED = frozenset((
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-# Elements that a constant may have to be computed here, and operators that a network may become.
-_MOST_ELEMENTS, _MOST_NODES = 4096, 5000
+# Operators that a loop may become.
+_MOST_NODES = 5000
 # Quantised operators that are another on real numbers, each of whose inputs has a scale and a zero point behind it.
 _QUANTISED = {
     "QLinearConv": ("Conv", 2), "QLinearMatMul": ("MatMul", 2), "QLinearAdd": ("Add", 2), "QLinearMul": ("Mul", 2),
@@ -32,48 +31,6 @@ _QUANTISED = {
 }  # fmt: skip
 # Attributes of theirs that the operators on real numbers have not, with the only value that is known here.
 _OWN = {"channels_last": 0, "opset": None}
-
-
-class GraphWriter:
-    """Operators and constants that are added to an ONNX graph.
-
-    Attributes:
-        nodes: in order.
-        values: the constants by name.
-    """
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix, self._count = prefix, count()
-        self.nodes: list[Any] = []
-        self.values: dict[str, np.ndarray] = {}
-
-    def constant(self, array: Any) -> str:
-        """Add a constant; return its name."""
-        name = self.fresh()
-        self.values[name] = np.asarray(array)
-        return name
-
-    def op(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """Add an operator; return the name of its output."""
-        from onnx import helper
-
-        name = output or self.fresh()
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
-        return name
-
-    def fresh(self) -> str:
-        """Return a name that the graph does not have."""
-        return f"{self._prefix}{next(self._count)}"
-
-    def put(self, graph: Any) -> None:
-        """Give a graph these operators in place of its own, and the constants that they read."""
-        from onnx import numpy_helper
-
-        del graph.node[:], graph.value_info[:]  # the latter may name free sizes
-        graph.node.extend(self.nodes)
-        held = {tensor.name for tensor in graph.initializer}
-        read = sorted(_names_read(self.nodes) & self.values.keys() - held)
-        graph.initializer.extend(numpy_helper.from_array(self.values[name], name) for name in read)
 
 
 def folded(model: Any, shapes: Mapping[str, Sequence[int]], network: str) -> Any:
@@ -100,7 +57,7 @@ def folded(model: Any, shapes: Mapping[str, Sequence[int]], network: str) -> Any
     if not fold.changed:
         return model
     for output in model.graph.output:
-        source = names.get(output.name, output.name)
+        source = names.get(str(output.name), str(output.name))
         if source in fold.values:  # a constant may not be an output itself
             source = fold.constant(fold.values[source])
         if source != output.name:
@@ -126,60 +83,6 @@ def _inlined(model: Any, kinds: Collection[str]) -> Any:
     return inliner.inline_selected_functions(model, ids, inline_schema_functions=True)
 
 
-def opset_of(model: Any) -> int:
-    """Return the version of ONNX's own operators in a model."""
-    return max((one.version for one in model.opset_import if one.domain in DEFAULT), default=0)
-
-
-def attributes_of(node: Any) -> dict[str, Any]:
-    """Return the attributes of a node by name."""
-    from onnx.helper import get_attribute_value
-
-    return {one.name: get_attribute_value(one) for one in node.attribute}
-
-
-def infer_types(model: Any, shapes: Mapping[str, Sequence[int]], instead: GraphWriter | None = None) -> dict[str, Any]:
-    """Return what ONNX infers of the types of tensors, by name, at fixed shapes of the inputs.
-
-    Args:
-        instead: has operators in place of the model's.
-    """
-    import onnx
-
-    sized = onnx.ModelProto(ir_version=model.ir_version)
-    sized.opset_import.extend(model.opset_import)
-    sized.graph.name = "sized"
-    held = {tensor.name for tensor in model.graph.initializer}
-    for value in model.graph.input:
-        if value.name not in held:
-            sized.graph.input.add().CopyFrom(value)
-    for value in sized.graph.input:
-        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
-            dim.dim_value = size
-    for tensor in model.graph.initializer:
-        if prod(tensor.dims) <= _MOST_ELEMENTS:
-            sized.graph.initializer.append(tensor)
-        else:  # its numbers are many, and say nothing about shapes
-            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            sized.graph.input.append(info)
-    sized.graph.node.extend(model.graph.node)
-    if instead is not None:
-        instead.put(sized.graph)
-    graph = onnx.shape_inference.infer_shapes(sized, data_prop=True).graph
-    return {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
-
-
-def _names_read(nodes: Sequence[Any]) -> set[str]:
-    """Return the names that nodes, and the graphs in them, take from outside or from each other."""
-    read: set[str] = set()
-    for node in nodes:
-        read.update(node.input)
-        for attribute in node.attribute:
-            for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-                read |= _names_read(graph.node) | {output.name for output in graph.output}
-    return read
-
-
 class _Fold(GraphWriter):
     """Writes an ONNX graph out; names of what stands in a loop or branch are new.
 
@@ -198,7 +101,7 @@ class _Fold(GraphWriter):
         """Make the constants of a graph known; return the names of those of a body."""
         from onnx import numpy_helper
 
-        small = [x for x in graph.initializer if renamed or prod(x.dims) <= _MOST_ELEMENTS]
+        small = [x for x in graph.initializer if renamed or prod(x.dims) <= FEW]
         names = {tensor.name: self.fresh() if renamed else tensor.name for tensor in small}
         self.values |= {names[tensor.name]: numpy_helper.to_array(tensor) for tensor in small}
         return names
@@ -206,7 +109,7 @@ class _Fold(GraphWriter):
     def write(self, nodes: Sequence[Any], names: dict[str, str], outermost: bool = False) -> None:
         """Write nodes, of whose tensors `names` says how they are called here; add those of their outputs."""
         for node in nodes:
-            inputs = [names.get(name, name) for name in node.input]
+            inputs = [names.get(name, name) for name in map(str, node.input)]
             outputs = self._written(node, inputs, names)
             if outputs is None:
                 outputs = [name if outermost or not name else self.fresh() for name in node.output]
@@ -223,7 +126,7 @@ class _Fold(GraphWriter):
         copy.output.extend(outputs)
         for attribute in copy.attribute:
             for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-                _rename(graph, names)
+                rename(graph, names)
         self.nodes.append(copy)
 
     def _written(self, node: Any, inputs: list[str], names: dict[str, str]) -> list[str] | None:
@@ -284,7 +187,7 @@ class _Fold(GraphWriter):
         """Write the graph of a body or branch once; return the names of its outputs."""
         inner = {**names, **constants, **dict(zip((one.name for one in graph.input), inputs, strict=True))}
         self.write(graph.node, inner)
-        return [inner.get(output.name, output.name) for output in graph.output]
+        return [inner.get(name, name) for name in (str(output.name) for output in graph.output)]
 
     def _loop(self, node: Any, inputs: list[str], names: Mapping[str, str]) -> list[str]:
         """Write each step of a loop; ONNX has a limit of the steps, a condition before each, or both."""
@@ -410,29 +313,17 @@ class _Fold(GraphWriter):
 _UNKNOWN = "has a loop that runs as often as values of its inputs say"
 
 
-def _rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Rename what a graph in a node takes from outside."""
-    own = {x.name for x in (*graph.input, *graph.initializer)} | {x for node in graph.node for x in node.output}
-    outer = {old: new for old, new in names.items() if old not in own}
-    for node in graph.node:
-        node.input[:] = [outer.get(name, name) for name in node.input]
-        for attribute in node.attribute:
-            for inner in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-                _rename(inner, outer)
-    for output in graph.output:
-        output.name = outer.get(output.name, output.name)
-
-
 def _run(
     node: Any, inputs: Sequence[str], known: Mapping[str, np.ndarray], opset: int, version: int
 ) -> list[np.ndarray] | None:
     """Compute a node with ONNX Runtime; None where it cannot, or where its outputs are many numbers, or no tensors."""
     import onnx
+    import onnxruntime
     from onnx import helper, numpy_helper
-    from onnxruntime import InferenceSession, SessionOptions
 
+    runtime: Any = onnxruntime  # of which pyright knows half
     for attribute in node.attribute:
-        if attribute.HasField("g") or attribute.graphs or prod(attribute.t.dims) > _MOST_ELEMENTS:
+        if attribute.HasField("g") or attribute.graphs or prod(attribute.t.dims) > FEW:
             return None
     if node.op_type == "Constant":
         value, name = helper.get_attribute_value(node.attribute[0]), node.attribute[0].name
@@ -447,17 +338,17 @@ def _run(
         [numpy_helper.from_array(array, name) for name, array in known.items()],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=version)
-    options = SessionOptions()
+    options = runtime.SessionOptions()
     options.log_severity_level = 4
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
         sizes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in inferred]
-        if any(prod(size) > _MOST_ELEMENTS for size in sizes):
+        if any(prod(size) > FEW for size in sizes):
             return None
-        session = InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        results = list(session.run(None, {}))
+        session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        results: list[Any] = session.run(None, {})
     except Exception:  # of its own many kinds: the node stays as it is, and TVM's importer judges it
         return None
     results_by_name = dict(zip((name for name in node.output if name), results, strict=True))
     arrays = [results_by_name.get(name, np.zeros(0)) for name in node.output]
-    return arrays if all(isinstance(x, np.ndarray) and x.size <= _MOST_ELEMENTS for x in arrays) else None
+    return arrays if all(isinstance(x, np.ndarray) and x.size <= FEW for x in arrays) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_fold import DEFAULT, GraphWriter, attributes_of, infer_types, opset_of
+from .onnx_graph import DEFAULT, GraphWriter, attributes_of, infer_types, opset_of
 
 # Gates, and the activations that ONNX takes where a node names none. Others are left to TVM's importer, which refuses.
 _LAYERS = {"LSTM": (4, ["Sigmoid", "Tanh", "Tanh"]), "GRU": (3, ["Sigmoid", "Tanh"]), "RNN": (1, ["Tanh"])}

@@ -1,0 +1,124 @@
+"""What every rewriting of an ONNX graph needs: new operators and constants, attributes, and the sizes of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from math import prod
+from typing import Any
+
+import numpy as np
+
+DEFAULT = ("", "ai.onnx")
+"""The names of ONNX's own operators' domain."""
+FEW = 4096
+"""Elements of a tensor up to which it may say something about sizes, and may be computed before the import."""
+
+
+class GraphWriter:
+    """Operators and constants that are added to an ONNX graph.
+
+    Attributes:
+        nodes: in order.
+        values: the constants by name.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix, self._count = prefix, count()
+        self.nodes: list[Any] = []
+        self.values: dict[str, np.ndarray] = {}
+
+    def constant(self, array: Any) -> str:
+        """Add a constant; return its name."""
+        name = self.fresh()
+        self.values[name] = np.asarray(array)
+        return name
+
+    def op(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """Add an operator; return the name of its output."""
+        from onnx import helper
+
+        name = output or self.fresh()
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
+        return name
+
+    def fresh(self) -> str:
+        """Return a name that the graph does not have."""
+        return f"{self._prefix}{next(self._count)}"
+
+    def put(self, graph: Any) -> None:
+        """Give a graph these operators in place of its own, and the constants that they read."""
+        from onnx import numpy_helper
+
+        del graph.node[:], graph.value_info[:]  # the latter may name free sizes
+        graph.node.extend(self.nodes)
+        held = {tensor.name for tensor in graph.initializer}
+        read = sorted(_names_read(self.nodes) & self.values.keys() - held)
+        graph.initializer.extend(numpy_helper.from_array(self.values[name], name) for name in read)
+
+
+def opset_of(model: Any) -> int:
+    """Return the version of ONNX's own operators in a model."""
+    return max((one.version for one in model.opset_import if one.domain in DEFAULT), default=0)
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """Return the attributes of a node by name."""
+    from onnx.helper import get_attribute_value
+
+    return {one.name: get_attribute_value(one) for one in node.attribute}
+
+
+def infer_types(model: Any, shapes: Mapping[str, Sequence[int]], instead: GraphWriter | None = None) -> dict[str, Any]:
+    """Return what ONNX infers of the types of tensors, by name, at fixed shapes of the inputs.
+
+    Args:
+        instead: has operators in place of the model's.
+    """
+    import onnx
+
+    sized = onnx.ModelProto(ir_version=model.ir_version)
+    sized.opset_import.extend(model.opset_import)
+    sized.graph.name = "sized"
+    held = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name not in held:
+            sized.graph.input.add().CopyFrom(value)
+    for value in sized.graph.input:
+        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
+            dim.dim_value = size
+    for tensor in model.graph.initializer:
+        if prod(tensor.dims) <= FEW:
+            sized.graph.initializer.append(tensor)
+        else:  # its numbers are many, and say nothing about shapes
+            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            sized.graph.input.append(info)
+    sized.graph.node.extend(model.graph.node)
+    if instead is not None:
+        instead.put(sized.graph)
+    graph = onnx.shape_inference.infer_shapes(sized, data_prop=True).graph
+    return {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
+
+
+def _names_read(nodes: Sequence[Any]) -> set[str]:
+    """Return the names that nodes, and the graphs in them, take from outside or from each other."""
+    read: set[str] = set()
+    for node in nodes:
+        read.update(node.input)
+        for attribute in node.attribute:
+            for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
+                read |= _names_read(graph.node) | {output.name for output in graph.output}
+    return read
+
+
+def rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Rename what a graph in a node takes from outside."""
+    own = {x.name for x in (*graph.input, *graph.initializer)} | {x for node in graph.node for x in node.output}
+    outer = {old: new for old, new in names.items() if old not in own}
+    for node in graph.node:
+        node.input[:] = [outer.get(name, name) for name in node.input]
+        for attribute in node.attribute:
+            for inner in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
+                rename(inner, outer)
+    for output in graph.output:
+        output.name = outer.get(output.name, output.name)
