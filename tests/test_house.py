@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_624, 31),
-    "hub/networks": (7_677, 37),
+    "hub/networks": (7_692, 38),
     "hub/search": (3_917, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_164, 11),
@@ -39,7 +39,7 @@ BUDGETS = {
     "scripts": (9_667, 58),
     "tests": (31_329, 204),
 }
-PRODUCT = (49_319, 281)
+PRODUCT = (49_334, 282)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
