@@ -41,7 +41,10 @@ SMALL = {"hidden": 16, "d_model": 16, "head": 8, "d_state": 4, "dt_rank": 2}
 OPS = ("conv2d", "conv2d", "matmul", "matmul", "softmax", "conv2d")
 # For what does not hang on the size: 40 of 144 candidates, 8 of them held out.
 LITTLE = {"budget": 40, "per_task": 24}
-QUICK = FineTuneConfig(epochs=3, patience=3, learning_rate=2e-3, head_learning_rate=4e-3, refit=False)
+QUICK = FineTuneConfig(epochs=3, patience=3, blind_epochs=5, learning_rate=4e-3, head_learning_rate=8e-3, refit=False)
+
+# For what hangs on how well it learns: three times the passes, at half the rates.
+LONGER = replace(QUICK, blind_epochs=15, learning_rate=2e-3, head_learning_rate=4e-3)
 
 
 def make_trace(tile: tuple[int, ...], unroll: int) -> str:

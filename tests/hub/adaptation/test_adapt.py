@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from adapt_kit import LITTLE, OPS, QUICK, Lab, LabDevice, make_candidates, run
+from adapt_kit import LITTLE, LONGER, OPS, QUICK, Lab, LabDevice, make_candidates, run
 from tchub.hub.adaptation.config import AdaptConfig, AdaptProgress
 from tchub.hub.adaptation.pool import extract_tasks
 from tchub.hub.api import CheckpointChoice
@@ -52,7 +52,7 @@ def test_a_seed_gives_these_picks_and_this_verdict(
     base: CheckpointChoice, tmp_path: Path, options, picks, hold_out, accuracies, decision
 ):
     """Picks that a model has a say in are left open: they hang on the machine's floating point."""
-    result = run(base, Lab(), tmp_path, **options)
+    result = run(base, Lab(), tmp_path, fine_tune=LONGER, **options)
     assert digest(pick for pick in result.picks if pick.part == "hold-out") == hold_out
     assert picks in (None, digest(result.picks))
     guard = result.judgement.guard

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from adapt_kit import LITTLE, Lab, corpus_at, make_candidates, make_task, run, stored
+from adapt_kit import LITTLE, LONGER, Lab, corpus_at, make_candidates, make_task, run, stored
 from real_checkpoint import make_checkpoint
 from tchub.hub.adaptation import learner as learner_module
 from tchub.hub.adaptation.config import AdaptProgress
@@ -78,7 +78,7 @@ def test_corpora_are_learnt_by_continual_but_for_one_that_harms(
         fall = AccuracyChange(0.9, 0.5, (-0.5, -0.3))
         monkeypatch.setattr(continual_method, "measure_change", lambda *args: fall)
     corpus = corpus_at(tmp_path / "xeon-corpus")
-    options = LITTLE | {"method": "continual", "sampler": "rdu", "seed": 8}
+    options = LITTLE | {"method": "continual", "sampler": "rdu", "seed": 8, "fine_tune": LONGER}
     result = run(base, Lab(), tmp_path / "work", sources=str(corpus), **options)
     assert result.adapted, "the base is untrained"
     lineage, card = Checkpoint.load(result.path).config.lineage, (result.path / "README.md").read_text()

@@ -28,7 +28,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_hash
 
 SMALL = DQNSettings(drawn=16, programs=16, walkers=4, episodes=3, updates=1)
-QUICK = DQNSettings(first_random=0.0, last_random=0.0, updates=20, sync=4, batch=16)
+QUICK = DQNSettings(first_random=0.0, last_random=0.0, updates=8, sync=2, batch=16)
 EXTENTS = st.integers(1, 4096)
 
 

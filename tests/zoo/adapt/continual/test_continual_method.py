@@ -20,7 +20,7 @@ from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 from tchub.zoo.training import RankingDataset, evaluate_model, train
 
 WIDTH = 6
-SMALL = replace(ContinualConfig().recipe, groups_per_batch=2, programs_per_group=8, average=0.0)
+SMALL = replace(ContinualConfig().recipe, groups_per_batch=3, programs_per_group=12, average=0.0)
 FAST = ContinualConfig(
     learn_epochs=4, distill_epochs=8, recipe=SMALL, learn_rate=0.01,
     distill_rate=0.01, distill_period=20,
