@@ -37,7 +37,7 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_667, 58),
-    "tests": (31_329, 204),
+    "tests": (31_335, 204),
 }
 PRODUCT = (49_334, 282)
 MOST_ERRORS = 43
