@@ -180,7 +180,10 @@ def assemble(source: str, arch: str, output: Path, code: str, compiler: str) -> 
 
 def _compile_error(compiler: str, output: str) -> RuntimeError:
     lines = [line for line in output.splitlines() if line.strip()]
-    return RuntimeError(f"{compiler} failed: {next((line for line in lines if 'error' in line), lines[-1])[:400]}")
+    first = next((line for line in lines if "error" in line), lines[-1])[:400]
+    lacks_header = compiler == "NVRTC" and "cannot open source file" in first.replace("could not", "cannot")
+    remedy = "; CUDA's headers are not all installed: pip install 'tchub[cuda]'" if lacks_header else ""
+    return RuntimeError(f"{compiler} failed: {first}{remedy}")
 
 
 def _compile_in_process(source: str, arch: str, code: str) -> bytes:

@@ -27,17 +27,21 @@ extern "C" __global__ void main_kernel(float* p) { p[threadIdx.x] = 1.0f; }
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
-    """Source and options of each program that NVRTC was given; a program with `broken` does not compile."""
+    """Source and options of each program that NVRTC was given; one with `broken` or `mma.h` does not compile."""
     given: list[tuple[str, list[str]]] = []
 
     def compile_program(source: str, _: int, options: list[bytes]) -> tuple[int]:
         given.append((source, [option.decode() for option in options]))
-        return (6 if "broken" in source else 0,)
+        return (6 if "broken" in source or "mma.h" in source else 0,)
 
     def fill(text: bytes) -> Any:
         return lambda _, buffer: buffer.__setitem__(slice(None), text)
 
-    log, cubin, ptx = b"kernels.cu(1): note\nkernels.cu(2): error: broken\n\0", b"\x7fELF", b".version 9.0"
+    def log_of(source: str) -> bytes:
+        what = b'cannot open source file "crt/mma.h"' if "mma.h" in source else b"broken"
+        return b"kernels.cu(1): note\nkernels.cu(2): error: " + what + b"\n\0"
+
+    cubin, ptx = b"\x7fELF", b".version 9.0"
     calls: dict[str, Any] = {
         "nvrtcVersion": lambda: (0, 13, 0),
         "nvrtcGetNumSupportedArchs": lambda: (0, 2),
@@ -45,8 +49,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
         "nvrtcCreateProgram": lambda source, *_: (0, source.decode()),
         "nvrtcCompileProgram": compile_program,
         "nvrtcDestroyProgram": lambda _: (0,),
+        "nvrtcGetProgramLogSize": lambda source: (0, len(log_of(source))),
+        "nvrtcGetProgramLog": lambda source, buffer: fill(log_of(source))(source, buffer),
     }
-    for name, text in (("ProgramLog", log), ("CUBIN", cubin), ("PTX", ptx)):
+    for name, text in (("CUBIN", cubin), ("PTX", ptx)):
         calls |= {f"nvrtcGet{name}Size": lambda _, text=text: (0, len(text)), f"nvrtcGet{name}": fill(text)}
     monkeypatch.setattr(cuda_compile, "_nvrtc", lambda: SimpleNamespace(**calls))
     monkeypatch.delenv("TCHUB_NVCC", raising=False)
@@ -92,6 +98,14 @@ def test_an_error_is_the_first_that_nvrtc_tells(compiled: Any, tmp_path: Path) -
     with pytest.raises(RuntimeError, match=r"NVRTC failed: kernels\.cu\(2\): error: broken"):
         assemble(SOURCE + "broken", "sm_90", tmp_path / "a", "cubin", NVRTC)
     assert not (tmp_path / "a").exists()
+
+
+def test_a_header_that_is_missing_is_named_with_the_packages_that_have_it(
+    compiled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_compile, "_include_folders", lambda: ())
+    with pytest.raises(RuntimeError, match=r'"crt/mma\.h"; .* pip install \'tchub\[cuda\]\''):
+        assemble(f"#include <mma.h>\n{SOURCE}", "sm_90", tmp_path / "a", "cubin", NVRTC)
 
 
 def test_headers_that_a_package_lacks_are_those_of_the_toolkit_beside_it(
