@@ -19,7 +19,7 @@ from torch.nn import functional
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from . import numerics
+from . import images, numerics
 from . import replacements as our
 from .complex_pairs import fourier, inverse_real_fourier, pair_complex, real_fourier
 
@@ -83,12 +83,14 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.upsample_nearest2d.vec: unless(_repeats_pixels, aten.upsample_nearest2d.vec),
         # TVM's takes the ratio of the sizes for the scale.
         aten.upsample_bilinear2d.vec: unless(_scales_to_whole_sizes, aten.upsample_bilinear2d.vec),
-        aten._upsample_bilinear2d_aa.default: our.antialiased,
-        aten.max_pool2d_with_indices.default: our.maximum_with_places(aten.max_pool2d_with_indices.default),
-        **{op: our.pooled(op) for op in (
+        aten._upsample_bilinear2d_aa.default: images.antialiased(images.triangle, 1),
+        aten._upsample_bicubic2d_aa.default: images.antialiased(images.cubic, 2),
+        aten.grid_sampler_3d.default: images.sampled_volume,
+        aten.max_pool2d_with_indices.default: images.maximum_with_places(aten.max_pool2d_with_indices.default),
+        **{op: images.pooled(op) for op in (
             aten.avg_pool2d.default, aten.avg_pool3d.default, aten.max_pool3d_with_indices.default
         )},
-        aten.adaptive_max_pool2d.default: our.adaptive_maximum,
+        aten.adaptive_max_pool2d.default: images.adaptive_maximum,
         aten.unfold.default: our.windows,
         # In the order of the values, which is one of those that PyTorch may choose where none is asked for.
         aten.topk.default: lambda x, k, dim=-1, largest=True, sorted=True: (
@@ -100,6 +102,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.logaddexp.default: our.log_add_exp,
         aten.logcumsumexp.default: our.running(our.log_add_exp),
         aten.kthvalue.default: our.kth_value,
+        aten.nanmedian.dim: our.median_of_numbers,
+        aten.nanmedian.default: lambda x: x.reshape(-1).nanmedian(0).values,
         aten.searchsorted.Tensor: our.search_sorted,
         aten.histc.default: our.histogram,
         aten._grouped_mm.default: our.grouped_product,
@@ -110,8 +114,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
             NotImplemented if training else (functional.leaky_relu(x, (lower + upper) / 2), noise)
         ),
         aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),
-        aten.convolution.default: our.convolution,
+        aten.convolution.default: images.convolution,
         aten.scatter_reduce.two: _scatter_reduced,
+        aten.index_reduce.default: _index_reduced,
         aten.cat.default: _concatenated,
         # TVM's fails without a weight or a bias.
         aten.native_group_norm.default: unless(
@@ -123,6 +128,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten._cdist_forward.default: _distances,
         aten._is_all_true.default: lambda x: x.all(),
         aten._is_any_true.default: lambda x: x.any(),
+        aten.erfinv.default: numerics.inverse_error_function,
         aten.lgamma.default: numerics.log_gamma,
         aten.digamma.default: numerics.digamma,
         # Before they become LAPACK's with a check of its error code, which is an effect.
@@ -190,6 +196,14 @@ def _scatter_reduced(
     if reduce != "mean":
         return x.scatter_reduce(dim, index, source, reduce)
     return x.scatter_add(dim, index, source) / (counts + 1 if include_self else counts.clamp(min=1))
+
+
+def _index_reduced(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    shape = [-1 if i == dim % x.dim() else 1 for i in range(x.dim())]
+    places = index.to(torch.int64).reshape(shape).expand(source.shape)
+    return x.scatter_reduce(dim, places, source, reduce, include_self=include_self)
 
 
 def _distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:

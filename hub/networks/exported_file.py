@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
 from ...zoo.errors import last_line
+from .control_flow import has_loops, unroll_loops
 from .errors import NetworkImportError
 from .exported_archive import check_archive
 from .network import Network, at_sizes, is_users
@@ -50,13 +52,26 @@ def from_exported(exported: Any, name: str, shapes: Shapes | None = None) -> Net
     free = free_sizes(exported)
 
     def make(label: str, sizes: dict[str, int]) -> Network:
-        called = fixed_program(exported, sizes, name) if free else exported
+        called = _without_loops(fixed_program(exported, sizes, name) if free else exported, label)
         half = half_types(called)
         computed = in_precision(called, label, torch.float32) if half else called
         tensors = tuple(leaf for leaf in example_leaves(computed) if isinstance(leaf, torch.Tensor))
         return Network(label, lambda: computed, lambda: tensors, caller=lambda: called, notes=precision_notes(half))
 
     return at_sizes(name, free, shapes, make)
+
+
+def _without_loops(exported: Any, network: str) -> Any:
+    """Export a program of fixed shapes again with its loops written out; it stays as it is where it has none.
+
+    Raises:
+        NetworkImportError: a loop runs as often as values of its inputs say.
+    """
+    if not has_loops(exported):
+        return exported
+    module = exported.module(check_guards=False)
+    unroll_loops(module)
+    return export_module(module, *nested_inputs(exported, example_leaves(exported)), network)
 
 
 def from_torch(
@@ -136,6 +151,7 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
             if not _depends_on_values(error):
                 raise
             try:
+                module = _with_hooks(module)
                 with _known_constants(module):  # computes them, which takes time and memory
                     exported = export()
             except Exception:
@@ -170,6 +186,20 @@ def _silence() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+def _with_hooks(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a module whose hooks run in an export: PyTorch runs the nodes of a graph module without them."""
+    if not isinstance(module, torch.fx.GraphModule):
+        return module
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return module(*args, **kwargs)
+
+    outer: Any = torch.nn.Module()
+    forward.__signature__ = inspect.signature(module.forward)  # pyright: ignore[reportFunctionMemberAccess]
+    outer.graph, outer.forward = module, forward
+    return outer
 
 
 _NUMBERS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)

@@ -131,3 +131,29 @@ def digamma(x: Tensor) -> Any:
     series = z.log() - 1 / (2 * z) - 1 / (12 * z**2) + 1 / (120 * z**4)
     result = series - torch.where((y < 7).unsqueeze(-1), 1 / passed, 0.0).sum(-1)
     return torch.where(x < 0.5, result - math.pi / (math.pi * x).tan(), result)
+
+
+def inverse_error_function(x: Tensor) -> Tensor:
+    """Return M. Giles' approximation (2012), and two of Newton's steps for the last digits."""
+    w = -((1 - x) * (1 + x)).log()
+    parts = []
+    for z, coefficients in ((w - 2.5, _NEAR), (w.sqrt() - 3, _FAR)):
+        series = torch.full_like(x, coefficients[0])
+        for coefficient in coefficients[1:]:
+            series = series * z + coefficient
+        parts.append(series)
+    y = torch.where(w < 5, *parts) * x
+    for _ in range(2):
+        y = y - (y.erf() - x) / (2 / math.sqrt(math.pi) * (-y * y).exp())
+    edge = torch.where(x.abs() == 1, x * math.inf, math.nan)
+    return torch.where(x.abs() < 1, y, edge)
+
+
+_NEAR = (
+    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503),
+    *(-0.00417768164, 0.246640727, 1.50140941),
+)
+_FAR = (
+    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613),
+    *(0.00943887047, 1.00167406, 2.83297682),
+)

@@ -1,4 +1,4 @@
-"""PyTorch operators in others that TVM has, or has right: attention, rows by index, images; see `decompose`."""
+"""PyTorch operators in others that TVM has, or has right: attention, rows by index; see `decompose`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 
 def attention(
@@ -219,6 +218,18 @@ def kth_value(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     return chosen if keepdim else tuple(part.squeeze(dim) for part in chosen)
 
 
+def median_of_numbers(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """Return the lower median along a dimension of what is a number, and its place; `nanmedian`."""
+    if not x.dim() or not x.dtype.is_floating_point:
+        return NotImplemented
+    ordered, places = torch.where(x.isnan(), math.inf, x).sort(dim)
+    count = (~x.isnan()).sum(dim, keepdim=True)
+    number = ((count - 1) // 2).clamp(min=0)
+    values = torch.where(count > 0, ordered.gather(dim, number), math.nan)
+    chosen = values, places.gather(dim, number)
+    return chosen if keepdim else tuple(part.squeeze(dim) for part in chosen)
+
+
 def search_sorted(
     borders: Tensor,
     x: Tensor,
@@ -293,102 +304,3 @@ def fake_quantized(x: Tensor, scale: Tensor | float, zero_point: Tensor | int, *
 def fake_quantized_channels(x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int) -> Any:
     shape = [size if i == axis % x.dim() else 1 for i, size in enumerate(x.shape)]
     return fake_quantized(x, scale.reshape(shape), zero_point.reshape(shape), low, high)
-
-
-# Images by other sizes
-
-
-def antialiased(x: Tensor, output_size: Sequence[int], align_corners: bool, *_: Any) -> Any:
-    """Resize by two products with matrices of triangles, one of rows and one of columns."""
-    if align_corners:
-        return NotImplemented
-
-    def weights(old: int, new: int) -> Tensor:
-        scale = old / new
-        centres = (torch.arange(new) + 0.5) * scale
-        distance = (torch.arange(old) + 0.5 - centres[:, None]).abs()
-        triangles = (1 - distance / max(1.0, scale)).clamp(min=0)
-        return (triangles / triangles.sum(1, keepdim=True)).to(x.dtype)
-
-    high, wide = (weights(old, new) for old, new in zip(x.shape[2:], output_size, strict=True))
-    return high @ x @ wide.T
-
-
-def pooled(pool: Any) -> Callable[..., Any]:
-    """Give pools the stride that PyTorch takes from the kernel, and averages a divisor: TVM has neither."""
-
-    def run(x: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), *rest: Any) -> Any:
-        *others, divisor = rest if len(rest) == 4 else (*rest, None)  # of an average alone
-        if divisor is None:
-            return NotImplemented if stride else pool(x, kernel_size, kernel_size, *others)
-        return pool(x, kernel_size, stride or kernel_size, *others) * (math.prod(kernel_size) / divisor)
-
-    return run
-
-
-def maximum_with_places(pool: Any) -> Callable[..., Any]:
-    """Return the places of a pool's maxima in the image as well, for which TVM gives the maxima again.
-
-    Not of a pool with dilation, with a last window that is not whole, or of integers: the output check refuses those.
-    """
-    inside, alone = False, pooled(pool)
-
-    def run(
-        x: Tensor,
-        kernel_size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] = (0, 0),
-        dilation: Sequence[int] = (1, 1),
-        ceil_mode: bool = False,
-    ) -> Any:
-        nonlocal inside
-        if inside or ceil_mode or any(step != 1 for step in dilation) or not x.dtype.is_floating_point:
-            return alone(x, kernel_size, stride, padding, dilation, ceil_mode)
-        (down, right), (up, left) = stride or kernel_size, [*padding, *padding][:2]
-        inside = True
-        try:
-            values, _ = pool(x, kernel_size, [down, right], [up, left], dilation)
-        finally:
-            inside = False
-        padded = functional.pad(x, [left, left, up, up], value=-math.inf)
-        windows = padded.unfold(-2, kernel_size[0], down).unfold(-2, kernel_size[-1], right).flatten(-2)
-        best = windows.argmax(-1)
-        rows = torch.arange(best.shape[-2])[:, None] * down - up + best // kernel_size[-1]
-        columns = torch.arange(best.shape[-1]) * right - left + best % kernel_size[-1]
-        return values, rows * x.shape[-1] + columns
-
-    return run
-
-
-def adaptive_maximum(x: Tensor, output_size: Sequence[int]) -> Any:
-    for dim, parts in zip((-2, -1), output_size, strict=True):
-        size = x.shape[dim]
-        bounds = [(i * size // parts, -(-(i + 1) * size // parts)) for i in range(parts)]
-        x = torch.cat([x.narrow(dim, low, high - low).amax(dim, keepdim=True) for low, high in bounds], dim)
-    return x, torch.zeros_like(x, dtype=torch.int64)
-
-
-def convolution(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Any:
-    """Transpose a convolution of volumes, which TVM lacks: convolve the volume with zeros between its elements."""
-    if not transposed or x.dim() != 5:
-        return NotImplemented
-    widths: list[int] = []
-    for n in range(3):
-        dim, step, size = 2 + n, stride[n], x.shape[2 + n]
-        if step > 1:
-            x = functional.pad(x.unsqueeze(dim + 1), [0, 0] * (4 - dim) + [0, step - 1])
-            x = x.flatten(dim, dim + 1).narrow(dim, 0, (size - 1) * step + 1)
-        edge = dilation[n] * (weight.shape[dim] - 1) - padding[n]
-        widths = [edge, edge + output_padding[n], *widths]
-    kernel = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(2, 3, 4)
-    return functional.conv3d(functional.pad(x, widths), kernel, bias, dilation=dilation, groups=groups)

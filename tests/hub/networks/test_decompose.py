@@ -153,6 +153,23 @@ def test_rows_are_reduced_with_and_without_those_that_were_there(equal: Equal) -
     equal(reduced, torch.randn(6, 4), torch.tensor([1, 5, 1]), torch.randn(3, 4))
 
 
+def test_rows_are_reduced_by_one_index_each(equal: Equal) -> None:
+    def reduced(x: Tensor, i: Tensor, y: Tensor) -> Any:
+        alone = (x.index_reduce(1, i, y, how, include_self=False) for how in ("amax", "mean"))
+        return *alone, *(x.index_reduce(1, i, y, how) for how in ("amax", "amin", "mean", "prod"))
+
+    equal(reduced, torch.randn(2, 6, 4), torch.tensor([1, 5, 1]), torch.randn(2, 3, 4))
+
+
+def test_medians_of_what_is_a_number(equal: Equal) -> None:
+    def medians(x: Tensor) -> Any:
+        return x.nanmedian(), x.nanmedian(1).values, x.nanmedian(0, keepdim=True).values, *x.nan_to_num().median(1)
+
+    x = torch.randn(5, 8)
+    x[0], x[1, :3], x[4, 2] = math.nan, math.nan, math.nan
+    equal(medians, x)
+
+
 def test_slots_of_a_cache_are_written_in_any_dimension_and_by_masks(equal: Equal) -> None:
     def written(x: Tensor, i: Tensor, y: Tensor) -> Any:
         caches = [x.clone() for _ in range(5)]
@@ -242,6 +259,24 @@ def test_images_are_padded_pooled_and_resized(equal: Equal) -> None:
         return *padded, *pooled, *resized, F.group_norm(x, 2), F.unfold(x, 3), F.selu(x)
 
     equal(images, torch.randn(1, 2, 6, 8))
+
+
+def test_volumes_are_sampled_at_the_places_of_a_grid(equal: Equal) -> None:
+    def sampled(x: Tensor, grid: Tensor) -> Any:
+        ways = ("bilinear", "zeros", False), ("nearest", "border", True), ("bilinear", "reflection", False)
+        options = (dict(zip(("mode", "padding_mode", "align_corners"), way, strict=True)) for way in ways)
+        return *(F.grid_sample(x, grid, **one) for one in options), F.grid_sample(
+            x, grid, "bilinear", "reflection", True
+        )
+
+    equal(sampled, torch.randn(2, 2, 4, 5, 6), torch.rand(2, 3, 2, 2, 3) * 3 - 1.5)
+
+
+def test_images_shrink_and_grow_smoothly_by_cubic_weights(equal: Equal) -> None:
+    def resized(x: Tensor) -> Any:
+        return [F.interpolate(x, size=size, mode="bicubic", antialias=True) for size in ((4, 5), (13, 8), (3, 20))]
+
+    equal(resized, torch.randn(1, 2, 9, 11))
 
 
 def test_transposed_convolutions_of_volumes(equal: Equal) -> None:
@@ -334,6 +369,10 @@ def test_small_matrices_are_solved_and_factored_with_pivots(equal: Equal) -> Non
 
 def test_gamma_functions_on_both_sides_of_zero(equal: Equal) -> None:
     equal(lambda x: (x.lgamma(), x.digamma()), torch.linspace(-3.3, 40, 50))
+
+
+def test_the_inverse_of_the_error_function_up_to_its_ends(equal: Equal) -> None:
+    equal(lambda x: x.erfinv(), torch.cat([torch.linspace(-0.9999, 0.9999, 60), torch.tensor([-1.0, 1, 0, 2])]))
 
 
 def test_squeezed_axes_that_count_from_the_end_pass_the_change_of_layout(equal: Equal) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tchub.hub.networks import control_flow
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.exported_file import from_exported, half_types
 from tchub.hub.networks.prepare import prepare
@@ -98,6 +99,37 @@ def test_a_branch_that_no_input_decides_is_taken_and_others_are_refused() -> Non
     ):
         with pytest.raises(NetworkImportError, match=r"data-dependent .*if part\.any"):
             open_network(Padded(change), (x,))
+
+
+class Looping(torch.nn.Module):
+    """Three kinds of loops; `more` says when the first of them ends, by a counter or by the tensor."""
+
+    def __init__(self, more: Any) -> None:
+        super().__init__()
+        self.more, self.layer = more, torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        operators = torch._higher_order_ops
+        step = lambda i, x: (i + 1, self.layer(x).tanh())  # noqa: E731
+        _, turned = operators.while_loop(self.more, step, (torch.tensor(0), x))
+        last, sums = operators.scan(lambda total, row: (total + row, total * row), torch.ones(4), x)
+        return turned, last, sums, operators.map(lambda row: self.layer(row).relu(), x)
+
+
+def test_loops_are_written_out_where_no_input_decides_how_often_they_run(
+    run_compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_flow, "MOST_STEPS", 4)
+    module, x = Looping(lambda i, x: i < 3).eval(), torch.randn(3, 4)
+    network = open_network(module, (x,), name="looping")
+    assert str(network.signature()).startswith("(x: float32[3, 4])")
+    found = run_compiled(prepare(network.imported()), *network.inputs())
+    with torch.no_grad():
+        for ours, theirs in zip(found, module(x), strict=True):
+            assert torch.allclose(torch.from_numpy(ours), theirs, atol=1e-5)
+    for more in (lambda i, x: x.abs().max() > 0.5, lambda i, x: i < 10**6):
+        with pytest.raises(NetworkImportError, match=r"data-dependent|while_loop of more than 4 steps"):
+            open_network(Looping(more).eval(), (x,), name="looping")
 
 
 class Density(torch.nn.Module):

@@ -1,0 +1,160 @@
+"""PyTorch operators on images and volumes in others that TVM has, or has right; see `decompose`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def antialiased(kernel: Callable[[Tensor], Tensor], reach: int) -> Callable[..., Any]:
+    """Return a resize by two products with matrices, one of rows and one of columns.
+
+    Args:
+        kernel: weight of a pixel by its distance, which is 0 from `reach` on.
+    """
+
+    def weights(old: int, new: int) -> Tensor:
+        scale = old / new
+        wide = max(1.0, scale)
+        centres = (torch.arange(new) + 0.5) * scale
+        places = torch.arange(old)
+        first, last = ((centres + side * reach * wide + 0.5).to(torch.int64)[:, None] for side in (-1, 1))
+        inside = (places >= first) & (places < last)
+        shares = torch.where(inside, kernel((places + 0.5 - centres[:, None]).abs() / wide), 0.0)
+        return shares / shares.sum(1, keepdim=True)
+
+    def run(x: Tensor, output_size: Sequence[int], align_corners: bool, *_: Any) -> Any:
+        if align_corners:
+            return NotImplemented
+        high, wide = (weights(old, new).to(x.dtype) for old, new in zip(x.shape[2:], output_size, strict=True))
+        return high @ x @ wide.T
+
+    return run
+
+
+def triangle(distance: Tensor) -> Tensor:
+    return (1 - distance).clamp(min=0)
+
+
+def cubic(distance: Tensor) -> Tensor:
+    """Return weights of Keys' cubic convolution with a = -1/2, which PyTorch takes where it smooths."""
+    x = distance
+    near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+
+
+def sampled_volume(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
+    """Take a volume at the places of a grid: of the corners around each, or of the nearest (`mode` 1).
+
+    Outside it is zeros, its border (`padding` 1), or its mirror image (2).
+    """
+    sizes = x.shape[2:]
+
+    def place(c: Tensor, size: int) -> Tensor:
+        c = (c + 1) / 2 * (size - 1) if align_corners else ((c + 1) * size - 1) / 2
+        if padding == 2:
+            low, span = (0.0, size - 1) if align_corners else (-0.5, size)
+            c = (c - low).abs()
+            turns = (c / max(span, 1)).floor()
+            rest = c - turns * span
+            c = torch.where(turns % 2 == 0, rest, span - rest) + low
+        return c.clamp(0, size - 1) if padding else c
+
+    # The last axis of a grid counts columns first.
+    places = [place(grid[..., 2 - axis], size) for axis, size in enumerate(sizes)]
+    result = torch.zeros((), dtype=x.dtype)
+    for corner in ((0, 0, 0),) if mode == 1 else product((0, 1), repeat=3):
+        whole = [c.round() if mode == 1 else c.floor() + one for c, one in zip(places, corner, strict=True)]
+        number, weight = torch.zeros_like(whole[0], dtype=torch.int64), torch.ones_like(whole[0])
+        for c, near, size in zip(places, whole, sizes, strict=True):
+            number = number * size + near.clamp(0, size - 1).to(torch.int64)
+            weight = weight * ((near >= 0) & (near < size)) * (1 if mode == 1 else 1 - (c - near).abs())
+        places_of_all = number.flatten(1).unsqueeze(1).expand(-1, x.shape[1], -1)
+        result = result + x.flatten(2).gather(2, places_of_all).unflatten(2, number.shape[1:]) * weight.unsqueeze(1)
+    return result
+
+
+def pooled(pool: Any) -> Callable[..., Any]:
+    """Give pools the stride that PyTorch takes from the kernel, and averages a divisor: TVM has neither."""
+
+    def run(x: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), *rest: Any) -> Any:
+        *others, divisor = rest if len(rest) == 4 else (*rest, None)  # of an average alone
+        if divisor is None:
+            return NotImplemented if stride else pool(x, kernel_size, kernel_size, *others)
+        return pool(x, kernel_size, stride or kernel_size, *others) * (math.prod(kernel_size) / divisor)
+
+    return run
+
+
+def maximum_with_places(pool: Any) -> Callable[..., Any]:
+    """Return the places of a pool's maxima in the image as well, for which TVM gives the maxima again.
+
+    Not of a pool with dilation, with a last window that is not whole, or of integers: the output check refuses those.
+    """
+    inside, alone = False, pooled(pool)
+
+    def run(
+        x: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0, 0),
+        dilation: Sequence[int] = (1, 1),
+        ceil_mode: bool = False,
+    ) -> Any:
+        nonlocal inside
+        if inside or ceil_mode or any(step != 1 for step in dilation) or not x.dtype.is_floating_point:
+            return alone(x, kernel_size, stride, padding, dilation, ceil_mode)
+        (down, right), (up, left) = stride or kernel_size, [*padding, *padding][:2]
+        inside = True
+        try:
+            values, _ = pool(x, kernel_size, [down, right], [up, left], dilation)
+        finally:
+            inside = False
+        padded = functional.pad(x, [left, left, up, up], value=-math.inf)
+        windows = padded.unfold(-2, kernel_size[0], down).unfold(-2, kernel_size[-1], right).flatten(-2)
+        best = windows.argmax(-1)
+        rows = torch.arange(best.shape[-2])[:, None] * down - up + best // kernel_size[-1]
+        columns = torch.arange(best.shape[-1]) * right - left + best % kernel_size[-1]
+        return values, rows * x.shape[-1] + columns
+
+    return run
+
+
+def adaptive_maximum(x: Tensor, output_size: Sequence[int]) -> Any:
+    for dim, parts in zip((-2, -1), output_size, strict=True):
+        size = x.shape[dim]
+        bounds = [(i * size // parts, -(-(i + 1) * size // parts)) for i in range(parts)]
+        x = torch.cat([x.narrow(dim, low, high - low).amax(dim, keepdim=True) for low, high in bounds], dim)
+    return x, torch.zeros_like(x, dtype=torch.int64)
+
+
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    """Transpose a convolution of volumes, which TVM lacks: convolve the volume with zeros between its elements."""
+    if not transposed or x.dim() != 5:
+        return NotImplemented
+    widths: list[int] = []
+    for n in range(3):
+        dim, step, size = 2 + n, stride[n], x.shape[2 + n]
+        if step > 1:
+            x = functional.pad(x.unsqueeze(dim + 1), [0, 0] * (4 - dim) + [0, step - 1])
+            x = x.flatten(dim, dim + 1).narrow(dim, 0, (size - 1) * step + 1)
+        edge = dilation[n] * (weight.shape[dim] - 1) - padding[n]
+        widths = [edge, edge + output_padding[n], *widths]
+    kernel = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(2, 3, 4)
+    return functional.conv3d(functional.pad(x, widths), kernel, bias, dilation=dilation, groups=groups)
