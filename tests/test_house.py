@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
-    "hub/device": (5_624, 31),
-    "hub/networks": (7_692, 38),
+    "hub/device": (5_627, 31),
+    "hub/networks": (7_899, 40),
     "hub/search": (3_917, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_164, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_667, 58),
-    "tests": (31_335, 204),
+    "tests": (31_420, 204),
 }
-PRODUCT = (49_334, 282)
+PRODUCT = (49_544, 284)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
