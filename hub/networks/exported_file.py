@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
 from ...zoo.errors import last_line
-from .control_flow import has_loops, unroll_loops
 from .errors import NetworkImportError
 from .exported_archive import check_archive
 from .network import Network, at_sizes, is_users
@@ -59,19 +59,6 @@ def from_exported(exported: Any, name: str, shapes: Shapes | None = None) -> Net
         return Network(label, lambda: computed, lambda: tensors, caller=lambda: called, notes=precision_notes(half))
 
     return at_sizes(name, free, shapes, make)
-
-
-def _without_loops(exported: Any, network: str) -> Any:
-    """Export a program of fixed shapes again with its loops written out; it stays as it is where it has none.
-
-    Raises:
-        NetworkImportError: a loop runs as often as values of its inputs say.
-    """
-    if not has_loops(exported):
-        return exported
-    module = exported.module(check_guards=False)
-    unroll_loops(module)
-    return export_module(module, *nested_inputs(exported, example_leaves(exported)), network)
 
 
 def from_torch(
@@ -322,3 +309,64 @@ def precision_notes(half: list[str]) -> tuple[str, ...]:
 
 def _graph_modules(module: Any) -> list[Any]:
     return [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
+
+
+# PyTorch's `while_loop`, `scan` and `map` step by step: TVM's importer has none of them.
+
+MOST_STEPS = 256
+"""Of a loop: each step is as many operators as its body, which are exported and compiled one by one."""
+
+Body = Callable[..., Any]
+
+
+def _without_loops(program: Any, network: str) -> Any:
+    """Export a program of fixed shapes again with its loops written out; it stays as it is where it has none.
+
+    Raises:
+        NetworkImportError: a loop runs as often as values of its inputs say.
+    """
+    if not any(node.target in _loops() for node in _nodes(program.graph_module)):
+        return program
+    module = program.module(check_guards=False)
+    for node in _nodes(module):
+        if node.op == "call_function":
+            node.target = _loops().get(node.target, node.target)
+    for part in module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            part.recompile()
+    return export_module(module, *nested_inputs(program, example_leaves(program)), network)
+
+
+def _nodes(module: torch.nn.Module) -> list[Any]:
+    return [x for part in module.modules() if isinstance(part, torch.fx.GraphModule) for x in part.graph.nodes]
+
+
+def _while(condition: Body, body: Body, carried: Sequence[Any], extra: Sequence[Any]) -> tuple[Any, ...]:
+    state, steps = tuple(carried), 0
+    while pytree.tree_leaves(condition(*state, *extra))[0]:
+        steps += 1
+        if steps > MOST_STEPS:
+            raise ValueError(f"a while_loop of more than {MOST_STEPS} steps")
+        state = tuple(pytree.tree_leaves(body(*state, *extra)))
+    return state
+
+
+def _scan(step: Body, carried: Sequence[Any], xs: Sequence[Any], extra: Sequence[Any] = ()) -> tuple[Any, ...]:
+    length, state, rows = len(xs[0]), tuple(carried), []
+    if length > MOST_STEPS:
+        raise ValueError(f"a scan of more than {MOST_STEPS} steps")
+    for i in range(length):
+        results = pytree.tree_leaves(step(*state, *(x[i] for x in xs), *extra))
+        state = tuple(results[: len(state)])
+        rows.append(results[len(state) :])
+    return *state, *(torch.stack(column) for column in zip(*rows, strict=True))
+
+
+def _map(step: Body, xs: Sequence[Any], extra: Sequence[Any] = ()) -> tuple[Any, ...]:
+    return _scan(step, (), xs, extra)
+
+
+@cache
+def _loops() -> dict[Any, Callable[..., Any]]:
+    functions = {"while_loop": _while, "scan": _scan, "map_impl": _map}
+    return {getattr(torch.ops.higher_order, name): function for name, function in functions.items()}

@@ -56,7 +56,7 @@ def sampled_volume(x: Tensor, grid: Tensor, mode: int, padding: int, align_corne
     """
     sizes = x.shape[2:]
 
-    def place(c: Tensor, size: int) -> Tensor:
+    def coordinate(c: Tensor, size: int) -> Tensor:
         c = (c + 1) / 2 * (size - 1) if align_corners else ((c + 1) * size - 1) / 2
         if padding == 2:
             low, span = (0.0, size - 1) if align_corners else (-0.5, size)
@@ -67,7 +67,7 @@ def sampled_volume(x: Tensor, grid: Tensor, mode: int, padding: int, align_corne
         return c.clamp(0, size - 1) if padding else c
 
     # The last axis of a grid counts columns first.
-    places = [place(grid[..., 2 - axis], size) for axis, size in enumerate(sizes)]
+    places = [coordinate(grid[..., 2 - axis], size) for axis, size in enumerate(sizes)]
     result = torch.zeros((), dtype=x.dtype)
     for corner in ((0, 0, 0),) if mode == 1 else product((0, 1), repeat=3):
         whole = [c.round() if mode == 1 else c.floor() + one for c, one in zip(places, corner, strict=True)]

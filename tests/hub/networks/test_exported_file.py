@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tchub.hub.networks import control_flow
+from tchub.hub.networks import exported_file
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.exported_file import from_exported, half_types
 from tchub.hub.networks.prepare import prepare
@@ -119,7 +119,7 @@ class Looping(torch.nn.Module):
 def test_loops_are_written_out_where_no_input_decides_how_often_they_run(
     run_compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_flow, "MOST_STEPS", 4)
+    monkeypatch.setattr(exported_file, "MOST_STEPS", 4)
     module, x = Looping(lambda i, x: i < 3).eval(), torch.randn(3, 4)
     network = open_network(module, (x,), name="looping")
     assert str(network.signature()).startswith("(x: float32[3, 4])")
