@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_627, 31),
-    "hub/networks": (7_899, 40),
+    "hub/networks": (7_882, 39),
     "hub/search": (3_917, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_164, 11),
@@ -39,7 +39,7 @@ BUDGETS = {
     "scripts": (9_667, 58),
     "tests": (31_420, 204),
 }
-PRODUCT = (49_544, 284)
+PRODUCT = (49_527, 283)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
