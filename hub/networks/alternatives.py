@@ -1,4 +1,4 @@
-"""Ways to compute an operator, as tasks that compete: directly, by Winograd's algorithm or as fused attention."""
+"""Ways to compute operators, as tasks that compete: directly, by Winograd's algorithm, or several by one function."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 from tvm import IRModule
 
 from . import LAYOUTS
-from .fused_attention import AttentionShape, attentions
+from .fused_attention import attentions
+from .fused_depthwise import depthwise_convolutions
 from .network import Network
-from .prepare import for_inference, lower
+from .prepare import OperatorShape, for_inference, lower
 from .tasks import TuningTask, extracted_tasks, merge, merged_variants, network_tasks
 from .winograd import ConvShape, convolutions
-
-OperatorShape = ConvShape | AttentionShape
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """The operators of one shape, directly and another way: convolutions or attentions.
+    """The operators of one shape, directly and another way: convolutions, attentions, or pairs of convolutions.
 
     Attributes:
         direct: calls, by task id, that the network makes only where they are computed directly.
@@ -40,7 +39,7 @@ class Alternative:
 
 def find_shapes(graph: IRModule) -> list[OperatorShape]:
     """Return the operators of a graph that can be computed otherwise; a convolution once for each size of tiles."""
-    return [*sorted(convolutions(graph)), *sorted(attentions(graph))]
+    return [*sorted(convolutions(graph)), *sorted(attentions(graph)), *sorted(depthwise_convolutions(graph))]
 
 
 def find_alternatives(

@@ -64,7 +64,7 @@ class _Joiner(PyExprMutator):
 def _projections(func: Any) -> list[list[Any]]:
     """Return the products of a function to join, in the order in which they are computed."""
     users, groups = defaultdict[Any, list[Any]](list), defaultdict[Any, list[Any]](list)
-    for var, value in _bound(func).items():
+    for var, value in bound_values(func).items():
         for used in relax.analysis.free_vars(value):
             users[used].append((var, value))
 
@@ -83,7 +83,7 @@ def _projections(func: Any) -> list[list[Any]]:
                 return False
         return False
 
-    for var, call in _bound(func).items():
+    for var, call in bound_values(func).items():
         if name(call) == "matmul" and str(call.ty.dtype) == "float32":
             weights = constant_values(call.args[1])
             if weights is not None and weights.ndim == 2 and splits_heads(var):
@@ -91,7 +91,7 @@ def _projections(func: Any) -> list[list[Any]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _bound(func: Any) -> dict[Any, Any]:
+def bound_values(func: Any) -> dict[Any, Any]:
     """Return what each variable of a function is bound to."""
     return {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
 
@@ -101,7 +101,7 @@ def match_products(func: Any, match: Callable[[Any, Callable[[Any], Any]], Any])
 
     It takes the call, and a function from a value that nothing else uses to the call that gives it, or None.
     """
-    bound, uses = _bound(func), Counter()
+    bound, uses = bound_values(func), Counter()
     for value in bound.values():
         uses.update(relax.analysis.free_vars(value))
     uses.update(relax.analysis.free_vars(func.body.body))

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.tirx import IntImm, Select, const, reinterpret
+from tvm.tirx import IntImm, Select, const
 
 from .attention import follow_scores, match_products
+from .exponentials import power_of_two
 from .simplify import TAKES_ELEMENTWISE, constant_values, function_pass, operator_name, static_shape
 from .softmax import is_by_lanes, lanes_of, reduced_by_lanes, vectorise_reductions
 
@@ -27,9 +28,6 @@ op: Any = relax.op
 
 # Rows of a product's tile, registers of a row, and lanes of one where no vector register divides the columns, at most.
 _ROWS, _REGISTERS, _LANES = 16, 4, 16
-# 2 ** f for f from -0.5 to 0.5, the constant first, to 8e-8; a power below the least counts as that.
-_POWERS = (1.00000007, 0.693146967, 0.240221197, 0.0555071334, 0.00967554117, 0.00132764519)
-_LEAST_EXPONENT = -126.0
 _BETWEEN = ("add", "divide", "multiply", "reshape")  # which may stand between product and softmax
 
 
@@ -171,7 +169,7 @@ def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: 
 
     def power(*i: Any) -> Any:
         x = mixed(*i) - largest(*i[:-1], 0)
-        x = _power(x * const(after, "float32") if masks else x)
+        x = power_of_two(x * const(after, "float32") if masks else x)
         return Select(i[-1] < shape.keys, x, const(0.0, "float32")) if padded else x
 
     extents = [*query.shape[:-1], key.shape[-1]]
@@ -189,17 +187,6 @@ def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: 
     )
     rule = {"schedule_rule": "tchub.attention"}
     return te.compute(context.shape, lambda *i: inverse(*i[:-1], 0) * context(*i), name="attention", attrs=rule)
-
-
-def _power(x: Any) -> Any:
-    """Return 2 ** x, for x of at most 0: a polynomial of what is left of the next integer, added to its exponent."""
-    x = te.max(x, const(_LEAST_EXPONENT, "float32"))
-    whole = te.floor(x + const(0.5, "float32"))
-    rest, result = x - whole, const(_POWERS[-1], "float32")
-    for factor in _POWERS[-2::-1]:
-        result = result * rest + const(factor, "float32")
-    bits = reinterpret("int32", result) + (whole.astype("int32") << 23)
-    return reinterpret("float32", bits)
 
 
 def attention(schedule: Any, block: Any) -> list[Any]:
@@ -230,8 +217,8 @@ def attention(schedule: Any, block: Any) -> list[Any]:
     schedule.reorder(*heads, outer, outer_column, middle, inner, *in_tile)
     rows_block = schedule.fuse(*heads, outer)
     schedule.parallel(rows_block)
-    _in_registers(schedule, inner, *in_tile)
-    _product(schedule, context, middle, lanes)
+    in_registers(schedule, inner, *in_tile)
+    compute_in_registers(schedule, context, middle, lanes)
 
     for one in (inverse, *totals, powers):
         schedule.compute_at(one, rows_block, preserve_unit_loops=True)
@@ -248,8 +235,8 @@ def attention(schedule: Any, block: Any) -> list[Any]:
     middle, inner = schedule.split(row, tile[1:])
     outer_column, in_tile, lanes = _tiled(schedule, column)
     schedule.reorder(outer_column, middle, inner, *in_tile)
-    _in_registers(schedule, inner, *in_tile)
-    _product(schedule, scores, middle, lanes)
+    in_registers(schedule, inner, *in_tile)
+    compute_in_registers(schedule, scores, middle, lanes)
     # Last: before anything else is changed, TVM writes an annotation into the module that the schedule was made of.
     for one in (schedule.get_sblock("root"), *totals, *maxima):
         schedule.annotate(one, "schedule_rule", "None")
@@ -277,19 +264,21 @@ def _tiled(schedule: Any, loop: Any) -> tuple[Any, tuple[Any, Any], Any]:
     return outer, (inner, vector), tile[1]
 
 
-def _in_registers(schedule: Any, rows: Any, registers: Any, lanes: Any) -> None:
-    schedule.unroll(rows)
-    schedule.unroll(registers)
+def in_registers(schedule: Any, *tile: Any) -> None:
+    """Unroll the loops of a tile and vectorise the last one."""
+    *unrolled, lanes = tile
+    for loop in unrolled:
+        schedule.unroll(loop)
     schedule.vectorize(lanes)
 
 
-def _product(schedule: Any, block: Any, loop: Any, lanes: Any) -> None:
-    """Compute a product's tile below a loop, in registers while its depth is gone through."""
+def compute_in_registers(schedule: Any, block: Any, loop: Any, lanes: Any) -> None:
+    """Compute the tile of a product below a loop, in registers while its depth is gone through."""
     schedule.compute_at(block, loop, preserve_unit_loops=True)
     *_, rows, column, depth = schedule.get_loops(block)
     tile = rows, *schedule.split(column, [None, lanes])
     schedule.reorder(depth, *tile)
-    _in_registers(schedule, *tile)
+    in_registers(schedule, *tile)
     schedule.set_scope(block, 0, "local")
     start = schedule.decompose_reduction(block, depth)
-    _in_registers(schedule, *schedule.get_loops(start)[-3:])
+    in_registers(schedule, *schedule.get_loops(start)[-3:])

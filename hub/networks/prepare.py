@@ -26,12 +26,17 @@ from tvm_ffi import structural_walk
 from . import LAYOUTS
 from .attention import join_projections, pad_attention
 from .elementwise import elementwise, own_spaces
+from .exponentials import sigmoids
 from .fold import fold_arrays
 from .fused_attention import AttentionShape, attention, fuse_attention
+from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
 from .row_padding import pad_rows
 from .simplify import channels_first_only, elementwise_first, legal_types, pointwise_products, simplify
 from .softmax import by_lanes, softmax
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
+
+OperatorShape = ConvShape | AttentionShape | DepthwiseShape
+"""An operator that can be computed otherwise."""
 
 
 def prepare(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRModule:
@@ -57,16 +62,19 @@ def for_inference(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True, 
     return _run([legal_types(), *steps], mod)
 
 
-def lower(graph: IRModule, otherwise: Collection[ConvShape | AttentionShape] = (), *, cpu: bool = True) -> IRModule:
+def lower(graph: IRModule, otherwise: Collection[OperatorShape] = (), *, cpu: bool = True) -> IRModule:
     """Lower what `for_inference` gives to fused TIR functions; see `prepare`.
 
     Args:
-        otherwise: convolutions to compute by Winograd's algorithm, and attentions to compute by one function each.
+        otherwise: convolutions to compute by Winograd's algorithm, and attentions and pairs of a 1x1 and a depthwise
+            convolution to compute by one function each.
     """
     convolutions = [shape for shape in otherwise if isinstance(shape, ConvShape)]
     attentions = [shape for shape in otherwise if isinstance(shape, AttentionShape)]
-    fused = [fuse_attention(attentions), transform.DeadCodeElimination()] if attentions else []
-    return _run([winograd(convolutions), *fused, *_tensor_functions(cpu)], graph)
+    pairs = [shape for shape in otherwise if isinstance(shape, DepthwiseShape)]
+    fused = [fuse_attention(attentions)] * bool(attentions) + [fuse_depthwise(pairs)] * bool(pairs)
+    dead = [transform.DeadCodeElimination()] * bool(fused)
+    return _run([winograd(convolutions), *fused, *dead, *_tensor_functions(cpu)], graph)
 
 
 @cache
@@ -75,7 +83,7 @@ def register_rules() -> None:
 
     They are needed wherever design spaces are generated, and nowhere else.
     """
-    for rule in (winograd_input, winograd_output, elementwise, softmax, attention):
+    for rule in (winograd_input, winograd_output, elementwise, softmax, attention, expanded_depthwise):
         tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
 
 
@@ -151,7 +159,7 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         pad_attention(),
         *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu else []),
         transform.DeadCodeElimination(),
-        *([by_lanes()] if cpu else []),
+        *([by_lanes(), sigmoids()] if cpu else []),
         *mixed,
         transform.FastMathTransform(),
         fold_arrays(),

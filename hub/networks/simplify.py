@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from math import prod, sqrt
+from math import isfinite, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -81,9 +81,12 @@ def simplify() -> Any:
 
 
 def _clip(_: Any, call: Any) -> Any:
-    """Return two elementwise operators, whose layout Relax can infer."""
-    low, high = (relax.const(float(x.value), _dtype(call.args[0])) for x in call.args[1:])
-    return op.minimum(op.maximum(call.args[0], low), high)
+    """Return an elementwise operator for each bound that there is, whose layout Relax can infer."""
+    result = call.args[0]
+    for bound, limit in zip(call.args[1:], (op.maximum, op.minimum), strict=True):
+        if isfinite(float(bound.value)):
+            result = limit(result, relax.const(float(bound.value), _dtype(call.args[0])))
+    return result
 
 
 def _leaky(_: Any, call: Any) -> Any:

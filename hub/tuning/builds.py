@@ -11,14 +11,15 @@ from typing import Any
 
 from ..device.device_choice import ChosenDevice
 from ..networks import LAYOUTS
-from ..networks.alternatives import Alternative, OperatorShape, find_alternatives, find_shapes
+from ..networks.alternatives import Alternative, find_alternatives, find_shapes
 from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
 from ..networks.fused_attention import AttentionShape
+from ..networks.fused_depthwise import DepthwiseShape
 from ..networks.latency import Comparison, Libraries, compare
 from ..networks.library import build_library
 from ..networks.network import Network, refused
 from ..networks.output_check import require
-from ..networks.prepare import for_inference, lower
+from ..networks.prepare import OperatorShape, for_inference, lower
 from ..networks.signature import Signature
 from ..networks.tasks import TuningTask
 from ..networks.winograd import ConvShape
@@ -29,6 +30,7 @@ Compare = Callable[["Network", Libraries], Comparison] | None
 _WITHOUT: dict[type[OperatorShape], str] = {
     ConvShape: "convolutions are computed directly, not by Winograd's algorithm",
     AttentionShape: "attention is computed by three functions, not by one",
+    DepthwiseShape: "a 1x1 and a depthwise convolution are computed by two functions, not by one",
 }
 
 

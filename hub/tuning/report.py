@@ -18,6 +18,7 @@ import numpy as np
 from ...zoo.files import write_files
 from ...zoo.plain_json import plain
 from ..networks.fused_attention import AttentionShape
+from ..networks.fused_depthwise import DepthwiseShape
 from ..networks.tuned import TunedNetwork, load_tuned
 from ..networks.winograd import ConvShape
 from ..search.scheduler import TaskProgress
@@ -137,9 +138,10 @@ def _run(outcome: SessionOutcome) -> dict[str, Any]:
         # Programs that earlier runs had measured, where the session looks for them.
         "reused": view.reused,
         "batch": view.batch,
-        # Convolutions by Winograd's algorithm, and attentions by one function each, by their shapes.
+        # Convolutions by Winograd's algorithm, and several operators by one function each, by their shapes.
         "winograd": [asdict(shape) for shape in sorted(s for s in chosen if isinstance(s, ConvShape))],
         "fused_attention": [asdict(shape) for shape in sorted(s for s in chosen if isinstance(s, AttentionShape))],
+        "fused_depthwise": [asdict(shape) for shape in sorted(s for s in chosen if isinstance(s, DepthwiseShape))],
         "tuning_seconds": view.clock,
         "wall_seconds": outcome.seconds,
         "phases": dict(view.phases),

@@ -23,6 +23,7 @@ from ..device.timing import weights_between
 from ..networks.alternatives import Alternative, lower_known
 from ..networks.errors import LatencyError
 from ..networks.fused_attention import AttentionShape
+from ..networks.fused_depthwise import DepthwiseShape
 from ..networks.latency import Comparison, Libraries, compare
 from ..networks.library import BuiltLibrary, build_library
 from ..networks.manifest import write_manifest
@@ -194,8 +195,9 @@ class _Run:
         self.alternatives: list[Alternative] = []
         for number, first in enumerate(self.variants):
             own = network_tasks(first.mod, self.target, first.network.name)
-            # Nothing but measuring finds a good schedule of fused attention: those that are known have none.
-            kinds = [ConvShape] * config.winograd + [AttentionShape] * (config.mode == "search")
+            # Nothing but measuring finds a good schedule of several operators as one: those that are known have none.
+            fused = [AttentionShape, DepthwiseShape] if config.mode == "search" else []
+            kinds = [ConvShape] * config.winograd + fused
             if device.card is None:
                 added, ways, notes = try_alternatives(first, own, self.target, check, device.linker, kinds)
                 own += added

@@ -8,6 +8,7 @@ import torch
 import tvm
 from scipy import special
 from tchub.hub.networks import LAYOUTS
+from tchub.hub.networks.exponentials import fast_sigmoid
 from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.tasks import network_tasks
 from tvm import relax, te, topi
@@ -219,15 +220,36 @@ def test_no_function_of_libm_is_left(network) -> None:
     assert "T.erf(" not in prepare(_import(network), "channels-last").script()
 
 
+def test_sigmoids_are_polynomials_up_to_both_ends() -> None:
+    module, x = (
+        torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.SiLU(), torch.nn.Sigmoid()).eval(),
+        torch.randn(2, 4),
+    )
+    assert "sigmoid(" in prepare(_import((module, x)), "as-imported").script()
+    assert "T.sigmoid(" not in prepare(_import((module, x)), "channels-last").script()
+    ends = np.array([-np.inf, -200, -89, -87, -60, 60, 89, 200, np.inf], np.float32)
+    x = te.placeholder(ends.shape, "float32", name="x")
+    func = te.create_prim_func([x, fast_sigmoid(x)]).with_attr("global_symbol", "main")
+    out = tvm.runtime.tensor(np.full_like(ends, -1))
+    tvm.compile(tvm.IRModule({"main": func}), target=tvm.target.Target(TARGET))["main"](tvm.runtime.tensor(ends), out)
+    np.testing.assert_allclose(out.numpy(), special.expit(ends.astype(np.float64)), rtol=4e-7, atol=1e-37)
+
+
 def test_a_small_power_is_products(transformer) -> None:
     assert "power" in prepare(_import(transformer), "as-imported").script()
     assert "power" not in prepare(_import(transformer), "channels-last").script()
 
 
-@pytest.mark.parametrize(("name", "exact"), [("erf", special.erf), ("exp", np.exp), ("tanh", np.tanh)])
-def test_the_polynomials_have_the_accuracy_of_float32(name: str, exact) -> None:
+POLYNOMIALS = {
+    "erf": (topi.fast_erf, special.erf), "exp": (topi.fast_exp, np.exp), "tanh": (topi.fast_tanh, np.tanh),
+    "sigmoid": (fast_sigmoid, special.expit),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("polynomial", "exact"), POLYNOMIALS.values(), ids=POLYNOMIALS)
+def test_the_polynomials_have_the_accuracy_of_float32(polynomial, exact) -> None:
     x = te.placeholder((4096,), "float32", name="x")
-    func = te.create_prim_func([x, getattr(topi, f"fast_{name}")(x)]).with_attr("global_symbol", "main")
+    func = te.create_prim_func([x, polynomial(x)]).with_attr("global_symbol", "main")
     built = tvm.compile(tvm.IRModule({"main": func}), target=tvm.target.Target(TARGET))
     numbers = np.linspace(-8, 8, 4096, dtype=np.float32)
     out = tvm.runtime.tensor(np.zeros(4096, np.float32))

@@ -239,15 +239,11 @@ def test_a_convolution_of_a_sequence_is_one_of_an_image_of_a_row_with_what_follo
     assert not any("conv1d" in name for name in names)
 
 
-@pytest.mark.parametrize(("mix", "rows"), [(SCALED, 61), (causal, 48)], ids=["padded", "masked"])
-def test_every_program_of_its_space_reads_scores_and_is_right(mix: Mix, rows: int) -> None:
-    _, _, graph = network(mix, rows, rows)
-    (task,) = (task for task in tasks_of(lower(graph, attentions(graph))) if "attention" in task.name)
+def check_programs(task: TuningTask) -> DesignSpace:
+    """Check that programs of a task's only space are read, scored, replayed and right; return the space."""
     context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
     (schedule,) = context.generate_design_space()
     space = DesignSpace(task.mod, context.space_generator.postprocs, schedule)
-    assert len(space.slots) == 3
-    assert space.size > 20
     shapes = [[int(x) for x in info.shape] for info in ms.arg_info.ArgInfo.from_entry_func(task.mod)]
     arrays = [np.random.default_rng(i).standard_normal(one).astype(np.float32) for i, one in enumerate(shapes)]
 
@@ -257,6 +253,7 @@ def test_every_program_of_its_space_reads_scores_and_is_right(mix: Mix, rows: in
         return tensors[-1].numpy()
 
     expected, programs = run(task.mod), space.random(Random(0), 6)
+    assert np.ptp(expected) > 0.1
     for decisions in programs:
         candidate = space.replay(decisions)
         assert candidate is not None
@@ -273,6 +270,16 @@ def test_every_program_of_its_space_reads_scores_and_is_right(mix: Mix, rows: in
         schema = get_schema(name)
         rows_of = Skeleton(space.template, schema, None).features(programs)
         assert rows_of.tobytes() == schema.extract([space.template.fill(one) for one in programs], None).tobytes()
+    return space
+
+
+@pytest.mark.parametrize(("mix", "rows"), [(SCALED, 61), (causal, 48)], ids=["padded", "masked"])
+def test_every_program_of_its_space_reads_scores_and_is_right(mix: Mix, rows: int) -> None:
+    _, _, graph = network(mix, rows, rows)
+    (task,) = (task for task in tasks_of(lower(graph, attentions(graph))) if "attention" in task.name)
+    space = check_programs(task)
+    assert len(space.slots) == 3
+    assert space.size > 20
 
 
 class MaskedByAnInput(torch.nn.Module):

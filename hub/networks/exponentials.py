@@ -1,0 +1,71 @@
+"""Powers of e as polynomials, which are vectorised: for a sigmoid TVM calls libm, element by element.
+
+They are right to the accuracy of float32; tests/hub/test_graph.py holds them to 4e-7, relative.
+"""
+
+from __future__ import annotations
+
+from math import e, log, log2
+from typing import Any
+
+from tvm import relax, te
+from tvm.ir import Op
+from tvm.tirx import const, reinterpret
+
+from .simplify import call_pass
+
+# 2 ** f for f from -0.5 to 0.5, the constant first, to 8e-8.
+_POWERS = (1.00000007, 0.693146967, 0.240221197, 0.0555071334, 0.00967554117, 0.00132764519)
+_LEAST_EXPONENT = -126.0
+# Exponents of e whose powers are normal numbers; and log(2) as a number of few bits, and the rest.
+_LEAST, _MOST = -87.3, 88.3
+_LOG_2 = (0.693359375, log(2) - 0.693359375)
+FAST_SIGMOID = "fast_sigmoid"
+
+
+def sigmoids() -> Any:
+    """Return a pass that computes sigmoids of float32 by a polynomial."""
+    sigmoid, silu = Op.get("relax.sigmoid"), Op.get("relax.nn.silu")
+    multiply: Any = relax.op.multiply
+
+    def rewrite(builder: Any, call: Any) -> Any:
+        if call.op not in (sigmoid, silu) or str(call.ty.dtype) != "float32":
+            return call
+        result = builder.call_te(fast_sigmoid, call.args[0], primfunc_name_hint=FAST_SIGMOID)
+        return multiply(call.args[0], builder.emit(result)) if call.op == silu else result
+
+    return call_pass("TchubSigmoids", rewrite)
+
+
+def fast_sigmoid(x: Any) -> Any:
+    """Return 1 / (1 + e ** -x) of a tensor."""
+
+    def element(*i: Any) -> Any:
+        return const(1.0, "float32") / (const(1.0, "float32") + power_of_e(-x(*i)))
+
+    return te.compute(x.shape, element, name=FAST_SIGMOID)
+
+
+def power_of_e(x: Any) -> Any:
+    """Return e ** x of an expression, for x from -87.3 to 88.3; the nearest of these counts for others."""
+    x = te.min(te.max(x, const(_LEAST, "float32")), const(_MOST, "float32"))
+    whole = te.floor(x * const(log2(e), "float32") + const(0.5, "float32"))
+    for part in _LOG_2:
+        x = x - whole * const(part, "float32")
+    return _power(whole, x * const(log2(e), "float32"))
+
+
+def power_of_two(x: Any) -> Any:
+    """Return 2 ** x of an expression, for x of at most 0; what is less than -126 counts as that."""
+    x = te.max(x, const(_LEAST_EXPONENT, "float32"))
+    whole = te.floor(x + const(0.5, "float32"))
+    return _power(whole, x - whole)
+
+
+def _power(whole: Any, rest: Any) -> Any:
+    """Return 2 ** (whole + rest), for a rest from -0.5 to 0.5: its polynomial, with the whole added to its exponent."""
+    result = const(_POWERS[-1], "float32")
+    for factor in _POWERS[-2::-1]:
+        result = result * rest + const(factor, "float32")
+    bits = reinterpret("int32", result) + (whole.astype("int32") << 23)
+    return reinterpret("float32", bits)
