@@ -20,10 +20,10 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_627, 31),
-    "hub/networks": (7_882, 39),
+    "hub/networks": (8_320, 41),
     "hub/search": (3_917, 22),
     "hub/records": (650, 5),
-    "hub/tuning": (2_164, 11),
+    "hub/tuning": (2_170, 11),
     "hub/adaptation": (1_986, 10),
     "hub/publishing": (1_840, 9),
     "hub/bundle": (903, 5),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_667, 58),
-    "tests": (31_420, 204),
+    "tests": (31_585, 205),
 }
-PRODUCT = (49_527, 283)
+PRODUCT = (49_971, 285)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
