@@ -9,7 +9,7 @@ nothing in the softmax, and what was computed for them is left out when the head
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from tvm import IRModule, relax, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .simplify import OPAQUE, constant_values, function_pass, operator_name, static_shape
+from .simplify import OPAQUE, bound_values, constant_values, function_pass, operator_name, static_shape, uses_of
 
 op: Any = relax.op
 
@@ -91,20 +91,12 @@ def _projections(func: Any) -> list[list[Any]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def bound_values(func: Any) -> dict[Any, Any]:
-    """Return what each variable of a function is bound to."""
-    return {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
-
-
 def match_products(func: Any, match: Callable[[Any, Callable[[Any], Any]], Any]) -> dict[Any, Any]:
     """Return what `match` gives for each matrix product of a function, by its call; None leaves a product out.
 
     It takes the call, and a function from a value that nothing else uses to the call that gives it, or None.
     """
-    bound, uses = bound_values(func), Counter()
-    for value in bound.values():
-        uses.update(relax.analysis.free_vars(value))
-    uses.update(relax.analysis.free_vars(func.body.body))
+    bound, uses = bound_values(func), uses_of(func)
 
     def producer(value: Any) -> Any:
         call = bound.get(value) if isinstance(value, relax.Var) and uses[value] == 1 else None

@@ -21,10 +21,17 @@ from tvm import relax, te, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import IntImm, const
 
-from .attention import bound_values
 from .exponentials import FAST_SIGMOID, fast_sigmoid
 from .fused_attention import compute_in_registers, in_registers
-from .simplify import TAKES_ELEMENTWISE, constant_values, function_pass, operator_name, static_shape
+from .simplify import (
+    TAKES_ELEMENTWISE,
+    bound_values,
+    constant_values,
+    function_pass,
+    operator_name,
+    static_shape,
+    uses_of,
+)  # fmt: skip
 from .softmax import lanes_of
 
 op: Any = relax.op
@@ -121,7 +128,7 @@ class _Match:
 
 
 def fuse_depthwise(shapes: Collection[DepthwiseShape]) -> Any:
-    """Return a pass that computes the depthwise convolutions of these shapes with the 1x1 ones before them."""
+    """Return a pass that computes the depthwise convolutions of these shapes with the ones before them."""
     return function_pass("TchubFuseDepthwise", lambda mod, func: _Fuser(mod, func, shapes))
 
 
@@ -154,9 +161,7 @@ class _Fuser(PyExprMutator):
 
 def _matches(func: Any) -> dict[Any, _Match]:
     """Return what `fuse_depthwise` can compute of a function, by the call of the depthwise convolution."""
-    bound = bound_values(func)
-    uses = Counter(var for value in bound.values() for var in relax.analysis.free_vars(value))
-    uses.update(relax.analysis.free_vars(func.body.body))
+    bound, uses = bound_values(func), uses_of(func)
     calls = (value for value in bound.values() if isinstance(value, relax.Call) and operator_name(value) == "nn.conv2d")
     return {call: one for call in calls if (one := _match(call, bound, uses)) is not None}
 
@@ -206,7 +211,7 @@ def _is_source(call: Any, channels: int) -> bool:
 def _before(
     value: Any, channels: int, bound: dict[Any, Any], uses: Counter[Any]
 ) -> tuple[Any, tuple[tuple[Any, Any], ...]] | None:
-    """Return the product that an image comes from, and the elementwise operators between, as `_Match` has them."""
+    """Return the variable of the convolution or product that an image comes from, and the operators between."""
     call: Any
     while uses[value] == 1 and _name(call := bound.get(value)) == "reshape":
         value = call.args[0]
@@ -222,7 +227,7 @@ def _before(
         inputs = [arg for arg in args if isinstance(arg, relax.Var)]
         if not inputs or any(static_shape(arg) != shape for arg in inputs):
             return None
-        if not all(_is_constant(arg, 1) or _is_constant(arg, channels) for arg in args if arg not in inputs):
+        if not all(isinstance(arg, relax.Var) or _is_constant(arg, 1) or _is_constant(arg, channels) for arg in args):
             return None
         steps.add(value)
         used.update(inputs)

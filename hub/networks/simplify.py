@@ -64,6 +64,18 @@ def constant_values(value: Any) -> np.ndarray | None:
     return data.numpy() if hasattr(data, "numpy") else None
 
 
+def bound_values(func: Any) -> dict[Any, Any]:
+    """Return what each variable of a Relax function is bound to."""
+    return {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
+
+
+def uses_of(func: Any) -> Counter[Any]:
+    """Return how many values of a Relax function use each variable, the function's result among them."""
+    uses = Counter(var for value in bound_values(func).values() for var in relax.analysis.free_vars(value))
+    uses.update(relax.analysis.free_vars(func.body.body))
+    return uses
+
+
 # Cheaper operators --------------------------------------------------------------------------------------
 
 
@@ -240,9 +252,7 @@ def elementwise_first() -> Any:
 class _ElementwiseFirst(PyExprMutator):
     def __init__(self, mod: IRModule, func: Any) -> None:
         super().__init__(mod)
-        bindings = [binding for block in func.body.blocks for binding in block.bindings]
-        self.bound = {binding.var: binding.value for binding in bindings}
-        self.uses = Counter(var for value in self.bound.values() for var in relax.analysis.free_vars(value))
+        self.bound, self.uses = bound_values(func), uses_of(func)
 
     def visit_call_(self, call: Any) -> Any:
         stays = operator_name(call) in BINARY and any(map(self._is_convolutions, call.args))

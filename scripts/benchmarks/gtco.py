@@ -32,7 +32,7 @@ NOTHING, STOCK = "no part", "operator fusion"
 # Each setting has one part more than the one before it.
 PARTS = (
     *(STOCK, "joint projections", "padded attention", "softmax by lanes", "fused attention", "Winograd"),
-    "1x1 convolutions as products",
+    *("1x1 convolutions as products", "padded rows", "fused bottlenecks"),
 )
 SETTINGS = (NOTHING, *PARTS)
 # Left out one at a time, of the last setting, on these networks and one thread.
@@ -69,6 +69,8 @@ def without(parts: Sequence[str]) -> Iterator[None]:
         "fused attention": (alternatives, "attentions", none),
         "Winograd": (alternatives, "convolutions", none),
         "1x1 convolutions as products": (prepare, "pointwise_products", unchanged),
+        "padded rows": (prepare, "pad_rows", unchanged),
+        "fused bottlenecks": (alternatives, "depthwise_convolutions", none),
         "prepacked weights": (decision_search, "DesignSpace", as_stored),
         "trials by headroom": (scheduler, "priority", scheduler.gain),  # by what the model's scores promise alone
         "weights out of the caches": (tune, "weights_between", lambda total: 0),

@@ -10,15 +10,18 @@ import pytest
 import torch
 import tvm
 from tchub.hub.networks.alternatives import find_shapes
+from tchub.hub.networks.fused_depthwise import DepthwiseShape
 from tchub.hub.networks.prepare import for_inference, lower
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.tasks import network_tasks
+from tchub.hub.networks.winograd import ConvShape
 from tchub.hub.search import scheduler
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.decision_search import DecisionSearch
 from tchub.hub.search.scheduler import TaskProgress
 from tchub.hub.search.settings import DecisionSettings
 from tchub.hub.tuning import tune
+from torch import nn
 from tvm import tirx
 
 from scripts.benchmarks.gtco import (
@@ -124,7 +127,21 @@ def test_each_setting_adds_a_part() -> None:
     every = [kernels(setting) for setting in SETTINGS]
     assert len(every[0]) > len(every[1]) > len(every[-1]), "operators alone, then fused"
     changed = [after != before for before, after in pairwise(every)]
-    assert dict(zip(PARTS, changed, strict=True)) == dict.fromkeys(PARTS, True) | {"Winograd": False}
+    assert dict(zip(PARTS, changed, strict=True)) == dict.fromkeys(PARTS, True) | dict.fromkeys(OF_IMAGES, False)
+
+
+OF_IMAGES = {"Winograd": ConvShape, "fused bottlenecks": DepthwiseShape}
+
+
+def test_ways_to_compute_convolutions_are_parts_too() -> None:
+    layers = nn.Conv2d(8, 64, 1), nn.Conv2d(64, 64, 3, padding=1, groups=64), nn.Conv2d(64, 64, 3, padding=1)
+    network = open_network(nn.Sequential(*layers).eval(), torch.randn(1, 8, 24, 24))
+    for part, shape in OF_IMAGES.items():
+        before = SETTINGS[PARTS.index(part)]
+        for setting in (before, part):
+            with without(left_out(setting)):
+                shapes = find_shapes(for_inference(network.imported()))
+            assert any(isinstance(one, shape) for one in shapes) == (setting == part)
 
 
 def test_time_at_the_peak_is_that_of_called_programs_with_nearly_all_flops_per_second() -> None:

@@ -183,3 +183,17 @@ def test_integers_are_convolved_and_scaled_as_dynamic_quantisation_does(equal: E
         node("Mul", ["reals", "s"], ["y"]),
     ]
     equal(model(nodes, inputs=[IMAGE], w=kernel(3, 1, 3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    [
+        ("ConstantOfShape", {"sizes": np.array([1 << 20, 1 << 20])}),
+        ("Range", {"start": np.float32(0), "end": np.float32(1e12), "step": np.float32(1)}),
+        ("Expand", {"one": np.float32([1]), "sizes": np.array([1 << 40])}),
+    ],
+)
+def test_a_constant_that_a_file_asks_terabytes_for_is_not_computed(kind: str, inputs: Mapping[str, Any]) -> None:
+    nodes = [node(kind, list(inputs), ["many"]), node("ReduceSum", ["many"], ["sum"]), node("Add", ["x", "sum"], ["y"])]
+    asked = model(nodes, **inputs)
+    assert folded(asked, {"x": [3, 4]}, "net") is asked
