@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_627, 31),
-    "hub/networks": (8_320, 41),
+    "hub/networks": (8_337, 41),
     "hub/search": (3_917, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_170, 11),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_978, 13),
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
-    "scripts": (9_667, 58),
-    "tests": (31_585, 205),
+    "scripts": (9_669, 58),
+    "tests": (31_616, 205),
 }
-PRODUCT = (49_971, 285)
+PRODUCT = (49_988, 285)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
