@@ -99,6 +99,8 @@ class _Pairs(Interpreter):
 
 
 _ENTRIES = {
+    # The parts of a complex tensor may lie in memory as it does not.
+    aten.view.default: lambda x, size: x.reshape(size),
     aten._assert_tensor_metadata.default: lambda *_: None,
     aten.complex.default: ComplexTensor,
     aten.view_as_complex.default: lambda x: ComplexTensor(*x.unbind(-1)),
@@ -151,10 +153,13 @@ def inverse_real_fourier(x: Tensor, dim: Sequence[int], normalization: int, last
 
 
 def _waves(size: int, rows: int) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines of every frequency, rows times size; angles are exact, as multiples of a turn's part."""
+    """Return cosines and sines of every frequency, rows times size; angles are exact, as multiples of a turn's part.
+
+    Sines of half turns are zero, so that what has no imaginary part has a phase of PyTorch's sign.
+    """
     turns = torch.arange(rows)[:, None] * torch.arange(size) % size
     angle = turns.to(torch.float32) * (2 * math.pi / size)
-    return angle.cos(), angle.sin()
+    return angle.cos(), torch.where(turns * 2 % size == 0, 0.0, angle.sin())
 
 
 def _along(x: Tensor, dim: int, matrix: Tensor) -> Tensor:

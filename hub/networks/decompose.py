@@ -1,7 +1,8 @@
 """PyTorch's side of the import: an exported program in operators that TVM translates, and translates rightly.
 
 PyTorch's own decompositions come first. What follows here is for operators that TVM lacks, or computes otherwise than
-PyTorch does: mixed data types, advanced indices with gaps, a maximum with its place (TVM sorts for it), attention.
+PyTorch does: mixed data types, advanced indices with gaps, a maximum with its place (TVM sorts for it), attention. Of a
+number and NaN, TVM's maximum and minimum are the second operand: activations and clamps give a bound for NaN.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
     table[aten.grid_sampler_2d.default] = decomposition_table[aten.grid_sampler_2d.default]
     table.update({
         aten.scaled_dot_product_attention.default: our.attention,
-        aten._embedding_bag.default: our.embedding_bag,
+        **dict.fromkeys((aten._embedding_bag.default, aten._embedding_bag_forward_only.default), our.embedding_bag),
         aten.index.Tensor: our.index,
         aten.index_put.default: our.index_put,
         aten.max.dim: lambda x, dim, keepdim=False: (x.amax(dim, keepdim), x.argmax(dim, keepdim)),
@@ -113,6 +114,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.rrelu_with_noise_functional.default: lambda x, noise, lower=1 / 8, upper=1 / 3, training=False, *_: (
             NotImplemented if training else (functional.leaky_relu(x, (lower + upper) / 2), noise)
         ),
+        aten.fmax.default: our.extreme_of_numbers(torch.maximum),
+        aten.fmin.default: our.extreme_of_numbers(torch.minimum),
         aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),
         aten.convolution.default: images.convolution,
         aten.scatter_reduce.two: _scatter_reduced,
@@ -289,6 +292,7 @@ def converters() -> dict[str, Converter]:
         "scatter_add.default": _scatter,
         "scatter_reduce.two": _scatter,
         "select.int": _select,
+        "sort.default": _sort,
     }
 
 
@@ -331,3 +335,15 @@ def _select(node: Any, importer: Any) -> Any:
     else:
         number = index
     return importer.block_builder.emit(relax.op.take(x, number, dim, mode="wrap"))
+
+
+def _sort(node: Any, importer: Any) -> Any:
+    """Sort, and put what is no number after infinity: TVM compares it, and leaves others out of their order."""
+    x, *rest = importer.retrieve_args(node)
+    given = dict(zip(("dim", "descending"), rest, strict=False)) | node.kwargs
+    dim, key, dtype = given.get("dim", -1), x, str(x.ty.dtype)
+    if dtype.startswith("float"):
+        largest = relax.op.minimum(x, relax.const(torch.finfo(getattr(torch, dtype)).max, dtype))
+        key = relax.op.where(relax.op.isnan(x), relax.const(math.inf, dtype), largest)
+    order = importer.block_builder.emit(relax.op.argsort(key, dim, given.get("descending", False), dtype="int64"))
+    return importer.block_builder.emit(relax.Tuple([relax.op.gather_elements(x, order, axis=dim), order]))

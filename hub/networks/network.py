@@ -15,6 +15,7 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from tvm import IRModule
+from tvm.relax import transform
 from tvm.relax.frontend.torch import from_exported_program
 
 from ...zoo.errors import TchubError, last_line
@@ -140,7 +141,14 @@ def import_exported(exported: Any, name: str) -> IRModule:
                 written=written,
             )
         program = drop_constants(fold_constants(exported))
-        return from_exported_program(program, run_ep_decomposition=False, custom_convert_map=converters())
+        mod = from_exported_program(program, run_ep_decomposition=False, custom_convert_map=converters())
+        # Around the calls of torch.cond's branches TVM emits no dataflow blocks, in which alone it fuses.
+        return transform.ConvertToDataflow()(mod) if has_branches(mod) else mod
+
+
+def has_branches(mod: IRModule) -> bool:
+    """Return whether a Relax module has functions beside its main one, as `torch.cond` makes of its branches."""
+    return len(mod.get_global_vars()) > 1
 
 
 def where_in_network(exported: Any, operator: str) -> str:

@@ -230,6 +230,11 @@ def median_of_numbers(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     return chosen if keepdim else tuple(part.squeeze(dim) for part in chosen)
 
 
+def extreme_of_numbers(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return `fmax` or `fmin`: of a number and what is none, the number."""
+    return lambda x, y: torch.where(x.isnan(), y, torch.where(y.isnan(), x, combine(x, y)))
+
+
 def search_sorted(
     borders: Tensor,
     x: Tensor,

@@ -123,6 +123,12 @@ def _squeeze(_: Any, call: Any) -> Any:
     return op.squeeze(call.args[0], [int(axis) % call.args[0].ty.ndim for axis in axes]) if axes else call
 
 
+def _permute(_: Any, call: Any) -> Any:
+    """Count the axes from the front: those from the end ConvertLayout takes for letters before A."""
+    axes, x = call.attrs.axes, call.args[0]
+    return op.permute_dims(x, [int(axis) % x.ty.ndim for axis in axes]) if axes and min(axes) < 0 else call
+
+
 def _without(nothing: int) -> Callable[[Any, Any], Any]:
     """Drop what attention without a mask adds (zeros), and the factor of queries that were scaled before (1)."""
 
@@ -197,8 +203,8 @@ def _dtype(value: Any) -> str:
 _SIMPLER: dict[str, Callable[[Any, Any], Any]] = {
     "nn.pad": lambda _, call: call if any(map(int, call.attrs.pad_width)) else call.args[0],
     "broadcast_to": lambda _, call: call.args[0] if _same_type(call, call.args[0]) else call,
-    "clip": _clip, "nn.gelu": _gelu, "nn.leakyrelu": _leaky, "squeeze": _squeeze, "add": _without(0),
-    "multiply": _without(1), "power": _power,
+    "clip": _clip, "nn.gelu": _gelu, "nn.leakyrelu": _leaky, "squeeze": _squeeze, "permute_dims": _permute,
+    "add": _without(0), "multiply": _without(1), "power": _power,
     "nn.conv1d": _convolution_of_one_row, "nn.conv2d": _absorb_padding,
 }  # fmt: skip
 
@@ -350,10 +356,18 @@ _CHANNELS_FIRST = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_tran
 
 
 def legal_types() -> Any:
-    """Return a pass that gives operators on booleans the types that PyTorch computes them in."""
+    """Return a pass that gives operators on booleans the types that PyTorch computes them in, and compares no numbers.
+
+    What is no number is unequal to all, itself included. By LLVM's comparison it is neither equal nor unequal, and TVM
+    takes whatever is compared with itself for equal.
+    """
 
     def rewrite(_builder: Any, call: Any) -> Any:
         name = operator_name(call)
+        if name in ("equal", "not_equal") and _dtype(call.args[0]).startswith("float"):
+            itself = call.args[0].same_as(call.args[1])
+            unequal = op.isnan(call.args[0]) if itself else op.logical_not(op.equal(*call.args))
+            return unequal if name == "not_equal" else op.logical_not(unequal) if itself else call
         if name in _COMPARISONS and all(_dtype(x) == "bool" for x in call.args):
             return relax.Call(call.op, [op.astype(x, "int8") for x in call.args])
         if name in _SCANS and _dtype(call.args[0]) == "bool":

@@ -17,7 +17,7 @@ from ..networks.fused_attention import AttentionShape
 from ..networks.fused_depthwise import DepthwiseShape
 from ..networks.latency import Comparison, Libraries, compare
 from ..networks.library import build_library
-from ..networks.network import Network, refused
+from ..networks.network import Network, has_branches, refused
 from ..networks.output_check import require
 from ..networks.prepare import OperatorShape, for_inference, lower
 from ..networks.signature import Signature
@@ -99,6 +99,9 @@ def first_build(
     """
     imported = network.imported()
     layouts = LAYOUTS if layout == LAYOUTS[0] else (layout,)
+    branches = has_branches(imported)
+    if branches:  # which TVM's FastMathTransform cannot call
+        layouts = LAYOUTS[1:]
     first: NetworkImportError | OutputMismatchError | None = None
     for one in layouts:
         try:
@@ -108,7 +111,8 @@ def first_build(
         except (NetworkImportError, OutputMismatchError) as error:
             first = first or error
             continue
-        notes = [] if first is None else [f"convolutions keep the layout of the original: {first.message}"]
+        reason = "the network branches by torch.cond" if branches else first and first.message
+        notes = [] if one == layout else [f"convolutions keep the layout of the original: {reason}"]
         for check in (each for each in comparison.checks.values() if each.unchecked):
             uncounted = "" if check.checked else ", so the compiled network counts as not checked"
             notes.append(f"the output check says little: {'; '.join(check.unchecked)}{uncounted}")

@@ -170,6 +170,36 @@ def test_medians_of_what_is_a_number(equal: Equal) -> None:
     equal(medians, x)
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_statistics_and_orders_of_values_some_of_which_may_be_missing(equal: Equal, missing: bool) -> None:
+    def statistics(x: Tensor) -> Any:
+        ranks = x.nanquantile(torch.tensor([0.1, 0.5]), 1), x.nanquantile(0.3), x.quantile(0.3, 0)
+        order = x.sort(1, descending=True).values, x.sort(0).values
+        return x.nanmean(1), x.nanmean(), x.nansum(0), x.nan_to_num(0.5, 2.0, -3.0), *ranks, *order
+
+    def compared(x: Tensor, y: Tensor) -> Any:
+        return x == x, x != x, x != y, ~(x == y), x.isfinite(), torch.fmax(x, y), torch.fmin(x, y)  # noqa: PLR0124
+
+    x = torch.randn(4, 8)
+    if missing:
+        x[0, 0], x[1, 2], x[1, 3], x[2] = math.nan, math.inf, -math.inf, math.nan
+    equal(statistics, x)
+    equal(compared, x, x.roll(1, 1))
+
+
+def test_branches_are_taken_by_a_condition_and_what_is_around_them_is_fused(equal: Equal) -> None:
+    def branching(conv: nn.Module, head: nn.Module, x: Tensor) -> Tensor:
+        pooled = conv(x).relu().mean((2, 3))
+        return torch.cond(x.sum() > 0, lambda y: head(y).softmax(1), lambda y: y.tanh(), (pooled,)) + 1
+
+    parts, x = (nn.Conv2d(3, 4, 3), nn.Linear(4, 4)), torch.randn(1, 3, 6, 6)
+    for each in (x, -x):
+        equal(branching, each, parts=parts, layout="as-imported")
+    with torch.no_grad():
+        exported = torch.export.export(Computed(branching, *parts).eval(), (x,))
+    assert "fused_conv2d_add" in prepare(import_exported(exported, "network"), "as-imported").script()
+
+
 def test_slots_of_a_cache_are_written_in_any_dimension_and_by_masks(equal: Equal) -> None:
     def written(x: Tensor, i: Tensor, y: Tensor) -> Any:
         caches = [x.clone() for _ in range(5)]
@@ -227,6 +257,7 @@ def test_recurrent_layers_of_two_directions_and_with_projections(equal: Equal) -
 
 def test_bags_of_embeddings_some_of_them_empty(equal: Equal) -> None:
     bags = [nn.EmbeddingBag(10, 6, mode=mode) for mode in ("sum", "mean", "max")]
+    bags[0].requires_grad_(False)  # PyTorch then has another operator
     tokens, offsets = torch.randint(0, 10, (12,)), torch.tensor([0, 5, 5, 9])
     equal(lambda a, b, c, i, o: (a(i, o), b(i, o), c(i, o)), tokens, offsets, parts=tuple(bags))
 
@@ -335,12 +366,13 @@ def test_complex_numbers_inside_a_network_are_pairs_of_real_ones(equal: Equal) -
 
 
 def test_transforms_of_fourier_in_each_direction_and_norm(equal: Equal) -> None:
-    def transforms(x: Tensor) -> Any:
+    def transforms(x: Tensor, mix: Tensor) -> Any:
         fft = torch.fft
+        mixed = fft.irfft(fft.rfft(x, dim=1) * torch.view_as_complex(mix), n=6, dim=1)
         there_and_back = fft.irfft(fft.rfft(x, norm="ortho"), n=7, norm="forward")
-        return fft.fftn(x, dim=(1, 2)).real, fft.ifft(fft.rfft(x)).imag, there_and_back
+        return fft.fftn(x, dim=(1, 2)).real, fft.ifft(fft.rfft(x)).imag, there_and_back, mixed, fft.rfft(x).angle()
 
-    equal(transforms, torch.randn(2, 6, 8))
+    equal(transforms, torch.randn(2, 6, 8), torch.randn(4, 8, 2))
 
 
 def test_small_matrices_are_solved_and_factored_with_pivots(equal: Equal) -> None:
@@ -375,8 +407,9 @@ def test_the_inverse_of_the_error_function_up_to_its_ends(equal: Equal) -> None:
     equal(lambda x: x.erfinv(), torch.cat([torch.linspace(-0.9999, 0.9999, 60), torch.tensor([-1.0, 1, 0, 2])]))
 
 
-def test_squeezed_axes_that_count_from_the_end_pass_the_change_of_layout(equal: Equal) -> None:
+def test_axes_that_count_from_the_end_pass_the_change_of_layout(equal: Equal) -> None:
     equal(lambda norm, x: norm(x.squeeze(-2)).unsqueeze(-2), torch.randn(2, 3, 1, 4), parts=(nn.LayerNorm(4),))
+    equal(lambda conv, x: conv(x).permute(0, -2, -1, 1), torch.randn(1, 3, 5, 4), parts=(nn.Conv2d(3, 4, 3),))
 
 
 def test_what_tvm_translates_rightly_is_left_as_it_is() -> None:

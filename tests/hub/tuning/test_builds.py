@@ -61,6 +61,17 @@ def test_where_channels_last_does_not_compile_the_original_layout_is_taken_with_
     assert first.notes == ("convolutions keep the layout of the original: TVM cannot compile net: R.nn.conv2d_odd",)
 
 
+def test_the_branches_of_a_network_are_compiled_as_they_are_imported(target: Any) -> None:
+    class Branching(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x.exp(), lambda x: x.tanh(), (x,))
+
+    x = torch.randn(2, 4)
+    branching = Network("net", lambda: torch.export.export(Branching(), (x,)), lambda: (x,))
+    first = first_build(branching, target, "channels-last", compared(), None)
+    assert first.notes == ("convolutions keep the layout of the original: the network branches by torch.cond",)
+
+
 def test_what_compiles_in_no_layout_names_the_operator(
     network: Network, target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
