@@ -20,10 +20,10 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_627, 31),
-    "hub/networks": (8_337, 41),
+    "hub/networks": (8_385, 41),
     "hub/search": (3_917, 22),
     "hub/records": (650, 5),
-    "hub/tuning": (2_170, 11),
+    "hub/tuning": (2_174, 11),
     "hub/adaptation": (1_986, 10),
     "hub/publishing": (1_840, 9),
     "hub/bundle": (903, 5),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_669, 58),
-    "tests": (31_616, 205),
+    "tests": (31_660, 205),
 }
-PRODUCT = (49_988, 285)
+PRODUCT = (50_040, 285)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
