@@ -114,6 +114,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.rrelu_with_noise_functional.default: lambda x, noise, lower=1 / 8, upper=1 / 3, training=False, *_: (
             NotImplemented if training else (functional.leaky_relu(x, (lower + upper) / 2), noise)
         ),
+        # TVM's takes floats alone.
+        **dict.fromkeys((aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor), our.whole_power),
         aten.fmax.default: our.extreme_of_numbers(torch.maximum),
         aten.fmin.default: our.extreme_of_numbers(torch.minimum),
         aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),

@@ -127,11 +127,24 @@ def maximum_with_places(pool: Any) -> Callable[..., Any]:
 
 
 def adaptive_maximum(x: Tensor, output_size: Sequence[int]) -> Any:
-    for dim, parts in zip((-2, -1), output_size, strict=True):
-        size = x.shape[dim]
-        bounds = [(i * size // parts, -(-(i + 1) * size // parts)) for i in range(parts)]
-        x = torch.cat([x.narrow(dim, low, high - low).amax(dim, keepdim=True) for low, high in bounds], dim)
-    return x, torch.zeros_like(x, dtype=torch.int64)
+    """Return the maxima of parts of an image, and their places in it; of equal ones the first row's, as in PyTorch."""
+    dims = {dim: _parts(x.shape[dim], parts) for dim, parts in zip((-2, -1), output_size, strict=True)}
+    values, tops = x, x
+    for dim, parts in dims.items():
+        values = torch.cat([values.narrow(dim, *part).amax(dim, keepdim=True) for part in parts], dim)
+    places = torch.arange(math.prod(x.shape[-2:])).reshape(x.shape[-2:]).expand(x.shape)
+    for dim, parts in reversed(dims.items()):
+        best = [(part, tops.narrow(dim, *part).argmax(dim, keepdim=True)) for part in parts]
+        tops, places = (
+            torch.cat([each.narrow(dim, *part).gather(dim, own) for part, own in best], dim) for each in (tops, places)
+        )
+    return values, places
+
+
+def _parts(size: int, count: int) -> list[tuple[int, int]]:
+    """Return begin and length of each of the parts into which PyTorch cuts an axis."""
+    begins = [i * size // count for i in range(count)]
+    return [(begin, -(-(i + 1) * size // count) - begin) for i, begin in enumerate(begins)]
 
 
 def convolution(

@@ -129,6 +129,7 @@ def import_exported(exported: Any, name: str) -> IRModule:
         _check_tensors(exported, name)
         exported = decomposed(exported)
         _check_tensors(exported, name)
+        _check_determined(exported, name)
         # TVM's importer would drop it: only a decomposed program says what it writes besides its outputs.
         signature = exported.graph_signature
         buffers = signature.buffers_to_mutate.items()  # a buffer may be set to what it is, as `.to(dtype)` of it
@@ -228,6 +229,20 @@ def _check_tensors(exported: Any, name: str) -> None:
                     remedy="take a smaller network, or a machine with more memory",
                     network=name,
                 )
+
+
+def _check_determined(exported: Any, name: str) -> None:
+    """Refuse a network that draws random numbers: no output could be compared with the original's."""
+    for node in exported.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            location = where_in_network(exported, str(node.target))
+            raise NetworkImportError(
+                f"{name} draws random numbers ({location or node.target}), and a compiled network draws none",
+                remedy="export it after .eval(), or take the random numbers as an input",
+                network=name,
+                operator=str(node.target),
+                location=location,
+            )
 
 
 def _memory() -> int:

@@ -296,6 +296,16 @@ def shifted(left: bool) -> Callable[[Tensor, int], Tensor]:
 # Elementwise
 
 
+def whole_power(x: Tensor | float, exponent: Tensor | float) -> Any:
+    """Return a power of integers by way of float64, exact up to 2 ** 53."""
+    dtype = torch.result_type(x, exponent)
+    if dtype.is_floating_point or dtype.is_complex:
+        return NotImplemented
+    numbers = (each if isinstance(each, Tensor) else torch.full((), each) for each in (x, exponent))
+    base, power = (each.to(torch.float64) for each in numbers)
+    return (base**power).round().to(dtype)
+
+
 def fake_quantized(x: Tensor, scale: Tensor | float, zero_point: Tensor | int, *rest: Any) -> Any:
     """Round to whole multiples of a scale within bounds, the last two arguments; unless a third one is zero."""
     *enabled, low, high = rest

@@ -62,6 +62,7 @@ def test_numbers_and_tensors_of_several_types_are_computed_in_the_type_that_pyto
             flag.sum(),
             whole.clamp(max=2),
             whole.log1p(),
+            *(whole**3, 2**whole, whole**whole),
             torch.full_like(real, 3, dtype=torch.int32),
         )
         return *halves, *compared, *counted, whole[None] @ whole[:, None], real.double() * real
@@ -287,6 +288,7 @@ def test_images_are_padded_pooled_and_resized(equal: Equal) -> None:
             F.interpolate(x, scale_factor=1.7, mode="bilinear"),
             F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True),
         )
+        pooled = *pooled, *F.adaptive_max_pool2d(x.relu(), (4, 5), return_indices=True)
         return *padded, *pooled, *resized, F.group_norm(x, 2), F.unfold(x, 3), F.selu(x)
 
     equal(images, torch.randn(1, 2, 6, 8))

@@ -121,6 +121,16 @@ def test_a_tensor_whose_size_depends_on_values_is_named() -> None:
         open_network(Positive(), (torch.randn(4),)).imported()
 
 
+def test_a_network_that_draws_random_numbers_is_refused() -> None:
+    class Noisy(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.randn_like(x)
+
+    with pytest.raises(NetworkImportError, match=r"net draws random numbers \(.*randn_like\(x\)\)") as caught:
+        open_network(Noisy(), (torch.randn(4),), name="net").imported()
+    assert "take the random numbers as an input" in str(caught.value.remedy)
+
+
 def test_example_inputs_by_position_alone_or_by_name() -> None:
     for network in (
         open_network(Dropping(), X, {"scale": X}, name="mine"),
