@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_627, 31),
-    "hub/networks": (8_385, 41),
+    "hub/networks": (8_425, 41),
     "hub/search": (3_917, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_174, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_669, 58),
-    "tests": (31_660, 205),
+    "tests": (31_672, 205),
 }
-PRODUCT = (50_040, 285)
+PRODUCT = (50_080, 285)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
