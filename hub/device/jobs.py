@@ -80,6 +80,8 @@ def build(
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+    from .weight_prefetch import prefetch_weights  # imports TVM
+
     start = time.perf_counter()
     scheduled: Any = tvm.ir.load_json(module_json)
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
@@ -92,7 +94,8 @@ def build(
         else:
             if PREPACKED in module_json:
                 mod[PREPACK], prepacked = _prepack(scheduled["main"])
-            _export(tvm.tirx.build(mod, target=_target(json.dumps(target))), unfinished, linker or shutil.which("ld"))
+            mod = prefetch_weights(mod, cpu := _target(json.dumps(target)))
+            _export(tvm.tirx.build(mod, target=cpu), unfinished, linker or shutil.which("ld"))
         sha256 = file_sha256(unfinished)
         os.replace(unfinished, library)
     finally:

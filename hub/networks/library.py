@@ -16,6 +16,7 @@ from tvm_ffi import structural_walk
 
 from ...zoo.files import storing
 from ..device.jobs import PREPACKED, linked_by, with_aligned_stack
+from ..device.weight_prefetch import WEIGHTS, prefetch_weights
 from .fold import fold_functions
 
 
@@ -58,7 +59,7 @@ def build_library(
             # The schedules, and the weights permuted as these read them, here and now.
             mod = _split_prepacking(transform.MetaScheduleApplyDatabase()(mod))
             fold = fold_functions(), transform.FoldConstant(), transform.CanonicalizeBindings()
-            mod = tvm.transform.Sequential([*fold, transform.DeadCodeElimination()])(mod)
+            mod = prefetch_weights(tvm.transform.Sequential([*fold, transform.DeadCodeElimination()])(mod), target)
         kernels = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
         counts[:] = len(kernels), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels)
         passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
@@ -92,5 +93,9 @@ def _split_prepacking(mod: Any) -> Any:
         alone = is_kernel and not any(PREPACKED in block.annotations for block in blocks)
         (aside if alone else rest)[var] = function
     split = transform.SplitLayoutRewritePreproc()(IRModule(rest, mod.attrs, mod.global_infos))
+    for var, function in rest.items():
+        prepacked = f"{var.name_hint}_prepacked"
+        if prepacked in split:  # the pass gives it no attributes
+            split[prepacked] = split[prepacked].with_attr(WEIGHTS, function.attrs.get(WEIGHTS, ()))
     split.update(IRModule(aside))
     return split

@@ -36,7 +36,7 @@ PARTS = (
 )
 SETTINGS = (NOTHING, *PARTS)
 # Left out one at a time, of the last setting, on these networks and one thread.
-REMOVED = ("prepacked weights", "trials by headroom", "weights out of the caches")
+REMOVED = ("prepacked weights", "trials by headroom", "weights out of the caches", "weights read ahead")
 REMOVED_OF = ("resnet-50", "vit-tiny", "mobilenet-v2")
 
 Row = dict[str, Any]
@@ -46,6 +46,7 @@ Row = dict[str, Any]
 def without(parts: Sequence[str]) -> Iterator[None]:
     """Leave parts of the preparation out of every network that this process imports meanwhile."""
     import tvm
+    from tchub.hub.device import weight_prefetch
     from tchub.hub.networks import alternatives, prepare
     from tchub.hub.search import decision_search, scheduler
     from tchub.hub.tuning import tune
@@ -74,6 +75,7 @@ def without(parts: Sequence[str]) -> Iterator[None]:
         "prepacked weights": (decision_search, "DesignSpace", as_stored),
         "trials by headroom": (scheduler, "priority", scheduler.gain),  # by what the model's scores promise alone
         "weights out of the caches": (tune, "weights_between", lambda total: 0),
+        "weights read ahead": (weight_prefetch, "_next_block", lambda product: None),
     }
     with ExitStack() as stack:
         for part in parts:
