@@ -166,7 +166,7 @@ def _open_sources(
     sources = open_sources(checkpoint, config.source_names, lambda name: choose_checkpoint(name or best()))
     for base in sources.bases:
         applying(config.method, base.checkpoint.model, len(sources.corpora))
-    require_kind(sources.bases[0].checkpoint, local.device)
+    require_kind(sources.bases[0].checkpoint, local.device.name, local.device.kind)
     plain = f"{sources.bases[0].entry.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
     return sources, replace(context, folder=Path(config.out) if config.out else adapt_root() / plain)
 

@@ -81,7 +81,8 @@ def open_sources(
                 source=base.entry.id,
             )
     for corpus in corpora:
-        require_kind(bases[0].checkpoint, corpus_device(corpus))
+        device = corpus_device(corpus)
+        require_kind(bases[0].checkpoint, device.name, device.kind)
         if not any(usable_programs(corpus, [task]) for task in corpus.tasks):
             raise CorpusError(f"{corpus.path} has no task with programs to compare", remedy="leave it out of --sources")
     called = [corpus_name(corpus) for corpus in corpora]

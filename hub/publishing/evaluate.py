@@ -166,7 +166,7 @@ class _Evaluation:
         corpus, config, name = self._corpus, self._config, checkpoint.config.name
         own = checkpoint.device.name == corpus.meta["device"]
         device = checkpoint.device if own else corpus_device(corpus)
-        require_kind(checkpoint, device)
+        require_kind(checkpoint, device.name, device.kind)
         schema = get_schema(checkpoint.config.feature_schema)
         data = load_part(corpus, self._part, schema, device, self._store)
         if data is None:

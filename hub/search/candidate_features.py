@@ -8,7 +8,7 @@ straight into the space's skeleton. Statements are those of TVM's own PerStoreFe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from ...zoo.devices import Device
 from ...zoo.features import DeviceKindError, FeatureSchema, get_schema
 from ...zoo.features.columns import OPS
 from ...zoo.features.skeleton import Skeleton
-from ...zoo.features.statements import statement_matrices
+from ...zoo.features.statements import lowered_statements, statement_matrices
 from ...zoo.primitives.metaschedule import Template, read_trace
 from ...zoo.primitives.scope import Decision
 from ...zoo.tvm_import import import_tensor_intrinsics
@@ -49,9 +49,9 @@ def candidate_features(
         device = checkpoint.device if schema.hardware else None
         matrices = trace_features(schema, device, [candidate.sch.trace for candidate in candidates])
         return matrices, np.ones(len(candidates), dtype=bool)
-    lowered = list(_lower(context, candidates))
-    usable = np.array([statements is not None for statements in lowered], dtype=bool)
-    kept = [statements for statements in lowered if statements is not None]
+    lowered = list(lowered_statements(context, candidates))
+    usable = np.array([isinstance(statements, np.ndarray) for statements in lowered], dtype=bool)
+    kept = [statements for statements in lowered if isinstance(statements, np.ndarray)]
     op = OPS.index(operator_class(context.mod))
     return statement_matrices(kept, [op] * len(kept), schema.rows), usable
 
@@ -104,52 +104,19 @@ def replayed_features(
     return candidate_features(checkpoint, context, candidates)
 
 
-def _lower(context: Any, candidates: Sequence[Any]) -> Iterator[np.ndarray | None]:
-    """Yield statements of each program, None of one that TVM cannot lower: it fails a whole batch, which is halved."""
-    if not candidates:
-        return
-    try:
-        matrices = _extractor().extract_from(context, list(candidates))
-    except Exception:  # TVM raises errors of every class from its passes
-        if len(candidates) == 1:
-            yield None
-            return
-        middle = len(candidates) // 2
-        yield from _lower(context, candidates[:middle])
-        yield from _lower(context, candidates[middle:])
-        return
-    yield from (features.numpy().astype(np.float32) for features in matrices)
-
-
-@lru_cache(1)
-def _extractor() -> Any:
-    from tvm.s_tir import meta_schedule as ms
-
-    return ms.feature_extractor.PerStoreFeature(extract_workload=False)
-
-
 # Kinds of devices ----------------------------------------------------------------------------------------
 
 
-def require_kind(checkpoint: Checkpoint, device: Device) -> None:
+def require_kind(checkpoint: Checkpoint, device: str, kind: str) -> None:
     """Refuse a checkpoint of the other kind of device.
 
     Args:
         checkpoint: whose feature schema decides.
-        device: whose programs it is to score.
+        device, kind: name and kind, `cpu` or `gpu`, of what its programs are for.
 
     Raises:
         DeviceKindError: one is for CPUs, the other a GPU.
     """
-    _require(checkpoint, device.name, device.kind)
-
-
-def require_target(checkpoint: Checkpoint, target: Any) -> None:
-    """Refuse a checkpoint of the other kind of device, as `require_kind`, for a `tvm.target.Target`."""
-    _require(checkpoint, f"the target {target.kind.name}", "gpu" if "gpu" in target.keys else "cpu")
-
-
-def _require(checkpoint: Checkpoint, device: str, kind: str) -> None:
     schema = get_schema(checkpoint.config.feature_schema)
     if schema.kind != kind:
         raise DeviceKindError(

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from ...zoo.machine import one_thread
 from ...zoo.primitives.metaschedule import Template
 from ...zoo.primitives.scope import Decision
 from ...zoo.tvm_import import import_tensor_intrinsics
-from .candidate_features import candidate_features, require_target, skeleton
+from .candidate_features import candidate_features, require_kind, skeleton
 from .interrupt import StopFlag
 from .online import OnlineSettings
 from .scorer import PretrainedScorer
@@ -67,14 +66,6 @@ class PretrainedCostModel(PyCostModel):
             features, usable = self._read(context, candidates)
             latencies = [seconds(result) for result, good in zip(results, usable, strict=True) if good]
             self.scorer.observe(self._task(context.mod), features, latencies)
-
-    def save(self, path: str) -> None:
-        """Write the state to `path` (safetensors)."""
-        self.scorer.save(Path(path))
-
-    def load(self, path: str) -> None:
-        """Read the state that `save` wrote."""
-        self.scorer.load(Path(path))
 
     # For a search over decisions -------------------------------------------------------------------------
 
@@ -123,7 +114,9 @@ class PretrainedCostModel(PyCostModel):
         return task
 
     def _read(self, context: Any, candidates: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-        require_target(self.scorer.checkpoint, context.target)
+        target = context.target
+        kind = "gpu" if "gpu" in target.keys else "cpu"
+        require_kind(self.scorer.checkpoint, f"the target {target.kind.name}", kind)
         return candidate_features(self.scorer.checkpoint, context, candidates)
 
 
@@ -186,14 +179,6 @@ class SessionCostModel(PyCostModel):
         """Let the inner model learn."""
         with self._clock():
             self.inner.update(context, candidates, results)
-
-    def save(self, path: str) -> None:
-        """Save the inner model."""
-        self.inner.save(path)
-
-    def load(self, path: str) -> None:
-        """Load the inner model."""
-        self.inner.load(path)
 
     @contextmanager
     def _clock(self) -> Iterator[None]:

@@ -23,7 +23,6 @@ from ..device.candidate import trace_json
 from ..records.database import programs_of
 from .candidates import map_ahead
 from .design_space import Decisions, DesignSpace, vector_registers
-from .errors import InterruptedRunError
 from .interrupt import StopFlag
 from .settings import DecisionSettings
 
@@ -224,7 +223,7 @@ class DecisionSearch:
         )
         with closing(replays):
             for (index, given), scheduled in replays:
-                _check(stop)
+                stop.check("interrupted while searching")
                 # A program whose decisions TVM moved may be worth less than it seemed: go on while others seem better.
                 if sum(r.given or r.score >= pool.scores[index] for r in chosen) >= wanted:
                     break
@@ -259,7 +258,7 @@ class DecisionSearch:
             pool += self._scored(self._children(parents, options.children), seen)
         generations = options.generations if parents else min(options.blind, options.generations)
         for _ in range(generations if pool.keys else 0):
-            _check(stop)
+            stop.check("interrupted while searching")
             best = np.argsort(-pool.scores, kind="stable")[: options.parents]
             pool += self._scored(self._children([pool.keys[i] for i in best], options.children), seen)
         return pool
@@ -353,8 +352,3 @@ class DecisionSearch:
     def _key(self, candidate: Any) -> Key:
         trace = trace_json(candidate.sch.trace)
         return next((n, d) for n, space in enumerate(self.spaces) if (d := space.read(trace)) is not None)
-
-
-def _check(stop: StopFlag) -> None:
-    if stop.requested:
-        raise InterruptedRunError("interrupted while searching")

@@ -9,33 +9,11 @@ from functools import cache
 from itertools import combinations, pairwise
 from math import log2, prod
 from random import Random
-from typing import Protocol
 
 from ...zoo.primitives.scope import Decision
 
 # Floats of the widest vectors of CPUs.
 _LANES = 16
-
-
-class Slot(Protocol):
-    """The domain of one sampling instruction."""
-
-    def draw(self, rng: Random, count: int) -> list[Decision]:
-        """Draw random answers, as TVM samples them."""
-        ...
-
-    def mutate(self, value: Decision, rng: Random) -> Decision:
-        """Return a neighbour of an answer; the answer itself where it has none."""
-        ...
-
-    def adjacent(self, value: Decision) -> Iterator[Decision]:
-        """Yield the answers that are one step from another, always in the same order."""
-        ...
-
-    @property
-    def choices(self) -> int:
-        """Return the number of answers."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -162,6 +140,10 @@ class SeenSlot:
     def choices(self) -> int:
         """Count the values."""
         return len(self.values)
+
+
+Slot = TileSlot | ChoiceSlot | SeenSlot
+"""The domain of one sampling instruction: it draws answers as TVM samples them, and varies them."""
 
 
 def _beside(ordered: Sequence[Decision], value: Decision) -> Iterator[Decision]:

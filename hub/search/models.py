@@ -66,7 +66,7 @@ def choose_model(
     check_update(update)
     base = choose_checkpoint(checkpoint)
     if runs_on is not None:
-        require_kind(base.checkpoint, runs_on)
+        require_kind(base.checkpoint, runs_on.name, runs_on.kind)
     update = resolve_update(update, base.checkpoint.model)
     loaded = base.checkpoint
     if runs_on is not None:

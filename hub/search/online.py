@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..records.store import RunStateError
-
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ...zoo.models import Checkpoint
     from ...zoo.training.dataset import RankingDataset
-
-STATE_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -123,55 +114,6 @@ class OnlineLearner:
         latency = np.array([x for name in names for x in self._latencies[name]], dtype=np.float64)
         return RankingDataset(features, latency, group.astype(np.int64), names, np.ones(len(names)))
 
-    def save(self, path: Path) -> None:
-        """Write weights and measurements to a safetensors file, atomically."""
-        import torch
-        from safetensors.torch import save_file
-
-        tensors = {f"model.{k}": v.contiguous() for k, v in self.checkpoint.model.state_dict().items()}
-        for i, name in enumerate(self._features):
-            tensors[f"features.{i}"] = torch.from_numpy(np.stack(list(self._features[name])))
-            tensors[f"latencies.{i}"] = torch.tensor(list(self._latencies[name]), dtype=torch.float64)
-        header = self._identity() | {"trained_on": str(self._trained_on), "tasks": json.dumps(list(self._features))}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".part")
-        save_file(tensors, temporary, metadata=header)
-        temporary.replace(path)
-
-    def load(self, path: Path) -> None:
-        """Read what `save` wrote.
-
-        Raises:
-            RunStateError: another format, another checkpoint or feature schema, or a damaged file.
-        """
-        header, tensors = _read_state(path)
-        mine, theirs = self._identity(), {key: header.get(key) for key in self._identity()}
-        if mine != theirs:
-            raise RunStateError(
-                f"{path} holds the state of {theirs}, not of {mine}",
-                remedy="start the tuning run in a new output folder",
-                path=str(path),
-            )
-        model = copy.deepcopy(self.base.model)
-        try:
-            model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
-            tasks = json.loads(header["tasks"])
-            features = {name: deque(tensors[f"features.{i}"].numpy(), self._most) for i, name in enumerate(tasks)}
-            latencies = {name: deque(tensors[f"latencies.{i}"].tolist(), self._most) for i, name in enumerate(tasks)}
-            trained_on = int(header["trained_on"])
-        except (KeyError, ValueError, RuntimeError) as error:
-            raise _damaged(path, error) from error
-        self.checkpoint = replace(self.base, model=model)
-        self._features, self._latencies, self._trained_on = features, latencies, trained_on
-
-    def _identity(self) -> dict[str, str]:
-        config = self.base.config
-        return {
-            "format": str(STATE_FORMAT),
-            "checkpoint": f"{config.name}@{config.version}",
-            "feature_schema": config.feature_schema,
-        }
-
 
 class _OutOfTimeError(Exception):
     """A fine-tuning took longer than it may."""
@@ -186,21 +128,3 @@ class _Deadline:
     def __call__(self, epoch: int, accuracy: float) -> None:
         if time.monotonic() > self._end:
             raise _OutOfTimeError
-
-
-def _read_state(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            return file.metadata() or {}, {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Any) -> RunStateError:
-    return RunStateError(
-        f"cannot read the cost model's state in {path}: {error}",
-        remedy="delete the file: it is rebuilt from the database",
-        path=str(path),
-    )

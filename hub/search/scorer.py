@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -160,13 +159,3 @@ class PretrainedScorer:
                 changed = self.learner.step()
             if changed:
                 self._squash.clear()
-
-    def save(self, path: Path) -> None:
-        """Write weights and measurements to one safetensors file."""
-        self.learner.save(path)
-
-    def load(self, path: Path) -> None:
-        """Take weights and measurements back from `save`'s file."""
-        self.learner.load(path)
-        self._squash.clear()
-        self._informed.clear()

@@ -7,10 +7,13 @@ A statement is a buffer that the program stores to; `docs/language.md` has its c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 
+from ..errors import last_line
 from .columns import PERSTORE_WIDTH, STATEMENT_ROWS, STATEMENT_WIDTH
 
 ITERATIONS = 161
@@ -35,3 +38,34 @@ def statement_matrices(
         matrix[: len(kept), :PERSTORE_WIDTH] = kept
         matrix[: len(kept), PERSTORE_WIDTH + op] = 1
     return matrices
+
+
+def lowered_statements(context: Any, candidates: Sequence[Any]) -> Iterator[np.ndarray | str]:
+    """Yield the statements of each program, float32 (statements, 164), or why TVM cannot lower it.
+
+    One that it cannot lower fails a whole batch, which is halved.
+
+    Args:
+        context: MetaSchedule's `TuneContext`: target and number of threads.
+        candidates: MetaSchedule's `MeasureCandidate`s, whose argument infos do not matter.
+    """
+    if not candidates:
+        return
+    try:
+        matrices = _extractor().extract_from(context, list(candidates))
+    except Exception as error:  # TVM raises errors of every class from its passes
+        if len(candidates) == 1:
+            yield last_line(error)
+            return
+        middle = len(candidates) // 2
+        yield from lowered_statements(context, candidates[:middle])
+        yield from lowered_statements(context, candidates[middle:])
+        return
+    yield from (features.numpy().astype(np.float32) for features in matrices)
+
+
+@cache
+def _extractor() -> Any:
+    from tvm.s_tir import meta_schedule as ms
+
+    return ms.feature_extractor.PerStoreFeature(extract_workload=False)

@@ -1,10 +1,9 @@
-"""The plug-in: scores of every kind of input, learning from results, state on disk, and life inside MetaSchedule."""
+"""The plug-in: scores of every kind of input, learning from results, and life inside MetaSchedule."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,10 +19,9 @@ from tchub.hub.device.candidate import trace_json
 from tchub.hub.device.detect import LocalDevice
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.networks.workloads import operator_module
-from tchub.hub.records.store import RunStateError
 from tchub.hub.search import candidate_features as inputs
 from tchub.hub.search import cost_model
-from tchub.hub.search.candidate_features import require_target, trace_features
+from tchub.hub.search.candidate_features import require_kind, trace_features
 from tchub.hub.search.candidates import random_candidates, tune_context
 from tchub.hub.search.cost_model import SessionCostModel, sheet_to_read
 from tchub.hub.search.errors import TuningError
@@ -34,7 +32,7 @@ from tchub.hub.search.scorer import CALIBRATION_SIZE, PretrainedScorer, Squash
 from tchub.zoo.corpus.tir import operator_class
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
-from tchub.zoo.features import SCHEMAS, DeviceKindError, get_schema
+from tchub.zoo.features import SCHEMAS, DeviceKindError, get_schema, statements
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 from tchub.zoo.primitives import PrimitiveSequence, read_trace
 from tchub.zoo.training.errors import TrainingError
@@ -158,29 +156,6 @@ def test_a_fine_tuning_that_takes_too_long_leaves_the_weights(
     assert np.array_equal(model.predict(context, measure_candidates), before)
 
 
-def test_saved_state_gives_the_same_scores(
-    tmp_path: Path, checkpoint: Any, context: Any, measure_candidates: list[Any], small_candidates: list[Any]
-) -> None:
-    model = hub.tvm_cost_model(checkpoint, update="few-shot", **vars(QUICK))
-    model.update(context, measure_candidates, results_of(small_candidates))
-    model.save(str(tmp_path / "state.safetensors"))
-    other = hub.tvm_cost_model(checkpoint, update="few-shot", **vars(QUICK))
-    other.load(str(tmp_path / "state.safetensors"))
-    ours, theirs = (m.predict(context, measure_candidates) for m in (model, other))
-    assert np.array_equal(ours, theirs)
-    assert other.scorer.learner.programs == len(small_candidates)
-
-
-def test_state_of_another_checkpoint_or_half_a_file_is_refused(tmp_path: Path, checkpoint: Any) -> None:
-    path = tmp_path / "state.safetensors"
-    PretrainedScorer(checkpoint).save(path)
-    with pytest.raises(RunStateError, match="not of"):
-        PretrainedScorer(make_checkpoint(version="2.0.0")).load(path)
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(RunStateError, match="cannot read"):
-        PretrainedScorer(checkpoint).load(path)
-
-
 def test_scores_that_are_no_numbers_are_an_error(measure_candidates: list[Any]) -> None:
     broken = make_checkpoint()
     with torch.no_grad():
@@ -282,7 +257,7 @@ def test_a_candidate_that_cannot_be_lowered_is_scored_worst_and_counted(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context, candidates = made
-    bad, whole = candidates[3], inputs._extractor()
+    bad, whole = candidates[3], statements._extractor()
 
     class Refusing:
         """TVM's extractor, which a program that cannot be lowered fails for the whole batch."""
@@ -295,7 +270,7 @@ def test_a_candidate_that_cannot_be_lowered_is_scored_worst_and_counted(
     model, free = hub.tvm_cost_model(tiny("atformer"), update="none"), hub.tvm_cost_model(tiny("atformer"))
     others = [c for c in candidates if not c.same_as(bad)]
     without = free.predict(context, others)
-    monkeypatch.setattr(inputs, "_extractor", Refusing)
+    monkeypatch.setattr(statements, "_extractor", Refusing)
     scores = model.predict(context, candidates)
     assert scores[3] == 0 < np.delete(scores, 3).min()
     assert np.allclose(np.delete(scores, 3), without)
@@ -318,7 +293,7 @@ def opposite(scores: np.ndarray) -> list[Any]:
     return [ms.runner.RunnerResult([1e-3 * float(np.exp(place))], None) for place in np.argsort(np.argsort(scores))]
 
 
-def test_tilenet_ranks_by_what_was_measured_without_changing_a_weight(made: Made, tmp_path: Path) -> None:
+def test_tilenet_ranks_by_what_was_measured_without_changing_a_weight(made: Made) -> None:
     context, candidates = made
     base = tiny("tilenet")
     weights = {k: v.clone() for k, v in base.model.state_dict().items()}
@@ -329,11 +304,6 @@ def test_tilenet_ranks_by_what_was_measured_without_changing_a_weight(made: Made
     assert np.corrcoef(before, after)[0, 1] < 0
     assert model.scorer.checkpoint is base
     assert all(torch.equal(weights[k], v) for k, v in base.model.state_dict().items())
-
-    model.save(str(tmp_path / "state"))
-    resumed = hub.tvm_cost_model(tiny("tilenet"))
-    resumed.load(str(tmp_path / "state"))
-    assert np.array_equal(resumed.predict(context, candidates), after)
 
     untouched = hub.tvm_cost_model(base, update="none")
     untouched.update(context, candidates, opposite(before))
@@ -348,7 +318,7 @@ def test_a_checkpoint_of_gpus_scores_no_programs_for_a_cpu(made: Made, call: str
     with pytest.raises(RuntimeError, match="reads nest-gpu, but the programs are for the target llvm, a cpu"):
         getattr(hub.tvm_cost_model(tiny("tilenet")), call)(context, candidates, *results)
     with pytest.raises(DeviceKindError) as caught:  # as it is before TVM hands it on
-        require_target(tiny("tilenet"), context.target)
+        require_kind(tiny("tilenet"), "the target llvm", "cpu")
     assert "--kind cpu" in str(caught.value.remedy)
 
 

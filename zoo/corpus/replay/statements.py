@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,6 +24,7 @@ import numpy as np
 
 from ...errors import last_line
 from ...features.columns import PERSTORE_WIDTH
+from ...features.statements import lowered_statements
 from ...tvm_import import import_quickly, import_tensor_intrinsics
 from .ansor import replay
 from .autotvm import replay_knobs
@@ -118,6 +119,8 @@ def statement_features(
 
 def features_of(programs: Sequence[LoweringJob]) -> list[_Features]:
     """Return statement features, float32 of shape (statements, 164), or the reason why there are none."""
+    from tvm.s_tir import meta_schedule as ms
+
     results: list[_Features] = [_NOTHING] * len(programs)
     schedules: dict[bool, dict[int, Any]] = {False: {}, True: {}}
     for index, program in enumerate(programs):
@@ -126,8 +129,11 @@ def features_of(programs: Sequence[LoweringJob]) -> list[_Features]:
         except ReplayError as error:
             results[index] = NoFeatures(error.reason, error.message)
     for gpu, of_kind in schedules.items():
-        for index, features in zip(of_kind, _extract(list(of_kind.values()), gpu), strict=True):
-            results[index] = features
+        # The extractor reads the schedules alone; a candidate wants argument infos only for running it.
+        candidates = [ms.MeasureCandidate(schedule, []) for schedule in of_kind.values()]
+        statements = lowered_statements(_context(gpu), candidates) if candidates else ()
+        for index, features in zip(of_kind, statements, strict=True):
+            results[index] = NoFeatures("not-lowered", features) if isinstance(features, str) else features
     return results
 
 
@@ -169,36 +175,15 @@ def _module(workload: str) -> Any:
         raise ReplayError("unknown-workload", f"TVM cannot load the task: {last_line(error)}") from error
 
 
-def _extract(schedules: list[Any], gpu: bool) -> Iterator[_Features]:
-    if not schedules:
-        return
-    from tvm.s_tir import meta_schedule as ms
-
-    # The extractor reads the schedules alone; a candidate wants argument infos only for running it.
-    candidates = [ms.MeasureCandidate(schedule, []) for schedule in schedules]
-    extractor, context = _extractor(gpu)
-    try:
-        extracted = list(extractor.extract_from(context, candidates))
-    except Exception as error:  # TVM raises errors of every class from its passes
-        if len(schedules) > 1:
-            for schedule in schedules:
-                yield from _extract([schedule], gpu)
-        else:
-            yield NoFeatures("not-lowered", last_line(error))
-        return
-    yield from (features.numpy().astype(np.float32) for features in extracted)
-
-
-@lru_cache(2)
-def _extractor(gpu: bool) -> tuple[Any, Any]:
+@cache
+def _context(gpu: bool) -> Any:
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
     import_tensor_intrinsics()
     # Whatever GPU it is: the extractor asks no more than whether the target is CUDA's.
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_75"} if gpu else {"kind": "llvm", "num-cores": 1})
-    context = ms.TuneContext(target=target, num_threads=1)
-    return ms.feature_extractor.PerStoreFeature(extract_workload=False), context
+    return ms.TuneContext(target=target, num_threads=1)
 
 
 # Many programs -------------------------------------------------------------------------------------------
