@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
+from importlib import import_module
+from threading import Lock
+from types import ModuleType
 
 
 def import_quickly(torch: bool = True) -> None:
@@ -21,20 +24,35 @@ def import_quickly(torch: bool = True) -> None:
         sys.modules.setdefault(name, None)  # pyright: ignore[reportArgumentType]
 
 
-def import_tensor_intrinsics() -> None:
+_INTRINSICS, _importing = "tvm.s_tir.tensor_intrin", Lock()
+
+
+def import_tensor_intrinsics(kind: str | None = None) -> None:
     """Import `tvm.s_tir.tensor_intrin`, which every `TuneContext` needs.
 
     TVMScript asks for the call stack before each of its 500 functions there, with the source line of each frame: with
     torch loaded that takes 20 s. It needs the stack for classes and for annotations that are texts; there are none.
+    Those of CUDA, ROCm and Hexagon take five of the six seconds that are left.
+
+    Args:
+        kind: of the target, e.g. `llvm`: leave out the intrinsics of other processors; None for those of all targets.
     """
-    if "tvm.s_tir.tensor_intrin" in sys.modules:
-        return
-    original, collects = inspect.stack, gc.isenabled()
-    inspect.stack = lambda context=1: []
-    gc.disable()  # nothing of it becomes garbage
-    try:
-        import tvm.s_tir.tensor_intrin  # noqa: F401
-    finally:
-        inspect.stack = original
-        if collects:
-            gc.enable()
+    others = [f"{_INTRINSICS}.{name}" for name in ("cuda", "rocm", "hexagon")]
+    with _importing:
+        left_out = [name for name in others if kind and not name.endswith(kind) and name not in sys.modules]
+        wanted = [name for name in (_INTRINSICS, *others) if name not in left_out and name not in sys.modules]
+        if not wanted:
+            return
+        original, collects = inspect.stack, gc.isenabled()
+        inspect.stack = lambda context=1: []
+        gc.disable()  # nothing of it becomes garbage
+        sys.modules.update({name: ModuleType(name) for name in left_out})
+        try:
+            for name in wanted:
+                import_module(name)
+        finally:
+            inspect.stack = original
+            if collects:
+                gc.enable()
+            for name in left_out:
+                del sys.modules[name]

@@ -131,7 +131,7 @@ class CandidatePool:
 
 def extract_tasks(workload: str | Network, target: Any, precision: str = "float32") -> list[TuningTask]:
     """Return the tasks of a network, of an operator or a suite by name, or of a file as `tchub tune` takes it."""
-    import_tensor_intrinsics()
+    import_tensor_intrinsics(target.kind.name)
     if isinstance(workload, str) and workload in workload_names():
         return tasks_of(workload, target, precision=precision)
     network = open_network(workload) if isinstance(workload, str) else workload

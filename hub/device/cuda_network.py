@@ -38,7 +38,7 @@ def default_schedules(mod: IRModule, target: Any) -> IRModule:
     """Return a module whose functions that have no schedule yet have dlight's: a card runs none without threads."""
     from tvm.s_tir import dlight
 
-    import_tensor_intrinsics()  # which dlight's rule of matrix products would import in minutes
+    import_tensor_intrinsics(target.kind.name)  # which dlight's rule of matrix products would import in minutes
     rules = (dlight.gpu.Matmul, dlight.gpu.GEMV, dlight.gpu.Reduction, dlight.gpu.GeneralReduction, dlight.gpu.Fallback)
     with target:
         # It writes into the module that it is given.

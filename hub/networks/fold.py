@@ -130,6 +130,8 @@ def fold_arrays() -> Any:
 
     computed: dict[str, Any] = {
         **{name: getattr(np, name) for name in ("add", "divide", "multiply", "negative", "sqrt", "subtract")},
+        "matmul": lambda call, x, y: np.matmul(x, y),  # of the state that a recurrent layer begins with
+        "broadcast_to": lambda call, x: np.broadcast_to(x, static_shape(call)),
         "permute_dims": lambda call, x: np.transpose(x, [int(axis) for axis in call.attrs.axes or ()] or None),
         **dict.fromkeys(("reshape", "expand_dims", "squeeze"), lambda call, x: x.reshape(static_shape(call))),
     }

@@ -97,8 +97,9 @@ def replayed_features(
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
-    import_tensor_intrinsics()
-    context = ms.TuneContext(mod=mod, target=tvm.target.Target(target), num_threads=usable_cpus())
+    device: Any = tvm.target.Target(target)
+    import_tensor_intrinsics(device.kind.name)
+    context = ms.TuneContext(mod=mod, target=device, num_threads=usable_cpus())
     # Without argument infos, which are for running a program.
     candidates = [ms.MeasureCandidate(replayed(mod, json.loads(trace)), []) for trace in traces]
     return candidate_features(checkpoint, context, candidates)

@@ -31,7 +31,7 @@ _EVOLVE = {"population_size": 48, "genetic_num_iters": 1, "init_min_unmeasured":
 
 def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, threads: int = 1) -> Any:
     """Return MetaSchedule's context of one task, with its own design space and a seed."""
-    import_tensor_intrinsics()
+    import_tensor_intrinsics(target.kind.name)
     register_rules()
     return ms.TuneContext(
         mod=task.mod,
@@ -165,8 +165,6 @@ def map_ahead(function: Callable[[T], R], items: Iterable[T], ahead: Callable[[]
         return
     source: Iterator[T] = iter(items)
     waiting: deque[tuple[T, Future[R]]] = deque()
-    # What a `TuneContext` needs, before several threads ask for it.
-    import_tensor_intrinsics()
     register_rules()
     with ThreadPoolExecutor(min(usable_cpus(), ahead()), thread_name_prefix="tchub-ahead") as pool:
         try:

@@ -227,7 +227,8 @@ def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **setting
         checkpoint, here = load(checkpoint), detect_local().device
         if here.kind == checkpoint.device.kind:
             checkpoint = replace(checkpoint, device=sheet_to_read(checkpoint, here))
-    import_tensor_intrinsics()  # before `tune_tir` does it slowly
+    # Before `tune_tir` does it slowly.
+    import_tensor_intrinsics("llvm" if checkpoint.device.kind == "cpu" else None)
     # `derived_object` makes it a TVM object, which a type checker cannot see.
     model: Any = PretrainedCostModel(PretrainedScorer(checkpoint, update, OnlineSettings(**settings)))
     return model

@@ -180,9 +180,9 @@ def _context(gpu: bool) -> Any:
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
-    import_tensor_intrinsics()
     # Whatever GPU it is: the extractor asks no more than whether the target is CUDA's.
-    target = tvm.target.Target({"kind": "cuda", "arch": "sm_75"} if gpu else {"kind": "llvm", "num-cores": 1})
+    target: Any = tvm.target.Target({"kind": "cuda", "arch": "sm_75"} if gpu else {"kind": "llvm", "num-cores": 1})
+    import_tensor_intrinsics(target.kind.name)
     return ms.TuneContext(target=target, num_threads=1)
 
 
