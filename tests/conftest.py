@@ -1,7 +1,7 @@
 """What every test starts from, whatever started the suite: random examples, threads, Ctrl-C.
 
 Hypothesis draws the same examples in every run, so that only a change of the code can fail the suite.
-`HYPOTHESIS_PROFILE=explore scripts/test` draws new ones, twenty times as many: for looking for failures.
+`HYPOTHESIS_PROFILE=explore scripts/test` draws new ones, thirty times as many: for looking for failures.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ gc.set_threshold(50_000, 20, 20)
 # Before PyTorch is loaded: the models of tests are small, and two threads on busy cores take several times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No deadline: on a busy machine any example may be slow.
-settings.register_profile("steady", max_examples=50, derandomize=True, deadline=None)
+settings.register_profile("steady", max_examples=30, derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # `nohup scripts/test &` starts its programs with SIGINT ignored, which they and their children inherit.
@@ -41,8 +43,46 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     if exporting := sys.modules.get("torch._export.utils"):
-        # PyTorch looks up each of its operators twice an export, a sixth of the time that a small network takes.
+        # PyTorch looks at each of its operators twice an export, and gives 800 of them a dozen kernels: most of the
+        # time that a small network takes.
         exporting._materialize_cpp_cia_ops = cache(exporting._materialize_cpp_cia_ops)
+        exporting._check_valid_to_preserve = cache(exporting._check_valid_to_preserve)
+        programs = import_module("torch.export.exported_program")
+        programs._override_composite_implicit_decomp = kept_kernels(programs._override_composite_implicit_decomp)
+
+
+def kept_kernels(override: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyTorch's override of operators, which installs the kernels of the time before if they are the same."""
+    fakes = import_module("torch._subclasses.fake_impls").op_implementations_dict
+    known, kernels, impls = {}, {}, {}
+
+    @contextmanager
+    def install(decompositions: dict[Any, Any]) -> Iterator[None]:
+        if decompositions != known:
+            with override(decompositions):
+                kernels.update({op: op.py_kernels.copy() for op in decompositions})
+                impls.update({op: fakes[op] for op in decompositions if op in fakes})
+                known.clear()
+                known.update(decompositions)
+                yield
+            return
+        before = {op: op.py_kernels.copy() for op in decompositions}
+        try:
+            replace_kernels(kernels, before)
+            fakes.update({op: impls[op] for op in before if op in impls})
+            yield
+        finally:
+            replace_kernels(before, before)
+            for op in before:
+                fakes.pop(op, None)
+
+    def replace_kernels(others: dict[Any, Any], ops: Iterable[Any]) -> None:
+        for op in ops:
+            op.py_kernels.clear()
+            op.py_kernels.update(others[op])
+            op._dispatch_cache.clear()
+
+    return install
 
 
 @pytest.fixture
@@ -53,6 +93,23 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     return lambda call: monkeypatch.setattr(call, refuse)
+
+
+@pytest.fixture
+def forked() -> Iterator[Callable[..., Any]]:
+    """A function that starts another in a process of its own, which has all imports already: PyTorch takes seconds."""
+    processes: list[Any] = []
+
+    def start(function: Callable[..., object], *arguments: Any) -> Any:
+        process = get_context("fork").Process(target=function, args=arguments)
+        processes.append(process)
+        process.start()
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.join()
 
 
 @pytest.fixture(scope="session")
@@ -92,6 +149,18 @@ def pt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("network") / "tiny.pt2"
     torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
     return path
+
+
+@pytest.fixture
+def learnt_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adapt in few steps: what a command does is tested so, and elsewhere how well a few labels are learnt."""
+    from tchub.hub.adaptation.config import AdaptConfig
+    from tchub.zoo.adapt import method
+    from tchub.zoo.adapt.fine_tune import FineTuneConfig
+
+    quick = FineTuneConfig(epochs=2, patience=1, blind_epochs=2, refit=False)
+    monkeypatch.setattr(AdaptConfig, "learning", property(lambda self: quick))
+    monkeypatch.setattr(method, "LEAST_STEPS", 4)
 
 
 @pytest.fixture

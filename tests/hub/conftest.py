@@ -58,21 +58,20 @@ def target(target_dict: dict[str, Any]) -> Any:
     return tvm.target.Target(target_dict)
 
 
-@pytest.fixture
-def run_compiled(tmp_path: Path) -> Callable[..., list[Any]]:
+@pytest.fixture(scope="session")
+def run_compiled() -> Callable[..., list[Any]]:
     """Compile a fused Relax module, run it on tensors of PyTorch, and return its outputs as arrays."""
     import tvm
-    from tchub.hub.networks.library import build_library
     from tvm import relax
 
+    # LLVM takes half the time for it, and how fast the code is does not matter.
+    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+
     def run(mod: Any, *inputs: Any) -> list[Any]:
-        # A name of its own: TVM keeps the first library that it loads from a path.
-        path = tmp_path / f"compiled-{len(list(tmp_path.iterdir()))}.so"
-        # LLVM takes half the time for it, and how fast the code is does not matter.
-        build_library(mod, tvm.target.Target({"kind": "llvm", "opt-level": 0}), None, path)
+        with target:
+            built = relax.build(mod, target, relax_pipeline=relax.get_pipeline("default_build"))
         device: Any = tvm.cpu()
-        machine: Any = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
-        result = machine["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
+        result = relax.VirtualMachine(built, device)["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
         return [x.numpy() for x in ([result] if hasattr(result, "numpy") else result)]
 
     return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,9 @@ def test_a_run_that_was_killed_goes_on_with_what_its_journal_lacks(
     assert done == ["a", "b", "c"]
 
 
-def test_a_child_that_ends_without_a_row_is_a_traceback(tmp_path: Path) -> None:
+def test_a_child_that_ends_without_a_row_is_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forking = get_context("fork")  # which has PyTorch imported
+    monkeypatch.setattr("multiprocessing.get_context", lambda _: forking)
     found = bench.run_network("no-such-network", tmp_path, False)
     assert found["status"] == "traceback"
     assert found["error"] == f"row_of: KeyError: 'no-such-network' (see {tmp_path}/networks/no-such-network/log.txt)"

@@ -17,8 +17,8 @@ from scripts import gpu_session
 
 @pytest.mark.slow
 def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(
-    tmp_path: Path, pt2: Path, card: Any, compared_here: None, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, pt2: Path, card: Any, compared_here: None, learnt_briefly: None,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     in_a_process = gpu_session.do_step
 

@@ -16,7 +16,7 @@ OPTIONS = ["--device", "cuda", "--budget", "16", "--per-task", "12", "--rounds",
 
 
 def test_a_checkpoint_is_adapted_to_a_card_and_a_lost_card_costs_nothing_measured(
-    card: PaperCard, tmp_path: Path, pt2: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+    card: PaperCard, tmp_path: Path, pt2: Path, run: Any, monkeypatch: pytest.MonkeyPatch, learnt_briefly: None
 ) -> None:
     command = ["adapt", "tcl-t4", "--workload", str(pt2), "--out", str(tmp_path / "adapt"), *OPTIONS]
     for number, fault in enumerate(["illegal access", "too much memory"], start=2):

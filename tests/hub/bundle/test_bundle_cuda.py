@@ -225,7 +225,9 @@ def test_a_bundle_takes_programs_that_were_compiled_before(
     assert programs[0] == programs[1], "images by their sha256, and launch plans"
 
 
-def test_a_checkpoint_is_adapted_in_rounds(elsewhere: Machine, tmp_path: Path, pt2: Path, run: Any) -> None:
+def test_a_checkpoint_is_adapted_in_rounds(
+    elsewhere: Machine, tmp_path: Path, pt2: Path, run: Any, learnt_briefly: None
+) -> None:
     command = ["adapt", "tcl-t4", "--device", "t4", "--workload", pt2, "--out", tmp_path / "adapt", "--budget", "16"]
     command += ["--per-task", "12", "--rounds", "1", "--bundle", tmp_path / "rounds"]
     counts, result = rounds_of(command, run, elsewhere, tmp_path / "rounds")

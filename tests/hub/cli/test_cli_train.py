@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 
 import pytest
 from accelerate.commands.launch import launch_command, launch_command_parser
@@ -9,6 +10,8 @@ from device_corpora import RECIPE, make_corpus
 from tchub.cards.render import render_card
 from tchub.hub.cli import main
 from tchub.zoo.models import Checkpoint
+from torch.distributed import run as torchrun
+from torch.distributed.run import config_from_args
 
 
 @pytest.fixture
@@ -85,8 +88,20 @@ def curve(folder) -> list[tuple[float, float]]:
         return [(float(row["loss"]), float(row["val_pairwise"])) for row in csv.DictReader(file)]
 
 
-def test_two_processes_write_the_checkpoint_of_one(tmp_path, epyc, recipe, capfd):
-    """By accelerate, without a process for itself; tests/zoo/training/test_distributed.py takes torchrun."""
+def test_two_processes_write_the_checkpoint_of_one(tmp_path, epyc, recipe, capfd, monkeypatch):
+    """By accelerate, whose processes are forks: PyTorch takes seconds to import.
+
+    What torchrun starts, tests/zoo/training/test_distributed.py has.
+    """
+
+    def forked(words):
+        config, _, command = config_from_args(words)
+        start = command.index("train")
+        assert command[start - 2 : start] == ["-m", "tchub.hub.cli"]
+        config.start_method = "fork"
+        return config, lambda *words: sys.exit(main([*words])), command[start:]
+
+    monkeypatch.setattr(torchrun, "config_from_args", forked)
     args = [str(recipe), "--corpus", str(epyc), "--json"]
     options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
     options += ["--mixed_precision", "no", "--dynamo_backend", "no", "-m", "tchub.hub.cli", "train", *args]

@@ -10,10 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from tchub.hub.adaptation.config import AdaptConfig
 from tchub.hub.cli import main
-from tchub.zoo.adapt import method
-from tchub.zoo.adapt.fine_tune import FineTuneConfig
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "new-device.md"
 
@@ -31,13 +28,9 @@ def record(m: int, n: int, rows: int, columns: int) -> str:
 
 @pytest.mark.slow
 def test_every_command_of_the_page_does_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], learnt_briefly: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # Few steps: what the commands do is tested here, and elsewhere how well a few labels are learnt.
-    quick = FineTuneConfig(epochs=6, patience=3, refit=False)
-    monkeypatch.setattr(AdaptConfig, "learning", property(lambda self: quick))
-    monkeypatch.setattr(method, "LEAST_STEPS", 20)
     (tmp_path / "logs").mkdir()
     for m in (16, 32, 64, 128):
         programs = product([16, 48, 96], [1, 2, 4, 16], [1, 2, 4, 16])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -21,7 +19,8 @@ from huggingface_hub import snapshot_download
 from registry_kit import refused
 from tchub.hub.cli import main
 from tchub.hub.publishing.check import check
-from tchub.hub.publishing.contribute import STEPS, contribute
+from tchub.hub.publishing.contribute import STEPS, ContributionConfig, contribute
+from tchub.hub.publishing.contribute_facts import CardFacts
 from tchub.hub.publishing.publish import PublishResult
 from tchub.zoo.corpus import Corpus, CorpusError
 from tchub.zoo.files import LockError, locked_folder
@@ -165,29 +164,21 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
         contribute(small_config(tmp_path))
 
 
-HANGING = f"""
-import sys, time
-from pathlib import Path
-from tchub.zoo import tvm_import; tvm_import.import_quickly()
-from {MODULE} import CardFacts, ContributionConfig, contribute
-import {MODULE} as module
+def test_a_killed_process_leaves_what_was_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: Callable[..., Any]
+) -> None:
+    def hang(*_: Any) -> None:
+        (tmp_path / "begun").write_text("")
+        time.sleep(60)
 
-def hang(*_):
-    (Path(sys.argv[1]) / "begun").write_text("")
-    time.sleep(60)
-
-module.check_ready = lambda *_: None
-module._measure = hang
-contribute(ContributionConfig(Path(sys.argv[1]), facts=CardFacts("Ada", "MIT", "MIT")))
-"""
-
-
-def test_a_killed_process_leaves_what_was_finished(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HANGING, str(tmp_path)]) as process:
-        end = time.monotonic() + 60
-        while not (tmp_path / "begun").exists() and time.monotonic() < end:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
+    monkeypatch.setattr(f"{MODULE}.check_ready", lambda *_: None)
+    monkeypatch.setattr(f"{MODULE}._measure", hang)
+    process = forked(contribute, ContributionConfig(tmp_path, facts=CardFacts("Ada", "MIT", "MIT")))
+    end = time.monotonic() + 60
+    while not (tmp_path / "begun").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    process.kill()
+    process.join()
     assert json.loads((tmp_path / "facts.json").read_text())["authors"] == "Ada"
     with locked_folder(tmp_path):
         pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +11,7 @@ from dataclasses import replace
 import pytest
 from hub_client import client
 from hub_protocol import HubServer
-from publish_kit import INDEX, REPO, Person
+from publish_kit import INDEX, REPO
 from registry_kit import refused
 from tchub.hub.publishing.check import check
 from tchub.hub.publishing.publish import PublishResult
@@ -199,13 +198,12 @@ def test_a_card_that_the_hub_refuses_is_told_in_its_words(hub, desk):
 # Interrupted
 
 
-def test_killed_between_the_commit_and_the_tag_it_is_finished_without_a_second_commit(hub, desk, tmp_path):
+def test_killed_between_the_commit_and_the_tag_it_is_finished_without_a_second_commit(hub, desk, forked):
     stall = hub.faults.stall("/tag/", lost=True)
-    ada = Person(hub, tmp_path / "ada", "hf_ada")
-    process = ada.start("publish", desk.checkpoint, "--repo", REPO, "--no-evaluate")
+    process = forked(desk.publish, REPO)
     assert stall.reached.wait(120)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
     assert (titles(hub), hub.repos[REPO].tags()) == (["Publish tcl-epyc@0.1.0", "initial commit"], {})
     hub.faults.clear()
     done = desk.publish(REPO)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tchub.hub.registry.errors import IndexFileError, UnknownCheckpointError
 from tchub.hub.registry.files import FileRecord, records_of
 from tchub.hub.registry.lock_file import LockFile, pin
 from tchub.zoo.files import StorageError
-from toy_checkpoints import publish, write_index
+from toy_checkpoints import publish
 
 
 def pins(project: Path) -> dict[str, str]:
@@ -112,21 +111,17 @@ def test_a_folder_that_cannot_be_written_keeps_the_lock_file(project, full_disk)
     assert (project / "tchub.lock").read_bytes() == before
 
 
-_WRITER = """
-import sys
-from pathlib import Path
-from tchub.hub.registry import Index
-from tchub.hub.registry.lock_file import pin
-for entry in Index.read(Path(sys.argv[1])).entries[int(sys.argv[2])::4]:
-    pin(Path("tchub.lock"), [entry])
-"""
+def pin_all(entries):
+    for entry in entries:
+        pin(Path("tchub.lock"), [entry])
 
 
-def test_processes_that_pin_at_once_lose_no_entry(project, tmp_path):
+def test_processes_that_pin_at_once_lose_no_entry(project, tmp_path, forked):
     entries = [publish(tmp_path / "many", f"tcl-d{number}") for number in range(32)]
-    index = write_index(tmp_path / "many.json", *entries)
-    writers = [subprocess.Popen([sys.executable, "-c", _WRITER, str(index), str(n)]) for n in range(4)]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0, 0]
+    writers = [forked(pin_all, entries[number::4]) for number in range(4)]
+    for writer in writers:
+        writer.join(60)
+    assert [writer.exitcode for writer in writers] == [0, 0, 0, 0]
     assert set(LockFile.read(project / "tchub.lock").pins) == {entry.name for entry in entries}
 
 

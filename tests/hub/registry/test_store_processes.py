@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mirror_server import MirrorServer, silent
 from tchub.hub.api import locate
-from tchub.hub.registry import Entry, Store, resolve
+from tchub.hub.registry import Entry, Registry, Store, resolve
 from tchub.hub.registry.files import records_of
 from toy_checkpoints import publish, write_index
 
@@ -37,25 +40,26 @@ assert not any(name.split(".")[0] in ("torch", "tvm") for name in sys.modules)
 sys.exit(len(children) != 50 or any(codes))
 """
 
-_PULL = f"""
-from tchub.hub.registry import Registry
-Registry.default().pull("{ID}")
-"""
 
-# Dies by its own hand at the rename that makes a version count, or its card: before it, or after it.
-_DIES = f"""
-import os, signal
-from tchub.hub.registry import Registry
-def dying(rename):
-    def die(source, target):
-        if str(target).endswith(("0.9.0", "0.9.0/README.md")):
-            {{after}}
-            os.kill(os.getpid(), signal.SIGKILL)
-        rename(source, target)
-    return die
-os.rename, os.replace = dying(os.rename), dying(os.replace)
-Registry.default().pull("{ID}")
-"""
+def pull() -> None:
+    Registry.default().pull(ID)
+
+
+def pull_and_die(renamed: bool) -> None:
+    """Pull, and die at the rename that makes a version count, or its card: before it, or after it."""
+
+    def dying(rename: Callable[..., None]) -> Callable[..., None]:
+        def die(source: Any, target: Any) -> None:
+            last = str(target).endswith(("0.9.0", "0.9.0/README.md"))
+            if renamed or not last:
+                rename(source, target)
+            if last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return die
+
+    os.rename, os.replace = dying(os.rename), dying(os.replace)
+    pull()
 
 
 @pytest.fixture
@@ -73,18 +77,16 @@ def store(tmp_path) -> Store:
     return Store(tmp_path / "cache" / "checkpoints")
 
 
-def run(script: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", script])
+@pytest.fixture
+def run(forked: Callable[..., Any]) -> Callable[..., int | None]:
+    """A function that runs another in a process of its own, and returns how that ended."""
 
+    def until_it_ends(function: Callable[..., None], *arguments: Any) -> int | None:
+        process = forked(function, *arguments)
+        process.join(60)
+        return process.exitcode
 
-def run_until_it_downloads(server: MirrorServer) -> subprocess.Popen[bytes]:
-    """A pull that waits for a mirror which does not answer."""
-    server.answers = [silent(60)]
-    process = run(_PULL)
-    while not server.seen:
-        assert process.poll() is None
-        time.sleep(0.01)
-    return process
+    return until_it_ends
 
 
 def partial(store: Store) -> list[Path]:
@@ -97,51 +99,57 @@ def fetched(server: MirrorServer, entry: Entry) -> bool:
 
 
 def test_fifty_processes_pulling_at_once_store_one_whole_version(entry, store, server):
-    assert run(_FIFTY).wait(120) == 0
+    assert subprocess.run([sys.executable, "-c", _FIFTY], timeout=120, check=False).returncode == 0
     assert store.verify(entry).ok
     assert fetched(server, entry), "one of them fetched, the others waited and found it"
     assert partial(store) == []
 
 
-def test_a_pull_killed_while_it_downloads_leaves_nothing_that_counts_and_the_next_cleans_up(entry, store, server):
-    process = run_until_it_downloads(server)
+def test_a_pull_killed_while_it_downloads_leaves_nothing_that_counts_and_the_next_cleans_up(
+    entry, store, server, forked, run
+):
+    server.answers = [silent(60)]
+    process = forked(pull)
+    while not server.seen:
+        assert process.is_alive()
+        time.sleep(0.01)
     assert partial(store)
     process.kill()
-    process.wait()
+    process.join()
     assert store.entries() == []
     assert partial(store)
     server.seen.clear()
-    assert run(_PULL).wait(60) == 0
+    assert run(pull) == 0
     assert fetched(server, entry)
     assert store.verify(entry).ok
     assert partial(store) == []
 
 
-@pytest.mark.parametrize("after", ["pass", "rename(source, target)"])
+@pytest.mark.parametrize("renamed", [False, True])
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_pull_killed_at_the_rename_leaves_a_whole_version_or_none(entry, store, after, damaged):
+def test_a_pull_killed_at_the_rename_leaves_a_whole_version_or_none(entry, store, run, renamed, damaged):
     if damaged:
-        assert run(_PULL).wait(60) == 0
+        assert run(pull) == 0
         (store.path(entry) / "README.md").unlink()
-    assert run(_DIES.format(after=after)).wait(60) == -signal.SIGKILL
-    assert store.verify(entry).ok == (after != "pass")
-    assert run(_PULL).wait(60) == 0
+    assert run(pull_and_die, renamed) == -signal.SIGKILL
+    assert store.verify(entry).ok == renamed
+    assert run(pull) == 0
     assert store.verify(entry).ok
     assert resolve(store.entries(), ID).entry == entry
 
 
-@pytest.mark.parametrize("after", ["pass", "rename(source, target)"])
-def test_a_replacement_that_is_killed_loses_nothing(entry, store, server, tmp_path, after):
-    assert run(_PULL).wait(60) == 0
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_replacement_that_is_killed_loses_nothing(entry, store, server, tmp_path, run, renamed):
+    assert run(pull) == 0
     corrected = publish(tmp_path / "corrected", "tcl-epyc", "0.9.0", entry={"sources": [server.url]})
     card = tmp_path / "corrected" / "tcl-epyc" / "0.9.0" / "README.md"
     card.write_text("corrected")
     corrected = replace(corrected, files=dict(corrected.files) | records_of(card.parent, ("README.md",)))
     server.add(tmp_path / "corrected")
     write_index(tmp_path / "index.json", corrected)
-    assert run(_DIES.format(after=after)).wait(60) == -signal.SIGKILL
+    assert run(pull_and_die, renamed) == -signal.SIGKILL
     server.seen.clear()
     assert locate(ID, offline=True).path == store.path(entry)
     assert server.seen == [], "a machine without a network has its checkpoint"
-    assert run(_PULL).wait(60) == 0
+    assert run(pull) == 0
     assert (store.path(entry) / "README.md").read_text() == "corrected"

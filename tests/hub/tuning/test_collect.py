@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sqlite3
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,27 +69,28 @@ def test_a_stopped_collection_goes_on_where_it_was(tmp_path: Path) -> None:
     assert before.items() <= after.items()
 
 
-def test_sigterm_ends_a_command_that_measures_as_ctrl_c_does(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("shared_zygote")
+def test_sigterm_ends_a_command_that_measures_as_ctrl_c_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: Callable[..., Any]
+) -> None:
     (temporary := tmp_path / "temporary").mkdir()
-    program = """if True:
-        import os, signal, sys
-        from tchub.zoo import tvm_import; tvm_import.import_quickly()
-        from tchub.hub import cli
-        from tchub.hub.device.measure import Measurer
-        from tchub.hub.tuning import collect as module
 
-        def collect(*_, **__):
-            with Measurer({"kind": "llvm"}) as measurer:
-                open("while", "w").write(str(os.listdir(os.environ["TMPDIR"])))
-                os.kill(os.getpid(), signal.SIGTERM)
+    def killed(*_: Any, **__: Any) -> None:
+        with measure.Measurer({"kind": "llvm"}):
+            (tmp_path / "while").write_text(str(list(temporary.iterdir())))
+            os.kill(os.getpid(), signal.SIGTERM)
 
-        module.collect = collect
-        sys.exit(cli.main(["collect", "--out", "out"]))
-    """
-    command, environment = [sys.executable, "-c", program], os.environ | {"TMPDIR": str(temporary)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 130, done.stderr
-    assert done.stderr.strip() == "interrupted; run the same command again to go on"
+    def command() -> None:
+        sys.stderr = (tmp_path / "stderr").open("w")
+        sys.exit(main(["collect", "--out", str(tmp_path / "out")]))
+
+    monkeypatch.setattr("tchub.hub.tuning.collect.collect", killed)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    process = forked(command)
+    process.join(60)
+    said = (tmp_path / "stderr").read_text()
+    assert process.exitcode == 130, said
+    assert said.strip() == "interrupted; run the same command again to go on"
     assert "tchub-measure-" in (tmp_path / "while").read_text()
     assert not list(temporary.glob("tchub-*")), "the workers' folder went"
 

@@ -6,10 +6,8 @@ import importlib
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from typing import Any
 import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
 TRIALS = 12
 
 
@@ -27,11 +24,13 @@ def victim() -> Any:
     return importlib.import_module("scripts.kills.session")
 
 
-def test_a_tuner_killed_in_the_middle_resumes_and_loses_nothing(victim: Any, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "scripts.kills.session", str(tmp_path), "--trials", str(TRIALS)]
-    with subprocess.Popen([*command, "--machine", "pretended"], cwd=ROOT) as process:
-        _wait_until(lambda: _lines(tmp_path / "seen.jsonl") >= 5)
-        process.send_signal(signal.SIGKILL)
+def test_a_tuner_killed_in_the_middle_resumes_and_loses_nothing(
+    victim: Any, tmp_path: Path, forked: Callable[..., Any]
+) -> None:
+    process = forked(victim.tune, tmp_path, TRIALS, victim.Pretended())
+    _wait_until(lambda: _lines(tmp_path / "seen.jsonl") >= 5)
+    process.kill()
+    process.join()
     with closing(sqlite3.connect(tmp_path / "records.sqlite")) as store:
         (paid,) = store.execute("SELECT COUNT(*) FROM programs").fetchone()
     assert 5 <= paid < TRIALS + 2, "killed before its end (two are untuned programs)"

@@ -63,7 +63,7 @@ def test_a_gain_within_the_noise_says_so():
     assert "confirms" in confirmed.reason
 
 
-@pytest.mark.parametrize(("tasks", "programs"), [(24, 4), (12, 6), (7, 4), (3, 5), (3, 16), (1, 16)])
+@pytest.mark.parametrize(("tasks", "programs"), [(24, 4), (7, 4), (3, 16), (1, 16)])
 def test_the_interval_covers_the_true_gain_about_as_often_as_it_says(tasks: int, programs: int):
     """Two noisy models of known skill: nine of ten intervals hold the true difference, no fewer and not all of them."""
     rng = np.random.default_rng(0)

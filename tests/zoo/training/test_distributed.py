@@ -12,20 +12,9 @@ from tchub.zoo.models import TileNet, create
 from tchub.zoo.training import RankingDataset, train
 from tchub.zoo.training.distributed import World
 from test_training import RECIPE, new_model, toy_data
-from torch.distributed import run as torchrun
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 LOSSES = ("log_ranknet", "rmse")
-
-PROGRAM = """
-import os
-import sys
-sys.path.insert(0, {folder!r})
-from pathlib import Path
-from test_distributed import train_all
-
-train_all(Path({out!r}))
-os._exit(0)  # PyTorch's threads can abort an interpreter that is shutting down
-"""
 
 
 def two_devices() -> RankingDataset:
@@ -68,15 +57,16 @@ def curve(folder) -> dict[str, np.ndarray]:
     return {name: np.array([float(row[name]) for row in rows]) for name in ("loss", "val_pairwise")}
 
 
-def launch(processes: int, *args) -> None:
-    """What `torchrun` does, without a process for it that imports PyTorch once more."""
-    torchrun.main(["--standalone", "--nproc-per-node", str(processes), *map(str, args)])
+def launch(processes: int, function, *args) -> None:
+    """What `torchrun --standalone` does, with forks of this process, which has imported PyTorch."""
+    config = LaunchConfig(
+        1, 1, processes, rdzv_backend="c10d", rdzv_endpoint="localhost:0", start_method="fork", monitor_interval=0.1
+    )
+    elastic_launch(config, function)(*args)
 
 
 def test_two_processes_learn_what_one_does(tmp_path):
-    script = tmp_path / "run.py"
-    script.write_text(PROGRAM.format(folder=str(Path(__file__).parent), out=str(tmp_path / "two")))
-    launch(2, script)
+    launch(2, train_all, tmp_path / "two")
     train_all(tmp_path / "one")
     for loss in LOSSES:
         one, two = curve(tmp_path / "one" / loss), curve(tmp_path / "two" / loss)

@@ -110,7 +110,7 @@ def test_impossible_recipes_are_refused(tmp_path, text):
 def test_every_loss_learns(loss):
     data, val = toy_data(tasks=12), toy_data(seed=1)
     model = new_model()
-    config = TrainConfig.from_dict(RECIPE.as_dict() | {"loss": loss, "epochs": 20})
+    config = TrainConfig.from_dict(RECIPE.as_dict() | {"loss": loss, "epochs": 10})
     result = train(model, data, val, config)
     assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
     assert result.best["pairwise"] > 0.6
