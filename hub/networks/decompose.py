@@ -88,9 +88,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten._upsample_bicubic2d_aa.default: images.antialiased(images.cubic, 2),
         aten.grid_sampler_3d.default: images.sampled_volume,
         aten.max_pool2d_with_indices.default: images.maximum_with_places(aten.max_pool2d_with_indices.default),
-        **{op: images.pooled(op) for op in (
-            aten.avg_pool2d.default, aten.avg_pool3d.default, aten.max_pool3d_with_indices.default
-        )},
+        aten.max_pool3d_with_indices.default: images.maximum_with_places(aten.max_pool3d_with_indices.default),
+        **{op: images.pooled(op) for op in (aten.avg_pool2d.default, aten.avg_pool3d.default)},
         aten.adaptive_max_pool2d.default: images.adaptive_maximum,
         aten.unfold.default: our.windows,
         # In the order of the values, which is one of those that PyTorch may choose where none is asked for.
@@ -121,6 +120,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),
         aten.convolution.default: images.convolution,
         aten.scatter_reduce.two: _scatter_reduced,
+        aten.scatter.reduce: _scattered,
+        aten.scatter.value_reduce: _scattered,
         aten.index_reduce.default: _index_reduced,
         aten.cat.default: _concatenated,
         # TVM's fails without a weight or a bias.
@@ -180,12 +181,20 @@ def _rounded_quotient(x: Tensor, y: Tensor | float, *, rounding_mode: str | None
 
 
 def _concatenated(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    """Leave out empty tensors, as a cache that begins is: TVM cannot load a constant without elements."""
+    """Join tensors of one type, and no empty ones, as a cache that begins is: TVM has no constants without elements."""
     full = [x for x in tensors if x.numel()]
     dtype = tensors[0].dtype
     for x in tensors[1:]:
         dtype = torch.promote_types(dtype, x.dtype)
-    return torch.cat([x.to(dtype) for x in full], dim) if 0 < len(full) < len(tensors) else NotImplemented
+    plain = len(full) == len(tensors) and all(x.dtype == dtype for x in tensors)
+    return NotImplemented if plain or not full else torch.cat([x.to(dtype) for x in full], dim)
+
+
+def _scattered(x: Tensor, dim: int, index: Tensor, source: Tensor | float, *, reduce: str) -> Tensor:
+    """Scatter by the older names of the reductions, of a number too."""
+    if not isinstance(source, Tensor):
+        source = torch.full(index.shape, source, dtype=x.dtype)
+    return x.scatter_reduce(dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
 
 
 def _scatter_reduced(

@@ -93,37 +93,48 @@ def pooled(pool: Any) -> Callable[..., Any]:
 
 
 def maximum_with_places(pool: Any) -> Callable[..., Any]:
-    """Return the places of a pool's maxima in the image as well, for which TVM gives the maxima again.
-
-    Not of a pool with dilation, with a last window that is not whole, or of integers: the output check refuses those.
-    """
+    """Return the places of a pool's maxima in the image or volume as well, for which TVM gives the maxima again."""
     inside, alone = False, pooled(pool)
 
     def run(
         x: Tensor,
         kernel_size: Sequence[int],
         stride: Sequence[int] = (),
-        padding: Sequence[int] = (0, 0),
-        dilation: Sequence[int] = (1, 1),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
         ceil_mode: bool = False,
     ) -> Any:
         nonlocal inside
-        if inside or ceil_mode or any(step != 1 for step in dilation) or not x.dtype.is_floating_point:
+        if inside:
             return alone(x, kernel_size, stride, padding, dilation, ceil_mode)
-        (down, right), (up, left) = stride or kernel_size, [*padding, *padding][:2]
         inside = True
         try:
-            values, _ = pool(x, kernel_size, [down, right], [up, left], dilation)
+            values, _ = pool(x, kernel_size, stride or kernel_size, padding, dilation, ceil_mode)
         finally:
             inside = False
-        padded = functional.pad(x, [left, left, up, up], value=-math.inf)
-        windows = padded.unfold(-2, kernel_size[0], down).unfold(-2, kernel_size[-1], right).flatten(-2)
-        best = windows.argmax(-1)
-        rows = torch.arange(best.shape[-2])[:, None] * down - up + best // kernel_size[-1]
-        columns = torch.arange(best.shape[-1]) * right - left + best % kernel_size[-1]
-        return values, rows * x.shape[-1] + columns
+        dims, first = len(kernel_size), x.dim() - len(kernel_size)
+        around, apart = ([*each] * dims if len(each) == 1 else each for each in (padding, dilation))
+        windows, number, within = x, torch.zeros((), dtype=torch.int64), torch.ones((), dtype=torch.bool)
+        for n, step in enumerate(stride or kernel_size):
+            size, axis = x.shape[first + n], first + 2 * n
+            at = torch.arange(values.shape[first + n])[:, None] * step + torch.arange(kernel_size[n]) * apart[n]
+            at = at - around[n]
+            windows = windows.index_select(axis, at.clamp(0, size - 1).flatten()).unflatten(axis, at.shape)
+            number = number[..., None, None] * size + at
+            within = within[..., None, None] & (at >= 0) & (at < size)
+        least = -math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
+        windows, number = (_last(one, dims) for one in (torch.where(within, windows, least), number))
+        best = windows.argmax(-1, keepdim=True)
+        return values, number.expand(windows.shape).gather(-1, best).squeeze(-1)
 
     return run
+
+
+def _last(windows: Tensor, dims: int) -> Tensor:
+    """Put the elements of each window last: of pairs of axes, the window's number and the place in it, the second."""
+    first = windows.dim() - 2 * dims
+    axes = [*range(first), *range(first, windows.dim(), 2), *range(first + 1, windows.dim(), 2)]
+    return windows.permute(axes).flatten(first + dims)
 
 
 def adaptive_maximum(x: Tensor, output_size: Sequence[int]) -> Any:

@@ -93,6 +93,19 @@ def test_maxima_are_put_back_where_they_were(equal: Equal, layout: str) -> None:
     equal(segmented, torch.randn(2, 3, 9, 8), layout=layout)
 
 
+def test_places_of_maxima_in_volumes_and_in_windows_that_are_apart_or_not_whole(equal: Equal) -> None:
+    def pooled(x: Tensor) -> Any:
+        image = x[:, 0].relu()
+        apart = F.max_pool2d(image, 2, dilation=2, return_indices=True)
+        return (
+            *apart,
+            *F.max_pool2d(image, (3, 2), 2, (1, 0), ceil_mode=True, return_indices=True),
+            *F.max_pool3d(x, 2, return_indices=True),
+        )
+
+    equal(pooled, torch.randn(1, 2, 4, 5, 6))
+
+
 @pytest.mark.parametrize("rows", [3, 9])
 def test_rows_go_to_the_experts_that_are_theirs(equal: Equal, rows: int) -> None:
     """As mixtures of experts do; few rows take copies of their experts' weights."""
@@ -148,7 +161,8 @@ def test_rows_are_reduced_with_and_without_those_that_were_there(equal: Equal) -
     def reduced(x: Tensor, i: Tensor, y: Tensor) -> Any:
         index, empty = i[:, None].expand(y.shape), torch.tensor([])
         alone = (x.scatter_reduce(0, index, y, how, include_self=False) for how in ("amax", "amin", "sum", "mean"))
-        joined = torch.cat([empty, x * 2, x[:0]]), torch.cat([empty, i]) / 2
+        joined = torch.cat([empty, x * 2, x[:0]]), torch.cat([empty, i]) / 2, torch.cat([i, x[0]])
+        joined = *joined, x.scatter(0, index, y, reduce="multiply"), x.scatter(0, index, 2.0, reduce="add")
         return *alone, x.scatter_reduce(0, index, y, "mean"), *joined
 
     equal(reduced, torch.randn(6, 4), torch.tensor([1, 5, 1]), torch.randn(3, 4))
