@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_947, 32),
-    "hub/networks": (8_432, 41),
+    "hub/networks": (8_452, 41),
     "hub/search": (3_758, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_174, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_671, 58),
-    "tests": (31_841, 206),
+    "tests": (31_855, 206),
 }
-PRODUCT = (50_286, 286)
+PRODUCT = (50_306, 286)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
