@@ -13,6 +13,9 @@ from ...zoo.primitives.metaschedule import plain
 if TYPE_CHECKING:
     from tvm import IRModule
 
+WEIGHTS = "layout_free_buffers"
+"""Attribute that Relax gives a task's function: the positions of its parameters that are the network's constants."""
+
 
 @dataclass(frozen=True)
 class Candidate:

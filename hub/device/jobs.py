@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...zoo.files import file_sha256
+from .candidate import WEIGHTS
 from .cubin_cache import CubinCache
 from .cuda_compile import compile_cuda
 from .errors import DeviceError
@@ -69,8 +70,9 @@ def build(
 ) -> BuildResult:
     """Compile a scheduled module into the shared library `library`, or for a card into machine code.
 
-    The passes are those of stock's `LocalBuilder`. Where the schedule permutes weights, which the compiled network
-    does once, the program takes them permuted. The write is atomic: a killed build leaves nothing that looks whole.
+    The passes are those of stock's `LocalBuilder`, with `prefetch_weights` before them. Where the schedule permutes
+    weights, which the compiled network does once, the program takes them permuted. The write is atomic: a killed build
+    leaves nothing that looks whole.
 
     Args:
         linker: for another architecture, with its options; None for this machine's own. For a card: `find_compiler`.
@@ -94,8 +96,8 @@ def build(
         else:
             if PREPACKED in module_json:
                 mod[PREPACK], prepacked = _prepack(scheduled["main"])
-            mod = prefetch_weights(mod, cpu := _target(json.dumps(target)))
-            _export(tvm.tirx.build(mod, target=cpu), unfinished, linker or shutil.which("ld"))
+            cpu = _target(json.dumps(target))
+            _export(tvm.tirx.build(prefetch_weights(mod, cpu), target=cpu), unfinished, linker or shutil.which("ld"))
         sha256 = file_sha256(unfinished)
         os.replace(unfinished, library)
     finally:
@@ -105,7 +107,7 @@ def build(
 
 def weight_arguments(mod: Any) -> tuple[int, ...]:
     """Return the positions of a task's arguments that are constants of its network, as Relax marks them."""
-    return tuple(int(position) for position in (mod["main"].attrs or {}).get("layout_free_buffers", ()))
+    return tuple(int(position) for position in (mod["main"].attrs or {}).get(WEIGHTS, ()))
 
 
 def _prepack(func: Any) -> tuple[Any, tuple[int, ...]]:

@@ -1,8 +1,8 @@
 """Prefetch of weights: while a product uses one block of its weights, the next block is read from memory.
 
-A network's weights are larger than the caches and come from memory at each run. A core's own prefetching follows the
-loads: it waits for a block at the first rows that need it, and memory is idle at the other rows. Here each step of a
-product asks for a part of the next block, so that both work at the same time.
+The weights of a large network come from memory at each run. A core's own prefetching follows the loads: it waits for a
+block at the first rows that need it, and memory is idle at the other rows. Here each step of a product asks for a part
+of the next block, so that both work at the same time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from math import prod
 from typing import Any
 
@@ -22,18 +22,21 @@ from tvm.target import codegen
 from tvm.tirx import BufferStore, For, ForKind, IntImm, Var
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
-WEIGHTS = "layout_free_buffers"
-"""Attribute of a function: the places of its parameters that are a network's constants, as Relax marks them."""
+from .candidate import WEIGHTS
 
-# Bytes of weights from which it pays. Of a block, at most: it and the next one share a cache of the second level.
-LEAST, MOST = 64 << 10, 512 << 10
-_LINE = 16  # floats of a line of the caches
+# Bytes of weights from which it pays, measured on a Xeon; and of a block, at most: it and the next one share a cache of
+# the second level, which has 1 MiB on the servers that tchub knows.
+MIN_WEIGHT, MAX_BLOCK = 64 << 10, 512 << 10
 # Floats of the accumulators, at most, which is what AVX-512's 32 registers hold; and of a row of them, less than TVM
 # keeps on the stack.
-_ACCUMULATORS, _ROW = 512, 128
-_LOCALITY = 2  # to the cache of the second level
+_MAX_ACCUMULATORS, _MAX_ROW = 512, 128
+# Floats of a line of the caches, and lines that one step asks for, at most: a core has a dozen requests under way.
+_LINE, _MAX_LINES = 16, 4
+_READ, _SECOND_LEVEL, _DATA = 0, 2, 1
+"""Of LLVM's prefetch: for reading, into the cache of the second level, of data."""
 _LOOPS = tvm.transform.Sequential(
     [
+        s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         s_tir.transform.ConvertBlocksToOpaque(),
@@ -46,21 +49,22 @@ _LOOPS = tvm.transform.Sequential(
 
 
 def prefetch_weights(mod: Any, target: Any) -> Any:
-    """Return a scheduled module whose products read large weights ahead; other functions stay, as all do but for x86.
+    """Return a scheduled module whose products prefetch large weights.
 
-    Weights are what Relax marks as a network's constants. They are best permuted to the order in which the product
-    reads them, for the next block is taken to follow.
+    Other functions, and all functions of other CPUs than x86, are returned unchanged.
 
     Args:
+        mod: an `IRModule`. The weights of its functions are what Relax marks as a network's constants; they are best
+            permuted to the order in which the product reads them, for the next block is taken to follow.
         target: a `tvm.target.Target` of a CPU.
     """
     large = {var: func for var, func in mod.functions_items() if _large_weights(func)}
     triple = str(target.attrs.get("mtriple", "") or codegen.llvm_get_system_triple())
     if not large or not triple.startswith("x86_64"):
         return mod
-    loops = {var.name_hint: func for var, func in _LOOPS(IRModule(large)).functions_items()}
-    ahead = {name: _read_ahead(func) for name, func in loops.items()}
-    functions = {var: ahead.get(var.name_hint) or func for var, func in mod.functions_items()}
+    lowered = {var.name_hint: func for var, func in _LOOPS(IRModule(large)).functions_items()}
+    prefetching = {name: _with_prefetches(func) for name, func in lowered.items()}
+    functions = {var: prefetching.get(var.name_hint) or func for var, func in mod.functions_items()}
     return IRModule(functions, mod.attrs, mod.global_infos)
 
 
@@ -70,47 +74,46 @@ def _large_weights(func: Any) -> list[Any]:
         return []
     params: Any = func.params  # pyright: ignore[reportAttributeAccessIssue]
     weights = [params[int(position)] for position in func.attrs.get(WEIGHTS, ())]
-    return [one for one in weights if str(one.ty.dtype) == "float32" and 4 * _size(one) >= LEAST]
+    return [one for one in weights if str(one.ty.dtype) == "float32" and 4 * _size(one) >= MIN_WEIGHT]
 
 
 def _size(buffer: Any) -> int:
     return prod(int(extent) for extent in buffer.ty.shape)
 
 
-def _read_ahead(func: Any) -> Any:
-    """Return a function of loops whose products read their large weights ahead; None where none can."""
-    body = func.body
+def _with_prefetches(func: Any) -> Any:
+    """Return a lowered function whose products prefetch their large weights; None where none can."""
+    body, rewritten = func.body, list[Any]()
     for weight in _large_weights(func):
         for product in list(_products(func, weight)):
-            ahead = _next_block(product)
-            if ahead is not None:
-                body = _rewritten(body, product, *ahead)
-    return None if body.same_as(func.body) else func.with_body(body)
+            prefetch = _prefetch(product)
+            if prefetch is not None and not any(prefetch.outermost.same_as(var) for var in rewritten):
+                body = _rewritten(body, product, prefetch)
+                rewritten.append(prefetch.outermost)
+    return func.with_body(body) if rewritten else None
 
 
 @dataclass(frozen=True)
 class _Product:
-    """A nest of loops around `store[...] = store[...] + ... * weight[...]`.
+    """A nest of loops around a store that adds something of a weight to the element that it stores to.
 
     Attributes:
         loops: outermost first.
         load: of the weight.
-        outside: how many loops are around the allocation of the buffer that is stored to.
+        alone: position of the outermost loop that has nothing in it but the loops further in and the store.
     """
 
     loops: tuple[Any, ...]
     store: Any
     load: Any
-    outside: int
+    alone: int
 
     @cached_property
     def sums(self) -> list[int]:
-        """Return the positions of the innermost loops that add to the same elements, of which none lies between."""
+        """Return the positions of the innermost loops in a row that add to the same elements."""
         sums = list[int]()
-        for i in reversed(range(self.outside, len(self.loops))):
-            loop = self.loops[i]
-            fixed = not any(_uses(index, loop.loop_var) for index in self.store.indices)
-            if (fixed and int(loop.extent) > 1) or (sums and int(loop.extent) == 1):
+        for i in reversed(range(self.alone, len(self.loops))):
+            if not any(_uses(index, self.loops[i].loop_var) for index in self.store.indices):
                 sums.insert(0, i)
             elif sums:
                 break
@@ -123,11 +126,20 @@ class _Product:
 
     @cached_property
     def offset(self) -> Any:
-        """Return the place of the weight's element among all, in floats."""
+        """Return the position of the weight's element among all, in floats."""
         shape = map(int, self.load.source.ty.shape)
         return reduce(lambda flat, one: flat * one[1] + one[0], zip(self.load.indices, shape, strict=True), 0)
 
-    def moved(self, position: int, value: int) -> int:
+    @property
+    def is_regular(self) -> bool:
+        """Return whether all extents are known, and the loops alone decide what is read of the weight."""
+        loads, variables = list[Any](), list[Any]()
+        structural_walk(self.offset, [(TensorLoad, loads.append), (Var, variables.append)])
+        loops = [loop.loop_var for loop in self.loops]
+        known = all(any(var.same_as(own) for own in loops) for var in variables)
+        return known and not loads and all(isinstance(loop.extent, IntImm) for loop in self.loops)
+
+    def offset_at(self, position: int, value: int) -> int:
         """Return the offset where one loop is at a value and the others are at 0."""
         kinds = [str(loop.loop_var.ty.dtype) for loop in self.loops]
         values = [
@@ -139,34 +151,30 @@ class _Product:
 
 
 def _products(func: Any, weight: Any) -> Iterator[_Product]:
-    """Yield the nests of a function that add products with a weight."""
-    outside: list[tuple[Any, int]] = []
+    """Yield the nests of a lowered function that add products with a weight."""
 
-    def visit(stmt: Any, loops: tuple[Any, ...]) -> Iterator[_Product]:
+    def visit(stmt: Any, loops: tuple[Any, ...], alone: int) -> Iterator[_Product]:
         if isinstance(stmt, For):
-            yield from visit(stmt.body, (*loops, stmt))
+            yield from visit(stmt.body, (*loops, stmt), alone)
         elif isinstance(stmt, tirx.SeqStmt):
             for one in stmt.seq:
-                yield from visit(one, loops)
+                yield from visit(one, loops, len(loops))
         elif isinstance(stmt, tirx.AttrStmt):
-            yield from visit(stmt.body, loops)
-        elif isinstance(stmt, tirx.AllocBuffer):
-            outside.append((stmt.buffer, len(loops)))
+            yield from visit(stmt.body, loops, len(loops))
         elif isinstance(stmt, BufferStore):
             loads = list[Any]()
             structural_walk(stmt.value, (TensorLoad, loads.append))
             weights = [load for load in loads if load.source.same_as(weight)]
-            own = [load.indices for load in loads if load.source.same_as(stmt.buffer)]
-            if len(weights) == 1 and own and all(structural_equal(one, stmt.indices) for one in own):
-                depth = next((count for buffer, count in outside if buffer.same_as(stmt.buffer)), 0)
-                yield _Product(loops, stmt, weights[0], depth)
+            sums = [load.indices for load in loads if load.source.same_as(stmt.buffer)]
+            if len(weights) == 1 and sums and all(structural_equal(one, stmt.indices) for one in sums):
+                yield _Product(loops, stmt, weights[0], alone)
 
-    return visit(func.body, ())
+    return visit(func.body, (), 0)
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A part of a loop: (loop // below) % extent. `step` is how far the weight moves with it, in floats."""
+class _Factor:
+    """A factor of a loop: (loop // below) % extent. `step` is how far the weight moves with it, in floats."""
 
     loop: int
     below: int
@@ -174,132 +182,159 @@ class _Part:
     step: int
 
 
-def _parts(product: _Product, position: int) -> list[_Part] | None:
-    """Return a loop, which may be several that were fused, as parts of which each moves the weight or does not."""
+def _factors(product: _Product, position: int) -> list[_Factor] | None:
+    """Return a loop, which may be several that were fused, as factors of which each moves the weight or does not."""
     extent = int(product.loops[position].extent)
     divisors = [n for n in range(1, extent + 1) if extent % n == 0]
-    first = next((n for n in divisors[:-1] if product.moved(position, n)), extent)
-    again = next((n for n in divisors[:-1] if n > first and not product.moved(position, n)), extent)
-    step = product.moved(position, first) if first < extent else 0
-    if again > first and product.moved(position, again - first) != step * (again // first - 1):
+    moves = next((n for n in divisors[:-1] if product.offset_at(position, n)), extent)
+    returns = next((n for n in divisors[:-1] if n > moves and not product.offset_at(position, n)), extent)
+    step = product.offset_at(position, moves) if moves < extent else 0
+    if returns > moves and product.offset_at(position, returns - moves) != step * (returns // moves - 1):
         return None
-    parts = [_Part(position, again, extent // again, 0), _Part(position, first, again // first, step)]
-    return [part for part in (*parts, _Part(position, 1, first, 0)) if part.extent > 1]
+    outer = _Factor(position, returns, extent // returns, 0), _Factor(position, moves, returns // moves, step)
+    return [factor for factor in (*outer, _Factor(position, 1, moves, 0)) if factor.extent > 1]
 
 
-def _next_block(product: _Product) -> tuple[Any, int] | None:
-    """Return where the next block of weights is read, in floats, and in which loop; None where none is."""
-    if not product.sums or not all(isinstance(loop.extent, IntImm) for loop in product.loops):
+@dataclass(frozen=True)
+class _Prefetch:
+    """What a product reads ahead.
+
+    Attributes:
+        outermost: variable of the outermost loop of the sums.
+        loop: position of the loop whose iterations are the steps.
+        offset: of what a step reads, in floats.
+        lines: that it reads from there.
+    """
+
+    outermost: Any
+    loop: int
+    offset: Any
+    lines: int
+
+
+def _prefetch(product: _Product) -> _Prefetch | None:
+    """Return how a product can read the next block of its weight; None where there is none.
+
+    A block is what the loops inside of one that does not move the weight read of it. Of several such loops it is the
+    outermost whose block is small enough: the others read theirs from the caches but for the first time.
+    """
+    if not product.is_regular or not product.sums or not product.inside:
         return None
+    *rows, columns = product.inside
     width = prod(int(loop.extent) for loop in product.inside)
-    columns = product.inside[-1] if product.inside else None
-    if columns is None or columns.kind != ForKind.VECTORIZED or int(columns.extent) > _ROW or width > _ACCUMULATORS:
+    plain = all(loop.kind in {ForKind.SERIAL, ForKind.UNROLLED} for loop in rows) and columns.kind == ForKind.VECTORIZED
+    if not plain or int(columns.extent) > _MAX_ROW or width > _MAX_ACCUMULATORS:
         return None
-    parts = list[_Part]()
+    factors = list[_Factor]()
     for position in range(product.sums[-1] + 1):
-        split = _parts(product, position)
+        split = _factors(product, position)
         if split is None:
             return None
-        parts += split
-    row = prod(
-        int(product.loops[i].extent)
-        for i in range(product.sums[-1] + 1, len(product.loops))
-        if int(product.loops[i].extent) > 1 and product.moved(i, 1)
-    )
-    for number, part in enumerate(parts):
-        block = row * prod(one.extent for one in parts[number:] if one.step)
-        if not part.step and row < block < _size(product.load.source) and 4 * block <= MOST:
-            return _ahead(product, parts, number, block)
+        factors += split
+    inside = range(product.sums[-1] + 1, len(product.loops))
+    extents = [(position, int(product.loops[position].extent)) for position in inside]
+    row = prod(n for position, n in extents if n > 1 and product.offset_at(position, 1))
+    for number, factor in enumerate(factors):
+        block = row * prod(one.extent for one in factors[number:] if one.step)
+        if not factor.step and row < block < _size(product.load.source) and 4 * block <= MAX_BLOCK:
+            return _steps_of(product, factors, number, block)
     return None
 
 
-def _ahead(product: _Product, parts: list[_Part], number: int, block: int) -> tuple[Any, int]:
-    """Return the offset that a step is to read, and the loop whose iterations are the steps, at most a line each.
+def _steps_of(product: _Product, factors: list[_Factor], number: int, block: int) -> _Prefetch | None:
+    """Return the steps in which a block is read; None where each had to read too much.
 
-    The offset is the sum of the block's own, its size, and the step's share of the next block.
+    The offset of a step is the sum of the present block's, a block's size, and the step's share of the next block.
+    Behind the last block it is an address that nobody reads: prefetches do not fault.
+
+    Args:
+        number: of the factor that does not move the weight.
     """
 
-    def value(part: _Part) -> Any:
-        loop = product.loops[part.loop]
-        above = loop.loop_var // part.below if part.below > 1 else loop.loop_var
-        return above % part.extent if part.below * part.extent < int(loop.extent) else above
+    def value(factor: _Factor) -> Any:
+        loop = product.loops[factor.loop]
+        above = loop.loop_var // factor.below if factor.below > 1 else loop.loop_var
+        return above % factor.extent if factor.below * factor.extent < int(loop.extent) else above
+
+    def steps_to(last: int) -> int:
+        return prod(factor.extent for factor in factors[number:] if factor.loop <= last)
 
     last = product.sums[-1]
-    while last > product.sums[0] and block <= _LINE * _steps(parts[number:], last - 1):
+    while last > product.sums[0] and block <= _LINE * steps_to(last - 1):
         last -= 1
-    offset = reduce(lambda sum_, part: sum_ + value(part) * part.step, parts[:number], IntImm("int64", block))
-    steps = below = _steps(parts[number:], last)
-    for part in parts[number:]:
-        if part.loop <= last:
-            below //= part.extent
-            offset = offset + value(part) * -(-block * below // steps)  # rounded up: shares may overlap, without a gap
-    return tvm.sym.Analyzer().simplify(offset), last
+    offset = reduce(lambda total, one: total + value(one) * one.step, factors[:number], IntImm("int64", block))
+    steps = below = steps_to(last)
+    lines = -(-block // (steps * _LINE))
+    for factor in factors[number:]:
+        if factor.loop <= last:
+            below //= factor.extent
+            # Rounded up, so that shares may overlap, but leave no gap.
+            offset = offset + value(factor) * -(-block * below // steps)
+    outermost = product.loops[product.sums[0]].loop_var
+    simple = tvm.sym.Analyzer().simplify(offset)
+    return _Prefetch(outermost, last, simple, lines) if lines <= _MAX_LINES else None
 
 
-def _steps(parts: Sequence[_Part], last: int) -> int:
-    """Return how many iterations the loops up to a position have."""
-    return prod(part.extent for part in parts if part.loop <= last)
-
-
-def _rewritten(body: Any, product: _Product, offset: Any, at: int) -> Any:
-    """Return statements with a product that adds in accumulators of its own and prefetches the weight in a loop.
+def _rewritten(body: Any, product: _Product, prefetch: _Prefetch) -> Any:
+    """Return statements with a product that adds in accumulators of its own and prefetches its weight.
 
     Of accumulators in memory LLVM cannot know that a prefetch leaves them alone; those on the stack become registers.
     TVM has on the stack what is small: each row of accumulators is a buffer, and the loops over rows are unrolled.
     """
-    store, (*outer, columns) = product.store, product.inside
-    allocated, read, added, written = list[Any](), list[Any](), list[Any](), list[Any]()
+    store, (*rows, columns) = product.store, product.inside
+    allocations, loads, additions, stores = list[Any](), list[Any](), list[Any](), list[Any]()
 
-    def row(target: Any, value: Any, indices: Any, values: Any) -> Any:
+    def of_row(buffer: Any, value: Any, indices: Any, row: Any) -> Any:
         """Return a store in a loop over the columns."""
         var = Var(str(columns.loop_var.name), columns.loop_var.ty)
-        loop = For(var, columns.min, columns.extent, columns.kind, BufferStore(target, value, indices))
-        return _substituted(loop, [*values, (columns.loop_var, var)])
+        loop = For(var, columns.min, columns.extent, columns.kind, BufferStore(buffer, value, indices))
+        return _substituted(loop, [*row, (columns.loop_var, var)])
 
-    for numbers in itertools.product(*(range(int(loop.extent)) for loop in outer)):
-        values = [(x.loop_var, IntImm(str(x.loop_var.ty.dtype), i)) for x, i in zip(outer, numbers, strict=True)]
+    for numbers in itertools.product(*(range(int(loop.extent)) for loop in rows)):
+        row = [(x.loop_var, IntImm(str(x.loop_var.ty.dtype), i)) for x, i in zip(rows, numbers, strict=True)]
         sums = tirx.decl_buffer([columns.extent], str(store.buffer.ty.dtype), "sums")
-        own = tirx.BufferLoad(sums, [columns.loop_var])
-        total = structural_map(store.value, (TensorLoad, partial(_replaced, store.buffer, own)))
-        allocated.append(tirx.AllocBuffer(sums))
-        read.append(row(sums, tirx.BufferLoad(store.buffer, store.indices), own.indices, values))
-        added.append(row(sums, total, own.indices, values))
-        written.append(row(store.buffer, own, store.indices, values))
-    weight = tirx.BufferLoad(product.load.source, _indices(offset, product.load.source))
-    address = tirx.call_intrin("handle", "tirx.address_of", weight)
-    fetch = tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, 0, _LOCALITY, 1))
-    whole: Any = tirx.stmt_seq(*added)
+        total = tirx.BufferLoad(sums, [columns.loop_var])
+
+        def summed(load: Any, total: Any = total) -> Any:
+            return total if load.source.same_as(store.buffer) else load
+
+        value = structural_map(store.value, (TensorLoad, summed))
+        allocations.append(tirx.AllocBuffer(sums))
+        loads.append(of_row(sums, tirx.BufferLoad(store.buffer, store.indices), total.indices, row))
+        additions.append(of_row(sums, value, total.indices, row))
+        stores.append(of_row(store.buffer, total, store.indices, row))
+    requests = [_request(product.load.source, prefetch.offset + line * _LINE) for line in range(prefetch.lines)]
+    nest: Any = tirx.stmt_seq(*additions)
     for position in reversed(product.sums):
-        whole = _with_body(product.loops[position], tirx.SeqStmt([fetch, whole]) if position == at else whole)
-    whole = tirx.SeqStmt([*allocated, *read, whole, *written])
-    return _with_loop(body, product.loops[product.sums[0]].loop_var, whole)
+        nest = _with_body(
+            product.loops[position], tirx.SeqStmt([*requests, nest]) if position == prefetch.loop else nest
+        )
+    return _with_loop(body, prefetch.outermost, tirx.SeqStmt([*allocations, *loads, nest, *stores]))
 
 
-def _with_loop(stmt: Any, var: Any, whole: Any) -> Any:
-    """Return statements with the loop over a variable replaced."""
+def _request(weight: Any, offset: Any) -> Any:
+    """Return the prefetch of a line. An offset stands for the last index: rows lie one behind the other."""
+    indices = [*(IntImm("int64", 0) for _ in weight.ty.shape[1:]), offset]
+    address = tirx.call_intrin("handle", "tirx.address_of", tirx.BufferLoad(weight, indices))
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, _READ, _SECOND_LEVEL, _DATA))
+
+
+def _with_loop(stmt: Any, var: Any, nest: Any) -> Any:
+    """Return statements with the loop over a variable replaced.
+
+    `structural_map` would give the buffers that are allocated around it new variables, which `nest` does not have.
+    """
     if isinstance(stmt, tirx.SeqStmt):
-        return tirx.SeqStmt([_with_loop(one, var, whole) for one in stmt.seq])
+        return tirx.SeqStmt([_with_loop(one, var, nest) for one in stmt.seq])
     if isinstance(stmt, tirx.AttrStmt):
-        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _with_loop(stmt.body, var, whole))
+        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _with_loop(stmt.body, var, nest))
     if not isinstance(stmt, For):
         return stmt
-    if stmt.loop_var.same_as(var):
-        return whole
-    return _with_body(stmt, _with_loop(stmt.body, var, whole))
+    return nest if stmt.loop_var.same_as(var) else _with_body(stmt, _with_loop(stmt.body, var, nest))
 
 
 def _with_body(loop: Any, body: Any) -> Any:
     return For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)
-
-
-def _replaced(buffer: Any, value: Any, load: Any) -> Any:
-    """Return a value in place of a load from a buffer; other loads as they are."""
-    return value if load.source.same_as(buffer) else load
-
-
-def _indices(offset: Any, buffer: Any) -> list[Any]:
-    """Return an offset as indices: rows of a buffer lie one behind the other."""
-    return [*(IntImm("int64", 0) for _ in buffer.ty.shape[1:]), offset]
 
 
 def _uses(expr: Any, var: Any) -> bool:

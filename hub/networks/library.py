@@ -15,8 +15,9 @@ from tvm.s_tir.stmt import SBlock
 from tvm_ffi import structural_walk
 
 from ...zoo.files import storing
+from ..device.candidate import WEIGHTS
 from ..device.jobs import PREPACKED, linked_by, with_aligned_stack
-from ..device.weight_prefetch import WEIGHTS, prefetch_weights
+from ..device.weight_prefetch import prefetch_weights
 from .fold import fold_functions
 
 

@@ -23,6 +23,7 @@ from tvm.sym import detect_linear_equation
 from tvm.target import Target
 from tvm_ffi import structural_walk
 
+from ..device.candidate import WEIGHTS
 from . import LAYOUTS
 from .attention import join_projections, pad_attention
 from .elementwise import elementwise, own_spaces
@@ -117,10 +118,10 @@ def _keep_reversed(mod: Any, _context: Any) -> Any:
     reads beside them.
     """
     for var, function in mod.functions_items():
-        free = function.attrs.get("layout_free_buffers", ()) if function.attrs else ()
+        free = function.attrs.get(WEIGHTS, ()) if function.attrs else ()
         kept = [n for n in free if not _reads_backwards(function, function.params[int(n)])]
         if len(kept) < len(free):
-            mod[var] = function.with_attr("layout_free_buffers", kept)
+            mod[var] = function.with_attr(WEIGHTS, kept)
     return mod
 
 

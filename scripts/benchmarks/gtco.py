@@ -4,7 +4,7 @@ A setting has the parts of those before it and one more. Each is tuned from noth
 and seed, in a process of its own in which the other parts are passes that change nothing; where a part changes nothing
 of a network, the run before it counts for it. At the end one process times the programs of all settings and the other
 runtimes in turn: from one run to the next the machine is not the same. Then, on three networks, all parts but one of
-those that concern weights and trials.
+those that concern weights and trials. Weights are prefetched in all of them: the workers that compile programs do so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTS = (
 )
 SETTINGS = (NOTHING, *PARTS)
 # Left out one at a time, of the last setting, on these networks and one thread.
-REMOVED = ("prepacked weights", "trials by headroom", "weights out of the caches", "weights read ahead")
+REMOVED = ("prepacked weights", "trials by headroom", "weights out of the caches")
 REMOVED_OF = ("resnet-50", "vit-tiny", "mobilenet-v2")
 
 Row = dict[str, Any]
@@ -46,7 +46,6 @@ Row = dict[str, Any]
 def without(parts: Sequence[str]) -> Iterator[None]:
     """Leave parts of the preparation out of every network that this process imports meanwhile."""
     import tvm
-    from tchub.hub.device import weight_prefetch
     from tchub.hub.networks import alternatives, prepare
     from tchub.hub.search import decision_search, scheduler
     from tchub.hub.tuning import tune
@@ -75,7 +74,6 @@ def without(parts: Sequence[str]) -> Iterator[None]:
         "prepacked weights": (decision_search, "DesignSpace", as_stored),
         "trials by headroom": (scheduler, "priority", scheduler.gain),  # by what the model's scores promise alone
         "weights out of the caches": (tune, "weights_between", lambda total: 0),
-        "weights read ahead": (weight_prefetch, "_next_block", lambda product: None),
     }
     with ExitStack() as stack:
         for part in parts:

@@ -1,13 +1,18 @@
-"""Weights of a product are read one block ahead, all of them once, and the product stays what it is."""
+"""Weights of a product are read one block ahead without a gap, and the product stays what it is."""
 
 from __future__ import annotations
 
+import json
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.device.weight_prefetch import LEAST, MOST, WEIGHTS, prefetch_weights
+from tchub.hub.device import jobs, weight_prefetch
+from tchub.hub.device.candidate import WEIGHTS
+from tchub.hub.device.weight_prefetch import MAX_BLOCK, MIN_WEIGHT, prefetch_weights
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 from tvm.sym import Analyzer
@@ -20,57 +25,88 @@ COLUMNS, HEIGHT = 16, 4
 LINE = 16  # floats of a line of the caches
 
 
-def product(
-    outputs: int = OUTPUTS, *, inputs: int = INPUTS, height: int = HEIGHT, weights: tuple[int, ...] = (1,)
-) -> Any:
-    """Return a scheduled product whose weights are permuted: (outputs / COLUMNS, inputs, COLUMNS)."""
-    data = te.placeholder((ROWS, inputs), name="data")
-    weight = te.placeholder((outputs // COLUMNS, inputs, COLUMNS), name="weight")
+def computed(rows: int, inputs: int, outputs: int, columns: int, weights: tuple[int, ...]) -> Any:
+    """Return a product whose weights are permuted: (outputs / columns, inputs, columns)."""
+    data = te.placeholder((rows, inputs), name="data")
+    weight = te.placeholder((outputs // columns, inputs, columns), name="weight")
     k = te.reduce_axis((0, inputs), name="k")
     out: Any = te.compute(
-        (ROWS, outputs), lambda i, j: te.sum(data[i, k] * weight[j // COLUMNS, k, j % COLUMNS], axis=k), name="out"
+        (rows, outputs), lambda i, j: te.sum(data[i, k] * weight[j // columns, k, j % columns], axis=k), name="out"
     )
-    func = te.create_prim_func([data, weight, out]).with_attr({"global_symbol": "main", WEIGHTS: list(weights)})
-    schedule: Any = Schedule(tvm.IRModule({"main": func}))
+    return te.create_prim_func([data, weight, out]).with_attr({"global_symbol": "main", WEIGHTS: list(weights)})
+
+
+def product(
+    *,
+    outputs: int = OUTPUTS,
+    inputs: int = INPUTS,
+    height: int = HEIGHT,
+    columns: int = COLUMNS,
+    weights: tuple[int, ...] = (1,),
+    split: int = 1,
+    first_apart: bool = True,
+) -> Any:
+    """Return a scheduled product.
+
+    Args:
+        height, columns: of the tile of accumulators.
+        split: iterations of the inner one of two loops over the inputs.
+        first_apart: set accumulators to 0 in loops of their own, not in the first iteration of the sum.
+    """
+    schedule: Any = Schedule(tvm.IRModule({"main": computed(ROWS, inputs, outputs, columns, weights)}))
     block = schedule.get_sblock("out")
     i, j, reduced = schedule.get_loops(block)
-    (above, rows), (panel, columns) = schedule.split(i, [None, height]), schedule.split(j, [None, COLUMNS])
-    schedule.reorder(panel, above, reduced, rows, columns)
-    schedule.vectorize(columns)
+    (above, rows), (panel, lanes) = schedule.split(i, [None, height]), schedule.split(j, [None, columns])
+    outer, inner = schedule.split(reduced, [None, split])
+    schedule.reorder(panel, above, outer, inner, rows, lanes)
+    schedule.vectorize(lanes)
     schedule.parallel(panel)
-    schedule.decompose_reduction(block, reduced)
+    if first_apart:
+        schedule.decompose_reduction(block, outer)
     return schedule.mod
 
 
-def prefetched(mod: Any) -> list[Any]:
-    """Return a module's calls that prefetch."""
+def requests(mod: Any) -> list[Any]:
+    """Return the offsets that a module prefetches, in floats."""
     statements = list[Any]()
     structural_walk(mod["main"].body, (tirx.Evaluate, statements.append))
-    values = [one.value for one in statements]
-    return [value for value in values if str(getattr(getattr(value, "op", None), "name", "")) == "tirx.prefetch"]
+    calls = [
+        one.value for one in statements if str(getattr(getattr(one.value, "op", None), "name", "")) == "tirx.prefetch"
+    ]
+    return [call.args[0].args[0].indices[-1] for call in calls]
 
 
-def test_each_step_reads_its_share_of_the_next_block() -> None:
-    (call,) = prefetched(prefetch_weights(product(), X86))
-    *rows, offset = call.args[0].args[0].indices
-    assert [int(row) for row in rows] == [0, 0]
-    block, panel = INPUTS * COLUMNS, 7
+def at(offset: Any, **values: int) -> int:
+    """Return an offset where its variables have these values; others are 0."""
 
-    def read(i: int, k: int) -> int:
-        values = {"j_0": panel, "i_0": i, "k": k}
-        constant = structural_map(offset, (tirx.Var, lambda var: tirx.IntImm(str(var.ty.dtype), values[str(var.name)])))
-        value: Any = Analyzer().simplify(constant)
-        return int(value)
+    def value(var: Any) -> Any:
+        return tirx.IntImm(str(var.ty.dtype), values.get(str(var.name), 0))
 
-    steps = [read(i, k) for i in range(ROWS // HEIGHT) for k in range(INPUTS)]
-    assert steps[0] == block * (panel + 1)
-    assert {step // LINE for step in steps} >= set(range(block * (panel + 1) // LINE, block * (panel + 2) // LINE))
-    assert max(steps) < block * (panel + 2.1)
+    number: Any = Analyzer().simplify(structural_map(offset, (tirx.Var, value)))
+    return int(number)
+
+
+@pytest.mark.parametrize(("height", "columns", "split"), [(4, 16, 1), (4, 16, 4), (8, 64, 1), (2, 128, 8)], ids=str)
+def test_the_steps_of_a_block_read_the_next_one(height: int, columns: int, split: int) -> None:
+    offsets = requests(prefetch_weights(product(height=height, columns=columns, split=split), X86))
+    block, panel = INPUTS * columns, 2
+    outer, inner = range(INPUTS // split), range(split)
+    steps = [
+        [at(offset, j_0=panel, i_0=i, k_0=k, k_1=k_in) for offset in offsets]
+        for i in range(ROWS // height)
+        for k in outer
+        for k_in in inner
+    ]
+    read = {offset // LINE for step in steps for offset in step}
+    assert read >= set(range(block * (panel + 1) // LINE, block * (panel + 2) // LINE))
+    assert max(read) < block * (panel + 2.1) // LINE
+    assert steps[0][0] == block * (panel + 1)
 
 
 @pytest.mark.parametrize("height", [1, HEIGHT])
-def test_the_product_and_its_registers_stay(height: int) -> None:
-    before = product(height=height)
+@pytest.mark.parametrize("first_apart", [True, False], ids=["zeros apart", "zeros in the sum"])
+def test_the_product_stays(height: int, first_apart: bool) -> None:
+    before = product(height=height, first_apart=first_apart)
     after = prefetch_weights(before, X86)
     rng = np.random.default_rng(0)
     data = rng.standard_normal((ROWS, INPUTS), "float32")
@@ -85,34 +121,94 @@ def test_the_product_and_its_registers_stay(height: int) -> None:
     assert np.abs(expected).max() > 10
     np.testing.assert_allclose(results[1], expected, atol=1e-4)
     np.testing.assert_array_equal(*results)
-    code = tvm.tirx.build(after, target=X86).inspect_source()
+
+
+def test_accumulators_are_on_the_stack() -> None:
+    """Those in memory would be written at each step: a prefetch may be of them, for all that LLVM knows."""
+    code = tvm.tirx.build(prefetch_weights(product(), X86), target=X86).inspect_source()
     assert "llvm.prefetch" in code
-    assert "TVMBackendAllocWorkspace" not in code, "accumulators in memory are written at each step"
+    assert "TVMBackendAllocWorkspace" not in code
 
 
-def small() -> Any:
-    return product(LEAST // 4 // INPUTS - COLUMNS)
+def of_two_weights() -> Any:
+    """Return a scheduled sum of two products in one statement, each with a weight."""
+    x, n = te.placeholder((ROWS, INPUTS)), OUTPUTS // COLUMNS
+    a, b = (te.placeholder((n, INPUTS, COLUMNS)) for _ in range(2))
+    k = te.reduce_axis((0, INPUTS), name="k")
+    out: Any = te.compute(
+        (n, ROWS, COLUMNS), lambda j, i, c: te.sum(x[i, k] * a[j, k, c] + x[i, k] * b[j, k, c], axis=k), name="out"
+    )
+    func = te.create_prim_func([x, a, b, out]).with_attr({"global_symbol": "main", WEIGHTS: [1, 2]})
+    schedule: Any = Schedule(tvm.IRModule({"main": func}))
+    block = schedule.get_sblock("out")
+    panel, i, lanes, reduced = schedule.get_loops(block)
+    schedule.reorder(panel, i, reduced, lanes)
+    schedule.vectorize(lanes)
+    schedule.decompose_reduction(block, reduced)
+    return schedule.mod
 
 
-def large_blocks() -> Any:
-    """Return a product whose weights are two blocks, each too large for a cache."""
-    return product(2 * COLUMNS, inputs=MOST // 4 // COLUMNS + 1)
+def test_of_two_weights_in_one_sum_one_is_read_ahead() -> None:
+    mod = of_two_weights()
+    after = prefetch_weights(mod, X86)
+    assert len(requests(after)) == 1
+    shapes = [[int(n) for n in param.ty.shape] for param in mod["main"].params]
+    inputs = [np.random.default_rng(n).standard_normal(shape, "float32") for n, shape in enumerate(shapes[:-1])]
+    out = tvm.runtime.tensor(np.full(shapes[-1], np.nan, "float32"))
+    tvm.tirx.build(after, target="llvm")["main"](*map(tvm.runtime.tensor, inputs), out)
+    expected = np.einsum("ik,jkc->jic", inputs[0], inputs[1] + inputs[2])
+    assert np.abs(expected).max() > 10
+    np.testing.assert_allclose(out.numpy(), expected, atol=1e-3)
 
 
-def one_block() -> Any:
-    """Return a product whose weights are one block, which no other follows."""
-    return product(COLUMNS, inputs=LEAST // 4 // COLUMNS)
+def gathered() -> Any:
+    """Return a scheduled sum over rows of a table that the data choose."""
+    table, rows = te.placeholder((4096, COLUMNS)), te.placeholder((ROWS, INPUTS), "int32")
+    k = te.reduce_axis((0, INPUTS), name="k")
+    out: Any = te.compute((ROWS, COLUMNS), lambda i, j: te.sum(table[rows[i, k], j], axis=k), name="out")
+    func = te.create_prim_func([table, rows, out]).with_attr({"global_symbol": "main", WEIGHTS: [0]})
+    schedule: Any = Schedule(tvm.IRModule({"main": func}))
+    _, lanes, reduced = schedule.get_loops(schedule.get_sblock("out"))
+    schedule.reorder(reduced, lanes)
+    schedule.vectorize(lanes)
+    schedule.decompose_reduction(schedule.get_sblock("out"), reduced)
+    return schedule.mod
+
+
+ARM = Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+IN_A_CACHE = MIN_WEIGHT // 4 // INPUTS - COLUMNS
 
 
 @pytest.mark.parametrize(
-    ("mod", "target"),
+    ("make", "target"),
     [
-        pytest.param(small(), X86, id="weights that stay in the cache"),
-        pytest.param(one_block(), X86, id="weights of one block"),
-        pytest.param(large_blocks(), X86, id="blocks larger than the cache"),
-        pytest.param(product(weights=()), X86, id="no weights"),
-        pytest.param(product(), Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"}), id="another CPU"),
+        pytest.param(partial(product, outputs=IN_A_CACHE), X86, id="small weights"),
+        pytest.param(partial(product, outputs=COLUMNS, inputs=MIN_WEIGHT // 4 // COLUMNS), X86, id="one block"),
+        pytest.param(
+            partial(product, outputs=2 * COLUMNS, inputs=MAX_BLOCK // 4 // COLUMNS + 1),
+            X86,
+            id="blocks beyond the cache",
+        ),
+        pytest.param(partial(product, weights=()), X86, id="no weights"),
+        pytest.param(partial(product, first_apart=False), X86, id="zeros in the sum"),
+        pytest.param(gathered, X86, id="rows that the data choose"),
+        pytest.param(product, ARM, id="another CPU"),
     ],
 )
-def test_other_functions_stay_as_they_are(mod: Any, target: Any) -> None:
+def test_other_functions_stay_as_they_are(make: Any, target: Any) -> None:
+    mod = make()
     assert structural_equal(prefetch_weights(mod, target), mod)
+
+
+def test_programs_of_trials_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = list[Any]()
+
+    def watched(mod: Any, target: Any) -> Any:
+        passed.append(prefetch_weights(mod, target))
+        return passed[-1]
+
+    monkeypatch.setattr(weight_prefetch, "prefetch_weights", watched)
+    target = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}
+    result = jobs.build(tvm.ir.save_json(product()), json.loads(json.dumps(target)), str(tmp_path / "program.so"))
+    assert result.weights == (1,)
+    assert requests(passed[0])

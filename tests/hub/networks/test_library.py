@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tchub.hub.device.candidate import WEIGHTS
 from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.prepare import prepare
@@ -17,7 +18,9 @@ from tchub.hub.search.candidates import random_candidates
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_weights_are_permuted_at_compile_time_and_the_output_is_right(tmp_path: Path, target: Any, seed: int) -> None:
+def test_weights_are_permuted_at_compile_time_and_the_output_is_right(
+    tmp_path: Path, target: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of the transposed convolution are read backwards and stay as they are: permuted, they were read beside."""
     import tvm
     from tvm import relax
@@ -37,7 +40,13 @@ def test_weights_are_permuted_at_compile_time_and_the_output_is_right(tmp_path: 
             schedule: Any = tvm.s_tir.Schedule(task.mod)
             tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(candidate.trace), schedule)
             database.commit_tuning_record(ms.database.TuningRecord(schedule.trace, workload, [1e-6], target))
+    scheduled = list[Any]()
+    monkeypatch.setattr("tchub.hub.networks.library.prefetch_weights", lambda mod, _: scheduled.append(mod) or mod)
     library = build_library(prepare(network.imported()), target, database, tmp_path / "tuned.so")
+    kernels = {var.name_hint: function for var, function in scheduled[0].functions_items()}
+    taking = [function for name, function in kernels.items() if name.endswith("_prepacked")]
+    assert taking
+    assert all(function.attrs[WEIGHTS] for function in taking), "they still know which of their inputs are weights"
     names = (tmp_path / "tuned.so").read_bytes()
     assert permuted
     assert b"prepacked" in names, "the kernels take permuted weights"
