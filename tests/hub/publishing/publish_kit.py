@@ -47,17 +47,11 @@ class Person:
     home: Path
     token: str = ""
 
-    def start(self, *args: object, **variables: str) -> subprocess.Popen[str]:
-        """A tchub command in a process of its own."""
-        argv = [*TCHUB, *map(str, args)]
-        env = environment(self.hub, self.home, self.token) | variables
-        return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
     def run(self, *args: object, **variables: str) -> tuple[int, dict[str, Any], str]:
-        """A tchub command with --json: its exit code, its data, and what it said besides."""
-        process = self.start(*args, "--json", **variables)
-        out, notes = process.communicate(timeout=120)
-        return process.returncode, json.loads(out or "{}"), notes
+        """A tchub command with --json, in a process of its own: its exit code, its data, and what it said besides."""
+        argv, env = [*TCHUB, *map(str, args), "--json"], environment(self.hub, self.home, self.token) | variables
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
 @dataclass(frozen=True)
