@@ -28,7 +28,7 @@ from . import LAYOUTS
 from .attention import join_projections, pad_attention
 from .elementwise import elementwise, own_spaces
 from .exponentials import sigmoids
-from .fold import fold_arrays
+from .fold import fold_arrays, fold_operators
 from .fused_attention import AttentionShape, attention, fuse_attention
 from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
 from .row_padding import pad_rows
@@ -101,7 +101,7 @@ def _tensor_functions(cpu: bool) -> list[Any]:
         backend.DispatchSortScan(),
         transform.LegalizeOps(),
         transform.AnnotateTIROpPattern(),
-        transform.FoldConstant(),
+        fold_operators(),
         transform.FuseOps(),
         transform.FuseTIR(),
         *([own_spaces()] if cpu else []),
@@ -149,7 +149,7 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         channels_first_only(),
         transform.CanonicalizeBindings(),
         fold_arrays(),
-        transform.FoldConstant(),
+        fold_operators(),
         transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
         transform.CanonicalizeBindings(),
         *([pointwise_products(), transform.CanonicalizeBindings()] if cpu else []),
@@ -164,5 +164,5 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         *mixed,
         transform.FastMathTransform(),
         fold_arrays(),
-        transform.FoldConstant(),
+        fold_operators(),
     ]
