@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_987, 32),
-    "hub/networks": (8_454, 41),
+    "hub/networks": (8_483, 41),
     "hub/search": (3_758, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_174, 11),
@@ -39,7 +39,7 @@ BUDGETS = {
     "scripts": (9_667, 58),
     "tests": (31_940, 206),
 }
-PRODUCT = (50_348, 286)
+PRODUCT = (50_377, 286)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
