@@ -100,8 +100,12 @@ def forked() -> Iterator[Callable[..., Any]]:
     """A function that starts another in a process of its own, which has all imports already: PyTorch takes seconds."""
     processes: list[Any] = []
 
+    def run(function: Callable[..., object], *arguments: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # PyTorch's launcher leaves a handler of its own
+        function(*arguments)
+
     def start(function: Callable[..., object], *arguments: Any) -> Any:
-        process = get_context("fork").Process(target=function, args=arguments)
+        process = get_context("fork").Process(target=run, args=(function, *arguments))
         processes.append(process)
         process.start()
         return process

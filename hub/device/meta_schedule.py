@@ -117,7 +117,7 @@ class BuilderRunner(AbstractContextManager["BuilderRunner"]):
     """
 
     def __init__(self, config: MeasureConfig | None = None, card: int | None = None) -> None:
-        import_tensor_intrinsics("llvm" if card is None else CUDA)  # before `tune_tir` does it slowly
+        import_tensor_intrinsics()  # before `tune_tir` does it slowly
         self._workers = Measurer({}, config) if card is None else CudaMeasurer(card, {"kind": CUDA}, config)
         self.builder: Any = ForkedBuilder(self._workers)
         self.runner: Any = ForkedRunner(self._workers, self.builder.built)

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 import tvm
@@ -127,27 +127,32 @@ class _Product:
     @cached_property
     def offset(self) -> Any:
         """Return the position of the weight's element among all, in floats."""
-        shape = map(int, self.load.source.ty.shape)
-        return reduce(lambda flat, one: flat * one[1] + one[0], zip(self.load.indices, shape, strict=True), 0)
+        pairs = zip(self.load.indices, map(int, self.load.source.ty.shape), strict=True)
+        return reduce(lambda flat, one: flat * one[1] + one[0], pairs, IntImm("int64", 0))
 
     @property
     def is_regular(self) -> bool:
-        """Return whether all extents are known, and the loops alone decide what is read of the weight."""
+        """Return whether all extents are known, and the loops alone decide what is read and what is stored to."""
         loads, variables = list[Any](), list[Any]()
-        structural_walk(self.offset, [(TensorLoad, loads.append), (Var, variables.append)])
+        for expr in (self.offset, *self.store.indices):
+            structural_walk(expr, [(TensorLoad, loads.append), (Var, variables.append)])
         loops = [loop.loop_var for loop in self.loops]
         known = all(any(var.same_as(own) for own in loops) for var in variables)
         return known and not loads and all(isinstance(loop.extent, IntImm) for loop in self.loops)
 
-    def offset_at(self, position: int, value: int) -> int:
-        """Return the offset where one loop is at a value and the others are at 0."""
+    def distance(self, position: int, value: int) -> int:
+        """Return how far the weight moves where one loop goes from 0 to a value and the others are at 0."""
         kinds = [str(loop.loop_var.ty.dtype) for loop in self.loops]
-        values = [
-            (loop.loop_var, IntImm(kind, value if i == position else 0))
-            for i, (loop, kind) in enumerate(zip(self.loops, kinds, strict=True))
+        at = [
+            [
+                (loop.loop_var, IntImm(kind, end if i == position else 0))
+                for i, (loop, kind) in enumerate(zip(self.loops, kinds, strict=True))
+            ]
+            for end in (0, value)
         ]
-        offset: Any = tvm.sym.Analyzer().simplify(_substituted(self.offset, values))
-        return int(offset)
+        first, last = (_substituted(self.offset, values) for values in at)
+        moved: Any = tvm.sym.Analyzer().simplify(last - first)
+        return int(moved)
 
 
 def _products(func: Any, weight: Any) -> Iterator[_Product]:
@@ -185,11 +190,12 @@ class _Factor:
 def _factors(product: _Product, position: int) -> list[_Factor] | None:
     """Return a loop, which may be several that were fused, as factors of which each moves the weight or does not."""
     extent = int(product.loops[position].extent)
-    divisors = [n for n in range(1, extent + 1) if extent % n == 0]
-    moves = next((n for n in divisors[:-1] if product.offset_at(position, n)), extent)
-    returns = next((n for n in divisors[:-1] if n > moves and not product.offset_at(position, n)), extent)
-    step = product.offset_at(position, moves) if moves < extent else 0
-    if returns > moves and product.offset_at(position, returns - moves) != step * (returns // moves - 1):
+    low = [n for n in range(1, isqrt(extent) + 1) if extent % n == 0]
+    divisors = sorted({*low, *(extent // n for n in low)})
+    moves = next((n for n in divisors[:-1] if product.distance(position, n)), extent)
+    returns = next((n for n in divisors[:-1] if n > moves and not product.distance(position, n)), extent)
+    step = product.distance(position, moves) if moves < extent else 0
+    if returns > moves and product.distance(position, returns - moves) != step * (returns // moves - 1):
         return None
     outer = _Factor(position, returns, extent // returns, 0), _Factor(position, moves, returns // moves, step)
     return [factor for factor in (*outer, _Factor(position, 1, moves, 0)) if factor.extent > 1]
@@ -233,7 +239,7 @@ def _prefetch(product: _Product) -> _Prefetch | None:
         factors += split
     inside = range(product.sums[-1] + 1, len(product.loops))
     extents = [(position, int(product.loops[position].extent)) for position in inside]
-    row = prod(n for position, n in extents if n > 1 and product.offset_at(position, 1))
+    row = prod(n for position, n in extents if n > 1 and product.distance(position, 1))
     for number, factor in enumerate(factors):
         block = row * prod(one.extent for one in factors[number:] if one.step)
         if not factor.step and row < block < _size(product.load.source) and 4 * block <= MAX_BLOCK:
@@ -260,7 +266,7 @@ def _steps_of(product: _Product, factors: list[_Factor], number: int, block: int
         return prod(factor.extent for factor in factors[number:] if factor.loop <= last)
 
     last = product.sums[-1]
-    while last > product.sums[0] and block <= _LINE * steps_to(last - 1):
+    while last > max(product.sums[0], factors[number].loop) and block <= _LINE * steps_to(last - 1):
         last -= 1
     offset = reduce(lambda total, one: total + value(one) * one.step, factors[:number], IntImm("int64", block))
     steps = below = steps_to(last)

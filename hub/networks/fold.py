@@ -152,7 +152,7 @@ def fold_arrays() -> Any:
 def fold_operators() -> Any:
     """Return TVM's `FoldConstant`, which runs only where a call has nothing but constants.
 
-    It legalises every operator of a network to find out, which took a quarter to half of a network's preparation.
+    It legalises every operator of a network to find out.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="TchubFoldOperators")

@@ -122,9 +122,14 @@ def maximum_with_places(pool: Any) -> Callable[..., Any]:
             windows = windows.index_select(axis, at.clamp(0, size - 1).flatten()).unflatten(axis, at.shape)
             number = number[..., None, None] * size + at
             within = within[..., None, None] & (at >= 0) & (at < size)
-        least = -math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
-        windows, number = (_last(one, dims) for one in (torch.where(within, windows, least), number))
-        best = windows.argmax(-1, keepdim=True)
+        bounds = torch.finfo(x.dtype) if x.dtype.is_floating_point else torch.iinfo(x.dtype)
+        windows, number, within = (
+            _last(one, dims) for one in (torch.where(within, windows, bounds.min), number, within)
+        )
+        best, first_inside = windows.argmax(-1, keepdim=True), within.int().argmax(-1, keepdim=True)
+        # Where a window has no more than the padding's value, TVM's `argmax` gives any number.
+        some = windows.amax(-1, keepdim=True) > bounds.min
+        best = torch.where(some, best, first_inside)
         return values, number.expand(windows.shape).gather(-1, best).squeeze(-1)
 
     return run

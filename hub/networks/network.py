@@ -233,7 +233,8 @@ def _check_tensors(exported: Any, name: str) -> None:
 
 def _check_determined(exported: Any, name: str) -> None:
     """Refuse a network that draws random numbers: no output could be compared with the original's."""
-    for node in exported.graph.nodes:
+    modules = exported.graph_module.modules()  # of branches, too
+    for node in (node for module in modules if hasattr(module, "graph") for node in module.graph.nodes):
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             location = where_in_network(exported, str(node.target))
             raise NetworkImportError(

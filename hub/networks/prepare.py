@@ -149,6 +149,7 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         channels_first_only(),
         transform.CanonicalizeBindings(),
         fold_arrays(),
+        transform.CanonicalizeBindings(),  # constants in the places of the variables that are bound to them
         fold_operators(),
         transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
         transform.CanonicalizeBindings(),
@@ -164,5 +165,6 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         *mixed,
         transform.FastMathTransform(),
         fold_arrays(),
+        transform.CanonicalizeBindings(),
         fold_operators(),
     ]

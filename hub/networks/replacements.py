@@ -231,7 +231,7 @@ def median_of_numbers(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def extreme_of_numbers(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return `fmax` or `fmin`: of a number and what is none, the number."""
+    """Return `fmax` or `fmin`: of a number and NaN, the number."""
     return lambda x, y: torch.where(x.isnan(), y, torch.where(y.isnan(), x, combine(x, y)))
 
 

@@ -356,10 +356,10 @@ _CHANNELS_FIRST = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_tran
 
 
 def legal_types() -> Any:
-    """Return a pass that gives operators on booleans the types that PyTorch computes them in, and compares no numbers.
+    """Return a pass that gives operators on booleans the types of PyTorch, and compares NaN as PyTorch does.
 
-    What is no number is unequal to all, itself included. By LLVM's comparison it is neither equal nor unequal, and TVM
-    takes whatever is compared with itself for equal.
+    NaN is unequal to everything, itself included. By LLVM's comparison it is neither equal nor unequal, and TVM takes
+    whatever is compared with itself for equal.
     """
 
     def rewrite(_builder: Any, call: Any) -> Any:

@@ -108,6 +108,7 @@ def test_the_steps_of_a_block_read_the_next_one(height: int, columns: int, split
 def test_the_product_stays(height: int, first_apart: bool) -> None:
     before = product(height=height, first_apart=first_apart)
     after = prefetch_weights(before, X86)
+    assert bool(requests(after)) == first_apart, "a sum that sets its first element itself stays as it is"
     rng = np.random.default_rng(0)
     data = rng.standard_normal((ROWS, INPUTS), "float32")
     weight = rng.standard_normal((OUTPUTS // COLUMNS, INPUTS, COLUMNS), "float32")
