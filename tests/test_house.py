@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
-    "hub/device": (5_987, 32),
-    "hub/networks": (8_483, 41),
+    "hub/device": (5_993, 32),
+    "hub/networks": (8_491, 41),
     "hub/search": (3_758, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_174, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_667, 58),
-    "tests": (31_940, 206),
+    "tests": (31_949, 206),
 }
-PRODUCT = (50_377, 286)
+PRODUCT = (50_391, 286)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
