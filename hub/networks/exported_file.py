@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from ...zoo.errors import last_line
 from .errors import NetworkImportError
 from .exported_archive import check_archive
-from .network import Network, at_sizes, is_users
+from .network import Network, at_sizes, is_users, nodes_of
 from .shapes import Shapes, example_leaves, export_again, fixed_program, free_sizes, nested_inputs
 
 
@@ -325,20 +325,16 @@ def _without_loops(program: Any, network: str) -> Any:
     Raises:
         NetworkImportError: a loop runs as often as values of its inputs say.
     """
-    if not any(node.target in _loops() for node in _nodes(program.graph_module)):
+    if not any(node.target in _loops() for node in nodes_of(program.graph_module)):
         return program
     module = program.module(check_guards=False)
-    for node in _nodes(module):
+    for node in nodes_of(module):
         if node.op == "call_function":
             node.target = _loops().get(node.target, node.target)
     for part in module.modules():
         if isinstance(part, torch.fx.GraphModule):
             part.recompile()
     return export_module(module, *nested_inputs(program, example_leaves(program)), network)
-
-
-def _nodes(module: torch.nn.Module) -> list[Any]:
-    return [x for part in module.modules() if isinstance(part, torch.fx.GraphModule) for x in part.graph.nodes]
 
 
 def _while(condition: Body, body: Body, carried: Sequence[Any], extra: Sequence[Any]) -> tuple[Any, ...]:

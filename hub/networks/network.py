@@ -231,10 +231,14 @@ def _check_tensors(exported: Any, name: str) -> None:
                 )
 
 
+def nodes_of(module: torch.nn.Module) -> list[Any]:
+    """Return the nodes of an exported program's graph, and of its branches and loops."""
+    return [x for part in module.modules() if isinstance(part, torch.fx.GraphModule) for x in part.graph.nodes]
+
+
 def _check_determined(exported: Any, name: str) -> None:
     """Refuse a network that draws random numbers: no output could be compared with the original's."""
-    modules = exported.graph_module.modules()  # of branches, too
-    for node in (node for module in modules if hasattr(module, "graph") for node in module.graph.nodes):
+    for node in nodes_of(exported.graph_module):
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             location = where_in_network(exported, str(node.target))
             raise NetworkImportError(

@@ -1,0 +1,85 @@
+"""Pools, resizing, grids and transposed convolutions of images and volumes: compiled networks beside PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tchub.hub.networks import LAYOUTS
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Equal = Callable[..., None]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_maxima_are_put_back_where_they_were(equal: Equal, layout: str) -> None:
+    def segmented(x: Tensor) -> Any:
+        small, first = F.max_pool2d(x, 2, return_indices=True)
+        least, second = F.max_pool2d(small, 3, 2, 1, return_indices=True)
+        wider = F.max_unpool2d(least, second, 3, 2, 1, output_size=small.shape[-2:])
+        wide = F.max_unpool2d(wider, first, 2, output_size=x.shape[-2:])
+        return wide, first, second, F.max_pool2d(x, (2, 3), (1, 2)), F.max_pool2d(x, 3, 2, ceil_mode=True)
+
+    equal(segmented, torch.randn(2, 3, 9, 8), layout=layout)
+
+
+def test_places_of_maxima_in_volumes_and_in_windows_that_are_apart_or_not_whole(equal: Equal) -> None:
+    def pooled(x: Tensor) -> Any:
+        image = x[:, 0].relu()
+        apart = F.max_pool2d(image, 2, dilation=2, return_indices=True)
+        return (
+            *apart,
+            *F.max_pool2d(image, (3, 2), 2, (1, 0), ceil_mode=True, return_indices=True),
+            F.max_pool2d(image.log(), 3, 2, 1, return_indices=True)[1],  # some windows hold -inf alone
+            *F.max_pool3d(x, 2, return_indices=True),
+        )
+
+    equal(pooled, torch.randn(1, 2, 4, 5, 6))
+
+
+def test_images_are_padded_pooled_and_resized(equal: Equal) -> None:
+    def images(x: Tensor) -> Any:
+        padded = F.pad(x, (1, 2, 2, 0), mode="reflect"), F.pad(x, (1, 2, 2, 0), mode="replicate")
+        pooled = F.adaptive_max_pool2d(x, 4), F.avg_pool2d(x, 2, divisor_override=3), F.max_pool2d(x, 2, dilation=2)
+        resized = (
+            F.interpolate(x, size=(7, 9)),
+            F.interpolate(x, scale_factor=2),
+            F.interpolate(x, scale_factor=1.7, mode="bilinear"),
+            F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True),
+        )
+        pooled = *pooled, *F.adaptive_max_pool2d(x.relu(), (4, 5), return_indices=True)
+        return *padded, *pooled, *resized, F.group_norm(x, 2), F.unfold(x, 3), F.selu(x)
+
+    equal(images, torch.randn(1, 2, 6, 8))
+
+
+def test_volumes_are_sampled_at_the_places_of_a_grid(equal: Equal) -> None:
+    def sampled(x: Tensor, grid: Tensor) -> Any:
+        ways = ("bilinear", "zeros", False), ("nearest", "border", True), ("bilinear", "reflection", False)
+        options = (dict(zip(("mode", "padding_mode", "align_corners"), way, strict=True)) for way in ways)
+        return *(F.grid_sample(x, grid, **one) for one in options), F.grid_sample(
+            x, grid, "bilinear", "reflection", True
+        )
+
+    equal(sampled, torch.randn(2, 2, 4, 5, 6), torch.rand(2, 3, 2, 2, 3) * 3 - 1.5)
+
+
+def test_images_shrink_and_grow_smoothly_by_cubic_weights(equal: Equal) -> None:
+    def resized(x: Tensor) -> Any:
+        return [F.interpolate(x, size=size, mode="bicubic", antialias=True) for size in ((4, 5), (13, 8), (3, 20))]
+
+    equal(resized, torch.randn(1, 2, 9, 11))
+
+
+def test_transposed_convolutions_of_volumes(equal: Equal) -> None:
+    convolution = nn.ConvTranspose3d(4, 6, (3, 2, 4), stride=(2, 1, 3), padding=1, output_padding=(1, 0, 1), groups=2)
+    equal(convolution, torch.randn(1, 4, 4, 3, 3))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_transposed_convolution_between_others_keeps_its_own_layout(equal: Equal, layout: str) -> None:
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ConvTranspose2d(8, 4, 4, 2, 1, groups=2), nn.Conv2d(4, 2, 3))
+    equal(layers, torch.randn(1, 3, 10, 10), layout=layout)
