@@ -37,7 +37,7 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_667, 58),
-    "tests": (31_949, 206),
+    "tests": (31_980, 208),
 }
 PRODUCT = (50_391, 286)
 MOST_ERRORS = 43
