@@ -14,25 +14,6 @@ from scripts.benchmarks.tuning import OURS, REFERENCE, SYSTEMS
 Results = Mapping[str, Mapping[str, Any]]
 
 
-def main_job(results: Results) -> str:
-    """How `tcl-epyc` ranks beside the baselines, and what tuning with it gives."""
-    names = {
-        "model": "**TCL (`tcl-epyc`)**",
-        "statements": "XGBoost on PerStoreFeature (stock features and model)",
-        "ten_percent": "TCL from 10% random data (mean of 3 seeds)",
-        "random": "random choice",
-    }
-    job = results["main_job"]
-    evaluation, tuned = job["details"]["evaluation"], []
-    judged = {title: evaluation["results"][name] for name, title in names.items() if name in evaluation["results"]}
-    scores = [(title, *(f"{row[key]:.3f}" for key in ("top1", "top5", "pairwise"))) for title, row in judged.items()]
-    for row in job["details"]["tuning"]:
-        ms = row["latency_ms"]
-        times = (_ms(ms["untuned"]), _ms(ms["stock"]), f"**{_ms(ms['tuned'])}**", _ms(ms.get("pytorch")))
-        tuned.append((row["network"], row["trials"], row["seed"], *times))
-    return render("main-job", job=job, evaluation=evaluation, scores=scores, tuned=tuned)
-
-
 # Ratios of a network by their columns.
 _NEEDED = {
     **{"trials_ratio": "fewer trials", "trials_ratio_near": "to 5%", "time_ratio": "less time"},
@@ -176,7 +157,6 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "rivals": rivals,
     "speed": speed,
     "coverage": coverage,
-    "main-job": main_job,
     "zoo": zoo,
     "zoo-corpora": zoo_corpora,
     "architectures": architectures,

@@ -115,10 +115,10 @@ def cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def measured_on(job: Row, more: str = "") -> str:
+def measured_on(job: Row) -> str:
     """The machine that a benchmark ran on."""
     facts = job["machine"]
-    return f"{facts['device']} ({facts['cpu_model']}, {facts['cores']} cores{more})"
+    return f"{facts['device']} ({facts['cpu_model']}, {facts['cores']} cores)"
 
 
 def seeds_of(job: Row) -> str:
