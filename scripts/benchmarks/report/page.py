@@ -23,6 +23,7 @@ SHOWN: dict[str, tuple[Callable[[Row], Mapping[str, Any]] | None, Callable[[Row]
     "transfer": (adaptation.transfer, adaptation.lost_transfer),
     "coverage": (lambda _: {}, shapes.lost_coverage),
     "fuzz": (shapes.fuzz, lambda _: ()),
+    "startup": (shapes.startup, shapes.lost_startup),
     "search": (shapes.search, shapes.lost_search),
 }
 _GENERIC = None, lambda _: ()

@@ -1,4 +1,4 @@
-"""What the page shows of the details of tuning, scoring, measuring, coverage, fuzzing and search."""
+"""What the page shows of the details of tuning, scoring, measuring, coverage, fuzzing, start-up and local targets."""
 
 from __future__ import annotations
 
@@ -64,6 +64,20 @@ def fuzz(job: Row) -> dict[str, Any]:
         "slowest ms": "slowest_ms",
     }
     return {"by target": pick(job["details"]["targets"], columns)}
+
+
+def startup(job: Row) -> dict[str, Any]:
+    """A row a command."""
+    columns = {
+        "command": lambda row: f"`{row['name']}`",
+        "ms": "median_ms",
+        "quartiles": lambda row: "{:g} to {:g}".format(*row["quartiles_ms"]),
+        "above Python alone": "above_python_ms",
+        "modules": "modules",
+        "imports torch or TVM": lambda row: bool({"torch", "tvm"} & set(row["heavy_modules"])),
+    }
+    commands = job["details"]["commands"]
+    return {"by command": pick([{"name": name} | row for name, row in commands.items()], columns)}
 
 
 # Where tchub loses -----------------------------------------------------------------------------------
@@ -132,6 +146,14 @@ def lost_coverage(job: Row) -> Iterator[str]:
     """Networks that do not tune."""
     for name, error in job["summary"]["not_passed"].items():
         yield f"{name} does not tune: {error}."
+
+
+def lost_startup(job: Row) -> Iterator[str]:
+    """Commands of tchub that are not faster than the Hub's help."""
+    commands = job["details"]["commands"]
+    for name, row in commands.items():
+        if name.startswith("tchub") and row["median_ms"] >= commands["hf --help"]["median_ms"]:
+            yield f"`{name}` takes {row['median_ms']:g} ms, `hf --help` {commands['hf --help']['median_ms']:g} ms."
 
 
 def search(job: Row) -> dict[str, Any]:
