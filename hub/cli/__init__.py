@@ -85,7 +85,7 @@ def cli() -> None:
       tchub quickstart
       tchub pull tcl-epyc
       tchub adapt tcl-epyc --device local --budget 10% --workload bert-tiny
-      tchub tune bert-tiny --checkpoint tcl-epyc+local --trials 128 --out out/
+      tchub tune bert-tiny --checkpoint tcl-epyc+local --out out/
 
     Exit codes: 0 done; 1 an error with a remedy; 2 wrong usage; 130 interrupted (Ctrl-C, SIGTERM).
     """

@@ -58,7 +58,7 @@ def quickstart_command(out: Path, trials: int, threads: int | None, output: Outp
     output.note(f"report: {tuned.folder}/report.html")
     if check["ok"]:
         suggest_use(tuned.folder, output)
-    parts = ["tchub tune resnet-18 --checkpoint", name, given_again(only=["threads"]), "--trials 128 --out resnet-18"]
+    parts = ["tchub tune resnet-18 --checkpoint", name, given_again(only=["threads"]), "--out resnet-18"]
     output.hint(" ".join(filter(None, parts)))
 
 

@@ -47,8 +47,8 @@ def tune_command(network: str, out: Path, engine: str, compare: str, output: Out
 
     \b
     Examples:
-      tchub tune bert-tiny --checkpoint tcl-epyc+local --trials 128 --out out/
-      tchub tune resnet-18 --trials 128 --compare onnxruntime,openvino
+      tchub tune model.onnx --compare onnxruntime,openvino --out out/
+      tchub tune bert-tiny --checkpoint tcl-epyc+local --trials 128
       tchub tune model.onnx --shape batch=1,8 --shape seq=128
       tchub tune bert-tiny --device rpc://tracker.lan:9190/turin --trials 512
       tchub tune bert-tiny --device cuda --checkpoint tilenet-a100 --precision float16

@@ -66,7 +66,7 @@ class TuneConfig:
 
     checkpoint: str | None = None
     mode: str = field(default="search", metadata={"choices": ("search", "fast")})
-    trials: int = 128
+    trials: int = 500
     seed: int = 0
     name: str | None = None
     device: str | ChosenDevice = "local"

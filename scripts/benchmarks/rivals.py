@@ -106,16 +106,13 @@ def best_rival(row: dict[str, Any]) -> tuple[str, float]:
 @benchmark("rivals", CLOCK, work_option("rivals"))
 def main(clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals.json."""
-    cases = [(threads, network, None) for threads in THREADS for network in NETWORKS]
-    return measure([*cases, *((1, network, AVX2) for network in AVX2_NETWORKS)], clock, work)
+    return measure(clock, work)
 
 
-def measure(cases: Sequence[tuple[int, str, str | None]], clock: Clock, work: Path) -> Document:
-    """Tune and time what is not in the journal of `work` yet.
-
-    Args:
-        cases: threads, network and target of each run.
-    """
+def measure(clock: Clock, work: Path) -> Document:
+    """Tune and time what is not in the journal of `work` yet."""
+    cases: list[tuple[int, str, str | None]] = [(threads, network, None) for threads in THREADS for network in NETWORKS]
+    cases += [(1, network, AVX2) for network in AVX2_NETWORKS]
     journal, rows = Journal(work / "results.jsonl"), []
     for threads, network, target in cases:
         key = {"network": network, "threads": threads, "trials": TRIALS, "seed": SEED, "target": target}

@@ -1,14 +1,14 @@
-"""The benchmark `rivals` on a CPU of another maker than its own table's: one thread, on a Xeon."""
+"""The benchmark `rivals` on a CPU of another maker than its own table's: a Xeon."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, work_option
-from scripts.benchmarks.rivals import NETWORKS, measure
+from scripts.benchmarks.rivals import measure
 
 
 @benchmark("rivals_intel", CLOCK, work_option("rivals_intel"))
 def main(clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals_intel.json."""
-    return measure([(1, network, None) for network in NETWORKS if network != "bert-base"], clock, work)
+    return measure(clock, work)

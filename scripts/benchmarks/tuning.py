@@ -1,12 +1,12 @@
 """Whole networks, tuned with one cost model after another: one call of `hub.tune` each, in a fresh process.
 
     python -m scripts.benchmarks tuning --json
-    python -m scripts.benchmarks tuning --network bert-tiny --system stock --system tilenet-epyc
+    python -m scripts.benchmarks tuning --network bert-tiny --system stock --system tilenet-xeon
 
 Nothing but the cost model is chosen: workers, tasks, scheduler and budget are the same, no run knows of another, and
 the search is the one that `tune` takes for the model. That is tchub's search over decisions, which begins with the
 schedules in the wheel, for TileNet and TCL; it is MetaSchedule's evolutionary search for the others, whose models do
-not read decisions. `tilenet-epyc/metaschedule` is the control: TileNet's scores in MetaSchedule's search.
+not read decisions. `tilenet-xeon/metaschedule` is the control: TileNet's scores in MetaSchedule's search.
 
 A run's curve is the sum over tasks of weight * best latency so far, by the run's own measurements, against trials and
 against seconds of tuning (import, task extraction and untuned programs come before that clock). Until a task has a
@@ -32,13 +32,13 @@ from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark
 
 # Those that the papers hold out: of no other can it be said that no checkpoint and no schedule has learnt from them.
 NETWORKS = ("bert-tiny", "mobilenet-v2", "resnet-50", "bert-base")
-REFERENCE, OURS = "stock", "tilenet-epyc"
+REFERENCE, OURS = "stock", "tilenet-xeon"
 # By their titles; after a slash: the search engine, where it is not the model's own.
 SYSTEMS = {
     OURS: "TileNet",
     REFERENCE: "XGBoost from nothing",
-    "tcl-epyc": "TCL",
-    "tenset-mlp-epyc": "TenSet-MLP",
+    "tcl-xeon": "TCL",
+    "tenset-mlp-xeon": "TenSet-MLP",
     "none": "random choice",
     f"{OURS}/metaschedule": "TileNet, MetaSchedule's search",
 }

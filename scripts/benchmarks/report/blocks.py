@@ -9,6 +9,7 @@ from typing import Any
 from scripts.benchmarks.common import ROOT
 from scripts.benchmarks.report.shapes import rival_row
 from scripts.benchmarks.report.tables import cell, render, table
+from scripts.benchmarks.rivals import AVX2
 from scripts.benchmarks.tuning import OURS, REFERENCE, SYSTEMS
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -55,25 +56,43 @@ def speed(results: Results) -> str:
 
 
 def rivals(results: Results) -> str:
-    """Tuned networks beside the runtimes that a user would install instead."""
-    job, rows = results["rivals"], results["rivals"]["details"]["rivals"]
+    """Tuned networks beside the runtimes that a user would install instead, and the ratios elsewhere."""
+    job, intel = results["rivals"], results["rivals_intel"]
+    rows, on_intel = job["details"]["rivals"], intel["details"]["rivals"]
     single = [rival_row(row) for row in rows if row["threads"] == 1 and not row["target"]]
-    cells = [[cell(value) for value in row.values()] for row in single]
+    ratios = {
+        "EPYC": _ratios(rows, 1),
+        "2 cores": _ratios(rows, 2),
+        "AVX2": _ratios(rows, 1, AVX2),
+        "Xeon": _ratios(on_intel, 1),
+        "Xeon, 2 cores": _ratios(on_intel, 2),
+    }
+    titles = ("PyTorch", "torch.compile", "ONNX Runtime", "OpenVINO", "tchub")
+    cells = [
+        [
+            row["network"],
+            *(cell(row[title]) for title in titles),
+            *(cell(one.get(row["network"])) for one in ratios.values()),
+        ]
+        for row in single
+    ]
     return render(
         "rivals",
         job=job,
-        head=["ms, 1 thread", *list(single[0])[1:]],
+        intel=intel,
+        head=["ms", *titles, *ratios],
         rows=[[*row[:5], f"**{row[5]}**", *row[6:]] for row in cells],
+        trials=rows[0]["trials"],
+        longest=max(row["tuning_seconds"] for row in (*rows, *on_intel)),
         model=", ".join(dict.fromkeys(row["model"] for row in rows)),
-        several=_ratios([row for row in rows if row["threads"] > 1]),
-        avx2=_ratios([row for row in rows if row["target"]]),
-        intel=results["rivals_intel"],
-        on_intel=_ratios(results["rivals_intel"]["details"]["rivals"]),
+        model_intel=", ".join(dict.fromkeys(row["model"] for row in on_intel)),
     )
 
 
-def _ratios(rows: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{row['network']} {cell(rival_row(row)['best other / tchub'])}" for row in rows)
+def _ratios(rows: Sequence[Mapping[str, Any]], threads: int, target: str | None = None) -> dict[str, float]:
+    """Return the best other runtime's latency over tchub's, by network."""
+    which = [row for row in rows if (row["threads"], row["target"]) == (threads, target)]
+    return {row["network"]: rival_row(row)["best other / tchub"] for row in which}
 
 
 def _entries() -> list[Any]:
