@@ -67,6 +67,7 @@ def rivals(results: Results) -> str:
         "Xeon": _ratios(on_intel, 1),
         "Xeon, 2 cores": _ratios(on_intel, 2),
     }
+    ratios = {title: one for title, one in ratios.items() if one}  # of what was measured
     titles = ("PyTorch", "torch.compile", "ONNX Runtime", "OpenVINO", "tchub")
     cells = [
         [
