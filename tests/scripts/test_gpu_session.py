@@ -1,0 +1,95 @@
+"""A session on a lent card, from packing to the last step, with the stand-in in the card's place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tchub.hub.cli import main
+
+from scripts import gpu_session
+
+
+@pytest.mark.slow
+def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(
+    tmp_path: Path, pt2: Path, card: Any, compared_here: None, learnt_briefly: None,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    in_a_process = gpu_session.do_step
+
+    def do_step(command: list[str], environment: dict[str, str], *rest: Any) -> tuple[int | None, str, str]:
+        """Each command runs in this process, where PyTorch and TVM are imported, and a small one in its own."""
+        assert command[:3] == [sys.executable, "-m", "tchub.hub.cli"]
+        if command[3] == "doctor":
+            code, out, _ = in_a_process([*command[:3], "devices", "--json"], environment, *rest)
+            assert (code, len(json.loads(out)) > 9) == (0, True)
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            few = ["--per-task", "12", "--rounds", "1"] if command[3] == "adapt" else []
+            return main([*command[3:], *few]), *capsys.readouterr()
+
+    monkeypatch.setattr(gpu_session, "do_step", do_step)
+    small = ["--networks", str(pt2), "--workload", str(pt2), "--trials", "4", "--budget", "12", "--programs", "8"]
+    # Float32 has the same steps, without the precision in their names.
+    small += ["--checkpoint", "tcl-t4", "--suite", "pool-average-7x7", "--precisions", "float16"]
+    command = [gpu_session.__file__, "run", *small, "--compare", "torch.compile", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", [*command, "--work", str(tmp_path / "work")])
+    assert gpu_session.main() == 0
+    journal = tmp_path / "out" / "journal.jsonl"
+    rows = [json.loads(line) for line in journal.read_text().splitlines()]
+    steps = ("doctor", "adapt", "tune-tiny-float16", "collect-float16")
+    assert [(row["step"], row["code"]) for row in rows] == [(step, 0) for step in steps], [
+        row["last_words"] for row in rows if row["code"]
+    ]
+    assert {"untuned", "tuned"} <= set(rows[2]["figures"]["latency"])
+    assert rows[2]["figures"]["runs"]["tuned"]["trials"] == 4
+    # Another machine goes on with the state alone.
+    shutil.rmtree(tmp_path / "work")
+    other, state = ["--work", str(tmp_path / "other")], ["--state", str(tmp_path / "out" / "state.tar.xz")]
+    done = subprocess.run([sys.executable, *command, *other, *state], check=True, capture_output=True, text=True)
+    assert done.stdout == "all steps are done\n"
+    assert [json.loads(line) for line in journal.read_text().splitlines()] == rows
+    assert (tmp_path / "other" / "corpus-float16").is_dir()
+
+
+def test_what_is_packed_is_unpacked_from_its_parts_beside_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = subprocess.run
+
+    def installed(command: list[str], **options: Any) -> Any:
+        """As pip does: a package that no part can hold."""
+        if "pip" not in command:
+            return run(command, **options)
+        site = Path(command[command.index("--target") + 1])
+        for name in ("one", "tvm/3rdparty"):
+            (site / name).mkdir(parents=True)
+        (site / "one" / "__init__.py").write_text("VALUE = 1\n")
+        (site / "one" / "noise.bin").write_bytes(random_bytes(3 << 19))
+        return (site / "tvm" / "3rdparty" / "cutlass.h").write_text("// of no use there")
+
+    monkeypatch.setattr(subprocess, "run", installed)
+    parts = gpu_session.pack(tmp_path / "packed", 1)
+    monkeypatch.undo()
+    assert [part.stat().st_size <= 1 << 20 for part in parts] == [True, True]
+    for _ in range(2):
+        gpu_session.unpack(tmp_path / "packed", site := tmp_path / "site")
+    assert (site / "one" / "noise.bin").read_bytes() == random_bytes(3 << 19)
+    assert not (site / "tvm" / "3rdparty").exists()
+    code = "import one, tchub.zoo.errors, importlib.metadata as m; print(one.VALUE, m.version('tchub'))"
+    command = [sys.executable, "-S", "-c", code]
+    assert (
+        subprocess.run(command, env={"PYTHONPATH": str(site)}, capture_output=True, check=True).stdout == b"1 0.1.0\n"
+    )
+
+
+def random_bytes(count: int) -> bytes:
+    import random
+
+    return random.Random(0).randbytes(count)
