@@ -1,19 +1,16 @@
 """The searches on this machine: sessions of `tchub tune` with the wheel's schedules and without, and `--mode fast`.
 
-A session is of the same network, checkpoint, seed and number of trials, each in a process, a folder and a home of its
-own, so that no earlier run helps.
+A session is of the same tasks, checkpoint, seed and number of trials, each in a process and a folder of its own. Whole
+networks are tuned in a fresh home, so that no earlier run helps.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from contextlib import nullcontext
-from math import inf
+import time
 from pathlib import Path
-from time import monotonic
 from typing import Any
-from unittest.mock import patch
 
 CHECKPOINT, THREADS = "tilenet-epyc", 1
 TODAY, DATABASE = "today", "today + database"
@@ -27,28 +24,56 @@ LIVE: dict[str, tuple[bool, dict[str, Any]]] = {
 }
 
 
-def tuned(network: str, work: Path, **options: Any) -> Any:
-    """Return the result of tuning a network from nothing."""
-    os.environ["TCHUB_HOME"] = str(work / "home")
-    for folder in (work / "home", work / "network"):
-        shutil.rmtree(folder, ignore_errors=True)
-    from tchub import hub
-
-    return hub.tune(network, checkpoint=CHECKPOINT, threads=THREADS, out=work / "network", **options)
-
-
-def tune_tasks(network: str, system: str, seed: int, trials: int, work: Path) -> dict[str, Any]:
+def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) -> dict[str, Any]:
     """Return the sum of the tasks' latencies in seconds before and after each trial; infinite before all have one."""
+    import tvm
+    from tchub.hub.device.detect import detect_local
+    from tchub.hub.device.measure import MeasureConfig, Measurer
+    from tchub.hub.device.timing import weights_between
+    from tchub.hub.networks.alternatives import find_alternatives
+    from tchub.hub.networks.prepare import LAYOUTS, for_inference, lower
+    from tchub.hub.networks.tasks import network_tasks, weight_bytes
+    from tchub.hub.networks.workloads import load_network
+    from tchub.hub.records.scope import MeasurementScope
+    from tchub.hub.records.store import FILE, RunStore
+    from tchub.hub.search.interrupt import StopFlag
+    from tchub.hub.search.measuring import WorkerMeasure
+    from tchub.hub.search.models import choose_model
+    from tchub.hub.search.roofline import measure_roofline
     from tchub.hub.search.schedules import ScheduleDatabase
+    from tchub.hub.tuning.config import TuneConfig
+    from tchub.hub.tuning.session import TuningSession
 
-    with_schedules, search = LIVE[system]
-    none = patch.object(ScheduleDatabase, "pretuned", lambda *_: ScheduleDatabase(()))
-    with nullcontext() if with_schedules else none:
-        options = {"seed": seed, "trials": trials, "reuse": False, "untuned": False}
-        run = tuned(network, work, **options, search=search_settings(**search)).report["runs"]["tuned"]
-    known = {point["trial"]: point["latency"] for point in run["curve"]}
-    facts = {"tasks": len(run["tasks"]), "model": run["model"], "seconds": run["tuning_seconds"]}
-    return facts | {"phases": run["phases"], "curve": [known.get(count, inf) for count in range(run["trials"] + 1)]}
+    local = detect_local(THREADS)
+    target: Any = tvm.target.Target(local.target)
+    graph = for_inference(load_network(network).imported(), LAYOUTS[0], cpu=True)
+    tasks = network_tasks(lower(graph, cpu=True), target, network)
+    added, alternatives = find_alternatives(graph, tasks, target, network)
+    tasks, curve = [*tasks, *added], [float("inf")]
+    with_schedules, options = LIVE[system]
+    schedules = ScheduleDatabase.pretuned(target) if with_schedules else None
+    trials, search = per_task * len(tasks), search_settings(**options)
+    config = TuneConfig(trials=trials, seed=seed, untuned=False, threads=THREADS, search=search)
+
+    def watch(view: Any) -> None:
+        curve.extend([view.latency()] * (view.done + 1 - len(curve)))
+
+    folder = work / "session"
+    shutil.rmtree(folder, ignore_errors=True)
+    weights = weights_between(weight_bytes(tasks))
+    scope = MeasurementScope.of_device(local, weights)
+    with RunStore(folder / FILE, scope) as store, Measurer(local.target, MeasureConfig(threads=THREADS)) as measurer:
+        measure = WorkerMeasure(measurer)
+        measure.of_network(weights)
+        roofline, model = measure_roofline(measure, local.cores), choose_model(CHECKPOINT, seed=seed)
+        start = time.monotonic()
+        view = TuningSession(
+            tasks, target, model.make(), measure, store, config, StopFlag(), watch, None, roofline, alternatives,
+            schedules,
+        ).run()  # fmt: skip
+        seconds = time.monotonic() - start
+    facts = {"tasks": len(tasks), "model": model.name, "seconds": seconds, "phases": view.phases}
+    return facts | {"curve": [*curve[:-1], view.latency()]}
 
 
 def search_settings(engine: str = "auto", roofline: bool = True) -> Any:
@@ -65,15 +90,20 @@ def tune_fast(network: str, per_task: int, work: Path, engine: str | None = None
     Args:
         engine: compile without measuring alone, with this engine.
     """
+    home = os.environ["TCHUB_HOME"] = str(work / "home")
+    shutil.rmtree(home, ignore_errors=True)
+    from tchub import hub
+
     row: dict[str, Any] = {}
     runs: dict[str, dict[str, Any]] = {"fast": {"mode": "fast"}, "search": {"reuse": False}}
     if engine is not None:
         runs = {engine: {"mode": "fast", "search": search_settings(engine)}}
     for name, options in runs.items():
+        shutil.rmtree(out := work / "network", ignore_errors=True)
         if name == "search":
             options["trials"] = row["trials"] = per_task * row["tasks"]
-        start = monotonic()
-        result = tuned(network, work, **options)
-        row |= {f"{name}_seconds": monotonic() - start, f"{name}_ms": 1e3 * result.latency["tuned"]}
+        start = time.monotonic()
+        result = hub.tune(network, checkpoint=CHECKPOINT, threads=THREADS, out=out, **options)
+        row |= {f"{name}_seconds": time.monotonic() - start, f"{name}_ms": 1e3 * result.latency["tuned"]}
         row |= {"tasks": len(result.report["runs"]["tuned"]["tasks"]), "pytorch_ms": 1e3 * result.latency["pytorch"]}
     return row

@@ -83,18 +83,18 @@ def main(live: bool, work: Path, clock: Clock) -> Document:
     never = clock if live else Clock(0)
     for seed in range(LIVE_SEEDS):
         for network in LIVE_NETWORKS:
-            whole = fast.get(lambda n=network: in_process(tune_fast, n, LIVE_PER_TASK, work), never, network=network)
-            if not seed:
-                fast_dqn.get(
-                    lambda n=network: in_process(tune_fast, n, LIVE_PER_TASK, work, "dqn"), never, network=network
-                )
-            for name in LIVE if whole else ():
+            for name in LIVE:
                 if live:
                     note(f"{network}, {name}, seed {seed}")
                 tunings.get(
-                    lambda n=network, s=name, k=seed, t=whole["trials"]: in_process(tune_tasks, n, s, k, t, work),
+                    lambda n=network, s=name, k=seed: in_process(tune_tasks, n, s, k, LIVE_PER_TASK, work),
                     never, network=network, system=name, seed=seed,
                 )  # fmt: skip
+            if not seed:
+                fast.get(lambda n=network: in_process(tune_fast, n, LIVE_PER_TASK, work), never, network=network)
+                fast_dqn.get(
+                    lambda n=network: in_process(tune_fast, n, LIVE_PER_TASK, work, "dqn"), never, network=network
+                )
     ours = figures(tunings.rows(), [name for name in LIVE if tunings.find(system=name)])
     without = [row | (fast_dqn.find(network=row["network"]) or {}) for row in fast.rows()]
     details = {
