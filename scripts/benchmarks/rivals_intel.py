@@ -1,4 +1,4 @@
-"""The benchmark `rivals` on a CPU of another maker than its own table's: a Xeon."""
+"""Run the benchmark `rivals` on a Xeon: another maker's CPU than that of its own table."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@
 Nothing but the cost model is chosen: workers, tasks, scheduler and budget are the same, no run knows of another, and
 the search is the one that `tune` takes for the model. That is tchub's search over decisions, which begins with the
 schedules in the wheel, for TileNet and TCL; it is MetaSchedule's evolutionary search for the others, whose models do
-not read decisions. `tilenet-xeon/metaschedule` is the control: TileNet's scores in MetaSchedule's search.
+not read decisions. The checkpoints are a Xeon's, on which the published figures were measured.
+`tilenet-xeon/metaschedule` is the control: TileNet's scores in MetaSchedule's search.
 
 A run's curve is the sum over tasks of weight * best latency so far, by the run's own measurements, against trials and
 against seconds of tuning (import, task extraction and untuned programs come before that clock). Until a task has a

@@ -18,7 +18,7 @@ _NAMES = {
 
 
 def tuning(job: Row) -> dict[str, Any]:
-    """Each system over the networks, over those that no checkpoint has learnt from, and by network; its seconds."""
+    """Each system over all networks, over those that no CPU's checkpoint has learnt, and by network; its seconds."""
     details = job["details"]
     title = {"system": lambda row: SYSTEMS[row["system"]]}
     means = title | {"networks": "networks", "reached": lambda row: f"{row['reached']} of {row['compared']}"} | _NAMES
@@ -27,7 +27,7 @@ def tuning(job: Row) -> dict[str, Any]:
     phases = {name: f"phases.{name}" for name in ("search", "model", "measure")}
     return {
         f"Against {SYSTEMS[REFERENCE]}, geometric means over networks": pick(details["systems"], means),
-        "The same, networks that no checkpoint has learnt from": pick(details["systems_held_out"], means),
+        "The same, networks that no checkpoint of a CPU has learnt from": pick(details["systems_held_out"], means),
         "Each network": pick(details["table"], each | ends | {"network ms": "network_ms"} | _NAMES),
         "Seconds": pick(details["runs"], each | {"seed": "seed", "tuning": "seconds"} | phases),
     }
