@@ -36,8 +36,8 @@ BUDGETS = {
     "zoo/training": (1_978, 13),
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
-    "scripts": (9_194, 55),
-    "tests": (31_885, 207),
+    "scripts": (9_585, 57),
+    "tests": (31_999, 208),
 }
 PRODUCT = (50_391, 286)
 MOST_ERRORS = 43
