@@ -15,7 +15,8 @@ RUNS = ROOT / "runs" / "zoo"
 # The repository's own corpora.
 OWN = (
     *("epyc-turin", "epyc-turin-nhwc", "epyc-turin-tuned"),
-    *("epyc-genoa-tuned", "epyc-genoa-products", "epyc-genoa-avx2", "xeon-cascadelake-tuned"),
+    *("epyc-genoa-tuned", "epyc-genoa-products", "epyc-genoa-avx2"),
+    *("xeon-cascadelake-tuned", "xeon-cascadelake-prefetch"),
 )
 _FIRST = "1.0.0"  # of what names no version in zoo.toml
 LABELS = (4, 8, 16, 32)
