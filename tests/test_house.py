@@ -37,7 +37,7 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_586, 57),
-    "tests": (31_999, 208),
+    "tests": (32_000, 208),
 }
 PRODUCT = (50_391, 286)
 MOST_ERRORS = 43
