@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -282,3 +283,31 @@ def test_latency_is_what_the_report_says(tmp_path: Path, folder: Path) -> None:
     report.write_text("[]")
     with pytest.raises(NetworkLoadError, match=r"report\.json cannot be read"):
         _ = load_tuned(copy).latency
+
+
+class Sorted(torch.nn.Module):
+    """Of the input that the page about other machines reads; TVM sorts in a library of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Conv2d(3, 4, 3, stride=8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).flatten(1).sort(dim=1).values
+
+
+@pytest.mark.slow
+def test_the_program_of_the_page_runs_it_without_python(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "remote.md").read_text()
+    (program,), (commands,) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("cpp", "sh"))
+    x = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    compiled = _compile(tmp_path, Sorted(), ((x,), {})) / "small-0.so"
+    (tmp_path / "out").mkdir()
+    compiled.rename(tmp_path / "out" / "Sequential.so")
+    (tmp_path / "program.cc").write_text(program)
+    (tmp_path / "x.bin").write_bytes(x.numpy().tobytes())
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run(["sh", "-ec", commands], cwd=tmp_path, env=os.environ | {"PATH": path}, check=True)
+    y = np.fromfile(tmp_path / "y.bin", np.float32)
+    torch.testing.assert_close(torch.from_numpy(y)[None], Sorted()(x).detach())
