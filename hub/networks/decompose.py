@@ -107,8 +107,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.searchsorted.Tensor: our.search_sorted,
         aten.histc.default: our.histogram,
         aten._grouped_mm.default: our.grouped_product,
-        aten.__lshift__.Scalar: our.shifted(left=True),
-        aten.__rshift__.Scalar: our.shifted(left=False),
+        **dict.fromkeys((aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar), our.shifted(left=True)),
+        **dict.fromkeys((aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor_Scalar), our.shifted(left=False)),
         # In inference mode; in training it is random.
         aten.rrelu_with_noise_functional.default: lambda x, noise, lower=1 / 8, upper=1 / 3, training=False, *_: (
             NotImplemented if training else (functional.leaky_relu(x, (lower + upper) / 2), noise)
@@ -156,6 +156,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten._fft_c2c.default: fourier,
         aten._fft_r2c.default: real_fourier,
         aten._fft_c2r.default: inverse_real_fourier,
+        aten._int_mm.default: lambda x, y: x.to(torch.int32) @ y.to(torch.int32),
+        **our.quantised(),
     })  # fmt: skip
     return table
 
@@ -304,7 +306,14 @@ def converters() -> dict[str, Converter]:
         "scatter_reduce.two": _scatter,
         "select.int": _select,
         "sort.default": _sort,
+        "bitwise_left_shift.Tensor": _shift(relax.op.left_shift),
+        "bitwise_right_shift.Tensor": _shift(relax.op.right_shift),
     }
+
+
+def _shift(op: Callable[..., Any]) -> Converter:
+    """Shift integers by as many bits as a tensor says for each, as networks do that unpack weights of four bits."""
+    return lambda node, importer: importer.block_builder.emit(op(*importer.retrieve_args(node)))
 
 
 def _reduction(op: Callable[..., Any]) -> Converter:

@@ -36,9 +36,10 @@ _RECORDS = re.compile(
 )
 _CODE = re.compile(r"data/constants/\w*obj\w*|data/aotinductor/.*|.*\.(so|pyd|dll|py|pkl)")
 _EXPERTS = "torch.ops.transformers.grouped_mm_fallback.default"  # how transformers computes experts on a CPU
+_QUANTISED = "torch.ops.quantized_decomposed."
 _OPERATOR = re.compile(  # of PyTorch itself; `from_file` reads a file, or writes one
     r"torch\.ops\.(aten|prims|higher_order)\.(?!from_file\b)\w+(\.\w+)?|_operator\.\w+|math\.\w+|torch\.(_?sym_\w+)"
-    f"|{re.escape(_EXPERTS)}"
+    rf"|{re.escape(_EXPERTS)}|{re.escape(_QUANTISED)}\w+\.\w+"
 )
 _NAME = re.compile(r"[\w.@/+-]*")  # PyTorch writes names into Python source: nothing that could close one
 _TREE_TYPES = frozenset(
@@ -141,6 +142,8 @@ def _check_graph(path: Path, program: dict[str, Any]) -> None:
             raise _refuse(path, f"calls {value[:80]!r}, which is no operator of a network")
         if key == "target" and value == _EXPERTS:
             import_module("transformers.integrations.moe")  # registers it
+        if key == "target" and value.startswith(_QUANTISED):
+            import_module("torch.ao.quantization.fx._decomposed")  # the same
         if key in ("expr_str", "as_expr"):
             if not _SIZE.fullmatch(value):
                 raise _refuse(path, f"would run code: {value[:80]!r} is no size")

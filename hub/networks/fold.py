@@ -6,6 +6,8 @@ compiles each operator that it folds, so that NumPy does what it can before (`fo
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,11 @@ from torch.fx.node import map_arg
 from tvm import IRModule, relax
 from tvm.tirx import FloatImm, IntImm
 
+from .decompose import translated
 from .simplify import call_pass, constant_values, operator_name, static_shape
 
-# A folded value takes the place of its operators in the library: an expanded mask may be far larger than its inputs.
+# A folded value takes the place of its operators in the library. One that is larger than its inputs, as an expanded
+# mask may be by far, has so many bytes at most.
 MOST_BYTES = 16 << 20
 
 
@@ -33,17 +37,59 @@ def fold_constants(exported: Any) -> Any:
     Returns:
         `exported`.
     """
-    exported._constants = dict(exported.constants)  # shared with the program that this one was decomposed from
+    return _fold(exported, _known_values(exported), set())
+
+
+def fold_weights(exported: Any) -> Any:
+    """Return a program in which weights that are computed from parameters are constants; itself where TVM can do it.
+
+    TVM folds those operators of parameters that it has. An orthogonal weight takes a matrix's exponential, say: PyTorch
+    computes it here, before the program is decomposed.
+    """
+    if not _computes_weights(exported):
+        return exported
+    exported = exported.run_decompositions({})
     values = _known_values(exported)
+    parameters = exported.graph_signature.inputs_to_parameters
+    weights = {node for node in exported.graph.nodes if node.op == "placeholder" and node.name in parameters}
+    return _fold(exported, values | {node: exported.state_dict[parameters[node.name]] for node in weights}, weights)
+
+
+def _computes_weights(exported: Any) -> bool:
+    """Return whether a program computes something of parameters alone by an operator that TVM lacks."""
+    constants, weights = set(_known_values(exported)), set[Any]()
+    for node in exported.graph.nodes:
+        if node.name in exported.graph_signature.inputs_to_parameters:
+            weights.add(node)
+            constants.add(node)
+        elif node.op == "call_function" and _is_constant(node, constants):
+            constants.add(node)
+            if not weights.isdisjoint(node.all_input_nodes):
+                weights.add(node)
+                if not _is_layout(node) and getattr(node.target, "__name__", "") not in translated():
+                    return True
+    return False
+
+
+def _fold(exported: Any, values: dict[Any, Any], weights: set[Any]) -> Any:
+    """Make constants of what depends on nodes of known values alone; the program is changed in place.
+
+    Args:
+        values: tensors by node, which those of further nodes are added to.
+        weights: nodes that stay as they are, and so does another layout of one.
+    """
+    exported._constants = dict(exported.constants)  # shared with the program that this one was decomposed from
     graph = exported.graph_module.graph
     folded: list[torch.fx.Node] = []
     with torch.no_grad():
         for node in graph.nodes:
-            if node.op == "call_function" and _is_constant(node, values):
-                value = _evaluate(node, values)
-                if value is not None:
-                    values[node] = value
-                    folded.append(node)
+            if node.op != "call_function" or not _is_constant(node, values):
+                continue
+            stays = _is_layout(node) and not weights.isdisjoint(node.all_input_nodes)
+            value = _evaluate(node, values)
+            if value is not None:
+                values[node] = value
+                (weights.add if stays else folded.append)(node)
     inside = set(folded)
     for node in folded:
         if any(user not in inside for user in node.users) and isinstance(values[node], torch.Tensor):
@@ -52,6 +98,13 @@ def fold_constants(exported: Any) -> Any:
     _drop_unused(exported, values)
     exported.graph_module.recompile()
     return exported
+
+
+def _is_layout(node: Any) -> bool:
+    """Return whether a node's result holds the very elements of its input, in a layout or type of its own."""
+    op = node.target
+    copies = (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
+    return op in (*copies, operator.getitem) or (isinstance(op, torch._ops.OpOverload) and op.is_view)
 
 
 def _drop_unused(exported: Any, values: dict[Any, Any]) -> None:
@@ -82,7 +135,7 @@ def _known_values(exported: Any) -> dict[Any, Any]:
     return {node: value for node, value in values.items() if value is not None}
 
 
-def _is_constant(node: Any, values: dict[Any, Any]) -> bool:
+def _is_constant(node: Any, values: Container[Any]) -> bool:
     op = node.target
     if isinstance(op, torch._ops.OpOverload) and (
         op._schema.is_mutable or torch.Tag.nondeterministic_seeded in op.tags
@@ -95,8 +148,11 @@ def _evaluate(node: Any, values: dict[Any, Any]) -> Any:
     """Return the value of a node, or None where it would take too much memory."""
     described = node.meta.get("val")
     tensors = described if isinstance(described, list | tuple) else [described]
-    size = sum(x.numel() * x.element_size() for x in tensors if isinstance(x, torch.Tensor))
-    if size > MOST_BYTES:
+    size, of_inputs = (
+        sum(x.nbytes for x in group if isinstance(x, torch.Tensor))
+        for group in (tensors, [values[argument] for argument in node.all_input_nodes])
+    )
+    if size > max(MOST_BYTES, of_inputs):
         return None
     arguments, named = map_arg((node.args, node.kwargs), lambda argument: values[argument])
     return node.target(*arguments, **named)

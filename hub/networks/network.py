@@ -21,7 +21,7 @@ from tvm.relax.frontend.torch import from_exported_program
 from ...zoo.errors import TchubError, last_line
 from .decompose import converters, decomposed
 from .errors import NetworkImportError
-from .fold import fold_constants
+from .fold import fold_constants, fold_weights
 from .shapes import FreeSize, Shapes, choices
 from .signature import Signature, drop_constants
 
@@ -127,7 +127,7 @@ def import_exported(exported: Any, name: str) -> IRModule:
     with refused(name, "import", lambda operator: where_in_network(exported, operator)), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
         _check_tensors(exported, name)
-        exported = decomposed(exported)
+        exported = decomposed(fold_weights(exported))
         _check_tensors(exported, name)
         _check_determined(exported, name)
         # TVM's importer would drop it: only a decomposed program says what it writes besides its outputs.

@@ -319,3 +319,52 @@ def fake_quantized(x: Tensor, scale: Tensor | float, zero_point: Tensor | int, *
 def fake_quantized_channels(x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int) -> Any:
     shape = [size if i == axis % x.dim() else 1 for i, size in enumerate(x.shape)]
     return fake_quantized(x, scale.reshape(shape), zero_point.reshape(shape), low, high)
+
+
+# Quantised programs
+
+
+def quantised() -> dict[Any, Callable[..., Any]]:
+    """Return what PyTorch's operators of quantised programs compute, in float32.
+
+    Most are PyTorch's own definitions. Where a scale or a zero point is in a tensor these read its number, which a
+    compiled network cannot.
+    """
+    from torch.ao.quantization.fx import _decomposed as pytorch  # registers the operators
+
+    operators = torch.ops.quantized_decomposed
+    plain = (
+        *("quantize_per_tensor", "dequantize_per_tensor", "quantize_per_channel", "dequantize_per_channel"),
+        *("choose_qparams_per_token", "choose_qparams_per_token_asymmetric", "quantize_per_token"),
+        *("dequantize_per_token", "dequantize_per_channel_group"),
+    )
+    return {getattr(operators, name).default: getattr(pytorch, name) for name in plain} | {
+        operators.quantize_per_tensor.tensor: _quantize,
+        operators.dequantize_per_tensor.tensor: _dequantize,
+        operators.choose_qparams.tensor: _quantisation,
+        operators.choose_qparams_symmetric.tensor: _symmetric_quantisation,
+    }
+
+
+def _quantize(x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int, dtype: torch.dtype) -> Tensor:
+    whole = (x.to(torch.float32) * (1 / scale).to(torch.float32)).round() + zero_point
+    return whole.clamp(low, high).to(dtype)
+
+
+def _dequantize(x: Tensor, scale: Tensor, zero_point: Tensor, *_: Any, out_dtype: torch.dtype | None = None) -> Tensor:
+    dtype = out_dtype or torch.float32
+    return (x.to(dtype) - zero_point) * scale.to(dtype)
+
+
+def _quantisation(x: Tensor, low: int, high: int, least: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return scale and zero point for the values of a tensor, and for zero."""
+    smallest, largest = x.amin().clamp(max=0), x.amax().clamp(min=0)
+    scale = ((largest - smallest) / float(high - low)).clamp(min=least)
+    zero_point = (low - (smallest / scale).round()).clamp(low, high)
+    return scale.reshape(1).to(torch.float64), zero_point.reshape(1).to(torch.int64)
+
+
+def _symmetric_quantisation(x: Tensor, low: int, high: int, least: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    scale = (x.abs().amax() / (float(high - low) / 2)).clamp(min=least)
+    zero_point = torch.full((1,), 128 if dtype == torch.uint8 else 0)
+    return scale.reshape(1).to(torch.float64), zero_point

@@ -68,7 +68,8 @@ def test_running_extremes_sums_and_places_in_an_order(equal: Equal) -> None:
         borders = x.sort(-1).values
         found = torch.searchsorted(borders, y), torch.searchsorted(borders[0], y, right=True, out_int32=True)
         bits = (x * 10).int() >> 2, (x * 10).long() << 3, (x * 10).int() >> 31, (x * 10).to(torch.uint8) >> 7
-        return *x.cummax(1), *x.cummin(0), *chosen, *sums, *found, *bits, F.rrelu(x)
+        fours = torch.bitwise_right_shift(bits[0], torch.arange(5)), torch.bitwise_left_shift(bits[0], 2)
+        return *x.cummax(1), *x.cummin(0), *chosen, *sums, *found, *bits, *fours, F.rrelu(x)
 
     x = torch.randn(3, 5)
     x[1, 2] = x[1, 1]
@@ -95,6 +96,13 @@ def test_rows_are_taken_by_numbers_that_tensors_hold(equal: Equal) -> None:
         return x[first], x[:, last] + x[x.sum(1).argmax(), 0], x.select(1, -2)
 
     equal(taken, torch.randn(6, 4), torch.tensor(2), torch.tensor(-1))
+
+
+def test_an_index_beyond_a_table_reads_the_nearest_row_and_no_other_memory(run_compiled: Any) -> None:
+    table = nn.Embedding(6, 4)
+    mod = prepare(import_exported(torch.export.export(table, (torch.tensor([0, 1, 2, 3]),)), "network"))
+    (rows,) = run_compiled(mod, torch.tensor([3, -1, 6, 2**31 - 1]))
+    assert torch.equal(torch.from_numpy(rows), table.weight.detach()[[3, 0, 5, 5]])
 
 
 def test_rows_are_reduced_with_and_without_those_that_were_there(equal: Equal) -> None:

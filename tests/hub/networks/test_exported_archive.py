@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.exported_archive import check_archive
 from tchub.hub.networks.exported_file import load_exported
+from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.sources import open_network
 from tiny_network import Touch
 
@@ -70,6 +72,41 @@ def test_a_file_of_torch_export_save_passes(saved: Path) -> None:
     check_archive(saved)
     x = torch.randn(3, 4)
     assert load_exported(saved).module()(x).shape == (3, 4)
+
+
+class Quantised(torch.nn.Module):
+    """Weights of int8 with a scale for each row, activations with those of their values, and a token's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import_module("torch.ao.quantization.fx._decomposed")  # registers the operators
+        torch.manual_seed(0)
+        self.register_buffer("weight", torch.randint(-128, 128, (6, 4), dtype=torch.int8))
+        self.register_buffer("scales", torch.rand(6) / 64)
+        self.register_buffer("groups", torch.rand(6, 2) / 64)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        q, int8 = torch.ops.quantized_decomposed, (-128, 127, torch.int8)
+        fixed = q.dequantize_per_tensor(q.quantize_per_tensor(x, 0.05, 3, *int8), 0.05, 3, *int8)
+        rows = q.dequantize_per_channel(self.weight, self.scales, None, 0, *int8)
+        groups = q.dequantize_per_channel_group(self.weight, self.groups, None, *int8, 2, torch.float32)
+        results = [fixed @ rows.T, fixed @ groups.T]
+        for choose in (q.choose_qparams, q.choose_qparams_symmetric):
+            own = choose.tensor(x, -128, 127, 1e-5, torch.int8)
+            results.append(q.dequantize_per_tensor.tensor(q.quantize_per_tensor.tensor(x, *own, *int8), *own, *int8))
+        for choose in (q.choose_qparams_per_token, q.choose_qparams_per_token_asymmetric):
+            own = choose(x, torch.int8)
+            results.append(q.dequantize_per_token(q.quantize_per_token(x, *own, *int8), *own, *int8, torch.float32))
+        whole = torch._int_mm(results[0].round().to(torch.int8), self.weight.repeat(1, 2))
+        return *results, q.quantize_per_channel(x, self.scales, torch.arange(6), 0, *int8), whole
+
+
+def test_a_quantised_program_is_computed_on_real_numbers(tmp_path: Path, run_compiled: Any) -> None:
+    x = torch.randn(6, 4)
+    torch.export.save(torch.export.export(Quantised(), (x,)), tmp_path / "net.pt2")
+    results = run_compiled(prepare(open_network(tmp_path / "net.pt2").imported()), x)
+    for result, expected in zip(results, Quantised()(x), strict=True):
+        torch.testing.assert_close(torch.from_numpy(result), expected)
 
 
 class Resized(torch.nn.Module):

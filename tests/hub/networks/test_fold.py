@@ -12,6 +12,7 @@ from tchub.hub.networks.fold import MOST_BYTES, fold_arrays, fold_constants, fol
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
 from torch import nn
+from torch.nn.utils.parametrizations import orthogonal
 from tvm import relax, topi
 
 
@@ -67,6 +68,16 @@ def test_random_operators_and_large_values_stay() -> None:
     _, left = folded(Noise(), torch.randn(4))
     assert "rand" in left
     assert "full" in left
+
+
+@pytest.mark.parametrize("way", ["matrix_exp", "cayley", "householder"])
+def test_weights_that_pytorch_alone_can_compute_are_constants(run_compiled: Any, way: str) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(orthogonal(nn.Linear(6, 6), orthogonal_map=way), nn.Linear(6, 3)).eval()
+    x = torch.randn(2, 6)
+    mod = import_exported(torch.export.export(network, (x,)), "network")
+    assert operators(mod) <= {"relax.permute_dims", "relax.matmul", "relax.einsum", "relax.add"}
+    np.testing.assert_allclose(run_compiled(prepare(mod), x)[0], network(x).detach().numpy(), atol=1e-5)
 
 
 def test_what_follows_from_constants_alone_is_computed_by_numpy(run_compiled: Any) -> None:
