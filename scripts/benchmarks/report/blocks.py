@@ -114,7 +114,7 @@ def coverage(results: Results) -> str:
     """Which networks tune as a user brings them, by family, and why the others do not."""
     job, summary = results["coverage"], results["coverage"]["summary"]
     cells = [f"{family} {passed}/{tried}" for family, (passed, tried) in summary["passed_by_family"].items()]
-    rows = [(cells[i : i + 4] + [""] * 4)[:4] for i in range(0, len(cells), 4)]
+    rows = [(cells[i : i + 5] + [""] * 5)[:5] for i in range(0, len(cells), 5)]
     refused = "; ".join(f"{name}: {error}" for name, error in summary["not_passed"].items())
     return render("coverage", job=job, summary=summary, rows=rows, refused=refused)
 
