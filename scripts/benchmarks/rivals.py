@@ -12,6 +12,8 @@ from statistics import fmean, geometric_mean
 from typing import Any
 from unittest.mock import patch
 
+import click
+
 from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, lacking, note, work_option
 
 NETWORKS = (
@@ -106,11 +108,15 @@ def best_rival(row: dict[str, Any]) -> tuple[str, float]:
 @benchmark("rivals", CLOCK, work_option("rivals"))
 def main(clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals.json."""
-    return measure(clock, work)
+    return measure(clock, work, family="epyc")
 
 
-def measure(clock: Clock, work: Path) -> Document:
-    """Tune and time what is not in the journal of `work` yet."""
+def measure(clock: Clock, work: Path, family: str) -> Document:
+    """Tune and time what is not in the journal of `work` yet, on a machine of the device family that is asked for."""
+    from tchub import hub
+
+    if (here := hub.detect_local().device.family) != family:
+        raise click.ClickException(f"this table is of {family}, and this machine is of {here}")
     cases: list[tuple[int, str, str | None]] = [(threads, network, None) for threads in THREADS for network in NETWORKS]
     cases += [(1, network, AVX2) for network in AVX2_NETWORKS]
     journal, rows = Journal(work / "results.jsonl"), []
