@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_993, 32),
-    "hub/networks": (8_491, 41),
+    "hub/networks": (8_611, 41),
     "hub/search": (3_758, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_174, 11),
@@ -36,10 +36,10 @@ BUDGETS = {
     "zoo/training": (1_978, 13),
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
-    "scripts": (9_586, 57),
-    "tests": (32_000, 208),
+    "scripts": (9_592, 57),
+    "tests": (32_085, 208),
 }
-PRODUCT = (50_391, 286)
+PRODUCT = (50_511, 286)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
