@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.fx import Node
 from torch.nn import functional
-from tvm import relax
+from tvm import IRModule, relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from . import images, numerics
@@ -294,8 +294,18 @@ def translated() -> frozenset[str]:
     return frozenset(map(str, ExportedProgramImporter().convert_map)) | frozenset(converters())
 
 
+def imported(program: Any) -> IRModule:
+    """Return the Relax module of a decomposed program.
+
+    Each converter has the importer from here: TVM gives it to none inside a branch of `torch.cond`.
+    """
+    importer = ExportedProgramImporter()
+    importer.update_convert_map({name: partial(convert, importer=importer) for name, convert in converters().items()})
+    return importer.from_exported_program(program, False, False, False, None)
+
+
 def converters() -> dict[str, Converter]:
-    """Return converters by the name of the operator, for `from_exported_program(custom_convert_map=...)`."""
+    """Return converters by the name of the operator, which are called with its node and the importer."""
     return {
         "amax.default": _reduction(relax.op.max),
         "amin.default": _reduction(relax.op.min),
@@ -306,14 +316,28 @@ def converters() -> dict[str, Converter]:
         "scatter_reduce.two": _scatter,
         "select.int": _select,
         "sort.default": _sort,
-        "bitwise_left_shift.Tensor": _shift(relax.op.left_shift),
-        "bitwise_right_shift.Tensor": _shift(relax.op.right_shift),
+        **dict.fromkeys(("bitwise_left_shift.Tensor", "__lshift__.Tensor"), _shift(left=True)),
+        **dict.fromkeys(("bitwise_right_shift.Tensor", "__rshift__.Tensor"), _shift(left=False)),
     }
 
 
-def _shift(op: Callable[..., Any]) -> Converter:
-    """Shift integers by as many bits as a tensor says for each, as networks do that unpack weights of four bits."""
-    return lambda node, importer: importer.block_builder.emit(op(*importer.retrieve_args(node)))
+def _shift(left: bool) -> Converter:
+    """Shift integers by as many bits as a tensor says for each, as networks do that unpack weights of four bits.
+
+    Of too many bits or fewer than none LLVM knows no result; PyTorch then shifts all bits out.
+    """
+
+    def convert(node: Any, importer: Any) -> Any:
+        x, count = importer.retrieve_args(node)
+        dtype = str(x.ty.dtype)
+        zero, bits = relax.const(0, dtype), relax.const(torch.iinfo(getattr(torch, dtype)).bits, dtype)
+        inside = relax.op.logical_and(relax.op.greater_equal(count, zero), relax.op.less(count, bits))
+        safe = relax.op.where(inside, count, relax.op.subtract(bits, relax.const(1, dtype)))
+        shifted = (relax.op.left_shift if left else relax.op.right_shift)(x, safe)
+        emptied = left or dtype.startswith("u")
+        return importer.block_builder.emit(relax.op.where(inside, shifted, zero) if emptied else shifted)
+
+    return convert
 
 
 def _reduction(op: Callable[..., Any]) -> Converter:

@@ -22,6 +22,7 @@ from ...zoo.errors import last_line
 from .errors import NetworkImportError
 from .exported_archive import check_archive
 from .network import Network, at_sizes, is_users, nodes_of
+from .replacements import quantised
 from .shapes import Shapes, example_leaves, export_again, fixed_program, free_sizes, nested_inputs
 
 
@@ -274,6 +275,8 @@ def in_precision(exported: Any, network: str, wide: Any) -> Any:
     Raises:
         NetworkImportError: PyTorch cannot run it so.
     """
+    if any(getattr(node.target, "namespace", "") == "quantized_decomposed" for node in exported.graph.nodes):
+        exported = exported.run_decompositions(quantised())  # PyTorch has them for float32 alone
     narrow = {torch.float16, torch.bfloat16, torch.float32} - {wide}
     shared: dict[int, Any] = {}  # tied weights stay one tensor
 

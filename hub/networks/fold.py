@@ -21,8 +21,7 @@ from tvm.tirx import FloatImm, IntImm
 from .decompose import translated
 from .simplify import call_pass, constant_values, operator_name, static_shape
 
-# A folded value takes the place of its operators in the library. One that is larger than its inputs, as an expanded
-# mask may be by far, has so many bytes at most.
+# A folded value takes the place of its operators in the library: an expanded mask may be far larger than its inputs.
 MOST_BYTES = 16 << 20
 
 
@@ -41,18 +40,19 @@ def fold_constants(exported: Any) -> Any:
 
 
 def fold_weights(exported: Any) -> Any:
-    """Return a program in which weights that are computed from parameters are constants; itself where TVM can do it.
+    """Return a program in which weights that are computed from parameters are constants.
 
-    TVM folds those operators of parameters that it has. An orthogonal weight takes a matrix's exponential, say: PyTorch
-    computes it here, before the program is decomposed.
+    Where TVM has all operators of parameters, the program is returned as it is, for TVM folds them. An orthogonal
+    weight takes a matrix's exponential, say: PyTorch computes it here, before the program is decomposed; not in a
+    branch of `torch.cond`.
     """
     if not _computes_weights(exported):
         return exported
     exported = exported.run_decompositions({})
-    values = _known_values(exported)
     parameters = exported.graph_signature.inputs_to_parameters
     weights = {node for node in exported.graph.nodes if node.op == "placeholder" and node.name in parameters}
-    return _fold(exported, values | {node: exported.state_dict[parameters[node.name]] for node in weights}, weights)
+    values = _known_values(exported) | {node: exported.state_dict[parameters[node.name]] for node in weights}
+    return _fold(exported, values, weights, max(MOST_BYTES, sum(x.nbytes for x in values.values())))
 
 
 def _computes_weights(exported: Any) -> bool:
@@ -71,28 +71,34 @@ def _computes_weights(exported: Any) -> bool:
     return False
 
 
-def _fold(exported: Any, values: dict[Any, Any], weights: set[Any]) -> Any:
+def _fold(exported: Any, values: dict[Any, Any], weights: set[Any], most: int = MOST_BYTES) -> Any:
     """Make constants of what depends on nodes of known values alone; the program is changed in place.
 
     Args:
-        values: tensors by node, which those of further nodes are added to.
+        values: tensors by node, which those of further nodes are added to; None of a node that nothing needs any more.
         weights: nodes that stay as they are, and so does another layout of one.
+        most: bytes of a value.
     """
     exported._constants = dict(exported.constants)  # shared with the program that this one was decomposed from
     graph = exported.graph_module.graph
-    folded: list[torch.fx.Node] = []
+    folded: dict[torch.fx.Node, None] = {}
     with torch.no_grad():
         for node in graph.nodes:
             if node.op != "call_function" or not _is_constant(node, values):
                 continue
-            stays = _is_layout(node) and not weights.isdisjoint(node.all_input_nodes)
-            value = _evaluate(node, values)
-            if value is not None:
-                values[node] = value
-                (weights.add if stays else folded.append)(node)
-    inside = set(folded)
+            value = _evaluate(node, values, most)
+            if value is None:
+                continue
+            values[node] = value
+            if _is_layout(node) and not weights.isdisjoint(node.all_input_nodes):
+                weights.add(node)
+                continue
+            folded[node] = None
+            for source in folded.keys() & set(node.all_input_nodes):
+                if source.users.keys() <= folded.keys():
+                    values[source] = None
     for node in folded:
-        if any(user not in inside for user in node.users) and isinstance(values[node], torch.Tensor):
+        if any(user not in folded for user in node.users) and isinstance(values[node], torch.Tensor):
             _replace(exported, node, values[node])
     graph.eliminate_dead_code()
     _drop_unused(exported, values)
@@ -102,9 +108,13 @@ def _fold(exported: Any, values: dict[Any, Any], weights: set[Any]) -> Any:
 
 def _is_layout(node: Any) -> bool:
     """Return whether a node's result holds the very elements of its input, in a layout or type of its own."""
+    return _is_view(node) or node.target in (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
+
+
+def _is_view(node: Any) -> bool:
+    """Return whether a node's result is memory of its input; one of several results is, too."""
     op = node.target
-    copies = (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
-    return op in (*copies, operator.getitem) or (isinstance(op, torch._ops.OpOverload) and op.is_view)
+    return op is operator.getitem or (isinstance(op, torch._ops.OpOverload) and op.is_view)
 
 
 def _drop_unused(exported: Any, values: dict[Any, Any]) -> None:
@@ -144,15 +154,18 @@ def _is_constant(node: Any, values: Container[Any]) -> bool:
     return all(argument in values for argument in node.all_input_nodes)
 
 
-def _evaluate(node: Any, values: dict[Any, Any]) -> Any:
-    """Return the value of a node, or None where it would take too much memory."""
+def _evaluate(node: Any, values: dict[Any, Any], most: int) -> Any:
+    """Return the value of a node, or None where it would take more memory than `most`, in bytes.
+
+    A view takes none, but for one that is larger than what it is a view of: as a constant it would be written out.
+    """
     described = node.meta.get("val")
     tensors = described if isinstance(described, list | tuple) else [described]
-    size, of_inputs = (
-        sum(x.nbytes for x in group if isinstance(x, torch.Tensor))
-        for group in (tensors, [values[argument] for argument in node.all_input_nodes])
+    size, known = (
+        sum(x.nbytes for x in several if isinstance(x, torch.Tensor))
+        for several in (tensors, [values[source] for source in node.all_input_nodes])
     )
-    if size > max(MOST_BYTES, of_inputs):
+    if size > most and node.target is not operator.getitem and (size > known or not _is_view(node)):
         return None
     arguments, named = map_arg((node.args, node.kwargs), lambda argument: values[argument])
     return node.target(*arguments, **named)

@@ -16,10 +16,9 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from tvm import IRModule
 from tvm.relax import transform
-from tvm.relax.frontend.torch import from_exported_program
 
 from ...zoo.errors import TchubError, last_line
-from .decompose import converters, decomposed
+from .decompose import decomposed, imported
 from .errors import NetworkImportError
 from .fold import fold_constants, fold_weights
 from .shapes import FreeSize, Shapes, choices
@@ -141,8 +140,7 @@ def import_exported(exported: Any, name: str) -> IRModule:
                 network=name,
                 written=written,
             )
-        program = drop_constants(fold_constants(exported))
-        mod = from_exported_program(program, run_ep_decomposition=False, custom_convert_map=converters())
+        mod = imported(drop_constants(fold_constants(exported)))
         # Around the calls of torch.cond's branches TVM emits no dataflow blocks, in which alone it fuses.
         return transform.ConvertToDataflow()(mod) if has_branches(mod) else mod
 

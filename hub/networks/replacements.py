@@ -325,10 +325,9 @@ def fake_quantized_channels(x: Tensor, scale: Tensor, zero_point: Tensor, axis: 
 
 
 def quantised() -> dict[Any, Callable[..., Any]]:
-    """Return what PyTorch's operators of quantised programs compute, in float32.
+    """Return what PyTorch's operators of quantised programs compute, on real numbers.
 
-    Most are PyTorch's own definitions. Where a scale or a zero point is in a tensor these read its number, which a
-    compiled network cannot.
+    Most are PyTorch's own definitions. Those that read a number of a tensor, which a compiled network cannot, are not.
     """
     from torch.ao.quantization.fx import _decomposed as pytorch  # registers the operators
 
@@ -339,21 +338,30 @@ def quantised() -> dict[Any, Callable[..., Any]]:
         *("dequantize_per_token", "dequantize_per_channel_group"),
     )
     return {getattr(operators, name).default: getattr(pytorch, name) for name in plain} | {
-        operators.quantize_per_tensor.tensor: _quantize,
-        operators.dequantize_per_tensor.tensor: _dequantize,
+        **dict.fromkeys((operators.quantize_per_tensor.tensor, operators.quantize_per_tensor.tensor2), _quantize),
+        **dict.fromkeys((operators.dequantize_per_tensor.tensor, operators.dequantize_per_tensor.tensor2), _dequantize),
+        operators.quantize_per_channel_group.default: _quantize_groups,
+        operators.convert_element_type.no_fuse: lambda x, dtype: x.to(dtype),
         operators.choose_qparams.tensor: _quantisation,
         operators.choose_qparams_symmetric.tensor: _symmetric_quantisation,
     }
 
 
-def _quantize(x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int, dtype: torch.dtype) -> Tensor:
-    whole = (x.to(torch.float32) * (1 / scale).to(torch.float32)).round() + zero_point
-    return whole.clamp(low, high).to(dtype)
+def _quantize(x: Tensor, scale: Tensor, zero_point: Tensor, low: Any, high: Any, dtype: torch.dtype) -> Tensor:
+    inverse = (1 / scale.reshape(()).to(torch.float64)).to(torch.float32)
+    return ((x.to(torch.float32) * inverse).round() + zero_point.reshape(())).clamp(low, high).to(dtype)
 
 
 def _dequantize(x: Tensor, scale: Tensor, zero_point: Tensor, *_: Any, out_dtype: torch.dtype | None = None) -> Tensor:
     dtype = out_dtype or torch.float32
-    return (x.to(dtype) - zero_point) * scale.to(dtype)
+    return (x.to(dtype) - zero_point.reshape(())) * scale.reshape(()).to(dtype)
+
+
+def _quantize_groups(
+    x: Tensor, scales: Tensor, zero_points: Tensor, low: int, high: int, dtype: torch.dtype, *_: Any
+) -> Tensor:
+    whole = (x.reshape(scales.numel(), -1) * (1 / scales.reshape(-1, 1)) + zero_points.reshape(-1, 1)).round()
+    return whole.clamp(low, high).to(dtype).reshape(x.shape)
 
 
 def _quantisation(x: Tensor, low: int, high: int, least: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -359,8 +359,8 @@ def legal_types() -> Any:
     """Return a pass that gives operators on booleans the types of PyTorch, compares NaN as it does, and bounds indices.
 
     NaN is unequal to everything, itself included. By LLVM's comparison it is neither equal nor unequal, and TVM takes
-    whatever is compared with itself for equal. TVM reads beside a table where an index is beyond it: it takes the
-    nearest row instead, so that an input with such a number shows no other memory and crashes nothing.
+    whatever is compared with itself for equal. Where rows are looked up, as in an embedding, TVM reads other memory for
+    a number beyond the table; here a row of it. Elements that are gathered or scattered have no such bound.
     """
 
     def rewrite(_builder: Any, call: Any) -> Any:

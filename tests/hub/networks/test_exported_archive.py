@@ -15,6 +15,7 @@ from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.exported_archive import check_archive
 from tchub.hub.networks.exported_file import load_exported
 from tchub.hub.networks.prepare import prepare
+from tchub.hub.networks.rivals import ReferenceNetwork
 from tchub.hub.networks.sources import open_network
 from tiny_network import Touch
 
@@ -89,7 +90,8 @@ class Quantised(torch.nn.Module):
         q, int8 = torch.ops.quantized_decomposed, (-128, 127, torch.int8)
         fixed = q.dequantize_per_tensor(q.quantize_per_tensor(x, 0.05, 3, *int8), 0.05, 3, *int8)
         rows = q.dequantize_per_channel(self.weight, self.scales, None, 0, *int8)
-        groups = q.dequantize_per_channel_group(self.weight, self.groups, None, *int8, 2, torch.float32)
+        grouped = q.quantize_per_channel_group(self.weight.float(), self.groups * 64, self.groups.int(), *int8, 2)
+        groups = q.dequantize_per_channel_group(grouped, self.groups, None, *int8, 2, torch.float32)
         results = [fixed @ rows.T, fixed @ groups.T]
         for choose in (q.choose_qparams, q.choose_qparams_symmetric):
             own = choose.tensor(x, -128, 127, 1e-5, torch.int8)
@@ -105,8 +107,14 @@ def test_a_quantised_program_is_computed_on_real_numbers(tmp_path: Path, run_com
     x = torch.randn(6, 4)
     torch.export.save(torch.export.export(Quantised(), (x,)), tmp_path / "net.pt2")
     results = run_compiled(prepare(open_network(tmp_path / "net.pt2").imported()), x)
-    for result, expected in zip(results, Quantised()(x), strict=True):
-        torch.testing.assert_close(torch.from_numpy(result), expected)
+    expected = Quantised()(x)
+    for result, one in zip(results, expected, strict=True):
+        torch.testing.assert_close(torch.from_numpy(result), one)
+    torch.save([x], tmp_path / "inputs.pt")
+    request = {"reference": str(tmp_path / "net.pt2"), "inputs": str(tmp_path / "inputs.pt")}
+    exact = ReferenceNetwork(request).exact()
+    assert exact is not None
+    torch.testing.assert_close(torch.from_numpy(exact[0]), expected[0].double())
 
 
 class Resized(torch.nn.Module):

@@ -70,6 +70,18 @@ def test_random_operators_and_large_values_stay() -> None:
     assert "full" in left
 
 
+def test_values_that_grow_are_not_kept_beyond_their_bound() -> None:
+    class Doubled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.ones(MOST_BYTES // 8)
+            for _ in range(3):
+                y = torch.cat([y, -y])
+            return x + y.sum()
+
+    _, left = folded(Doubled(), torch.randn(4))
+    assert left.count("cat") == 2, "the first one has no more than the bound"
+
+
 @pytest.mark.parametrize("way", ["matrix_exp", "cayley", "householder"])
 def test_weights_that_pytorch_alone_can_compute_are_constants(run_compiled: Any, way: str) -> None:
     torch.manual_seed(0)
