@@ -26,6 +26,7 @@ from tvm_ffi import structural_walk
 from ..device.candidate import WEIGHTS
 from . import LAYOUTS
 from .attention import join_projections, pad_attention
+from .bounds import bounded_indices
 from .elementwise import elementwise, own_spaces
 from .exponentials import sigmoids
 from .fold import fold_arrays, fold_operators
@@ -60,7 +61,7 @@ def for_inference(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True, 
     """
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
     steps = _inference_passes(cpu, mixed) if layout == LAYOUTS[0] else mixed
-    return _run([legal_types(), *steps], mod)
+    return _run([legal_types(), bounded_indices(), *steps], mod)
 
 
 def lower(graph: IRModule, otherwise: Collection[OperatorShape] = (), *, cpu: bool = True) -> IRModule:

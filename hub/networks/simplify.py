@@ -356,11 +356,10 @@ _CHANNELS_FIRST = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_tran
 
 
 def legal_types() -> Any:
-    """Return a pass that gives operators on booleans the types of PyTorch, compares NaN as it does, and bounds indices.
+    """Return a pass that gives operators on booleans the types of PyTorch, and compares NaN as PyTorch does.
 
     NaN is unequal to everything, itself included. By LLVM's comparison it is neither equal nor unequal, and TVM takes
-    whatever is compared with itself for equal. Where rows are looked up, as in an embedding, TVM reads other memory for
-    a number beyond the table; here a row of it. Elements that are gathered or scattered have no such bound.
+    whatever is compared with itself for equal.
     """
 
     def rewrite(_builder: Any, call: Any) -> Any:
@@ -374,8 +373,6 @@ def legal_types() -> Any:
         if name in _SCANS and _dtype(call.args[0]) == "bool":
             dtype = str(call.attrs.dtype or "int64")
             return getattr(op, name)(op.astype(call.args[0], dtype), call.attrs.axis, dtype, bool(call.attrs.exclusive))
-        if name == "take" and call.attrs.mode == "fast" and not isinstance(call.args[1], GenericConst):
-            return op.take(*call.args, call.attrs.axis, mode="clip")
         return call
 
     return call_pass("TchubLegalTypes", rewrite)

@@ -99,13 +99,6 @@ def test_rows_are_taken_by_numbers_that_tensors_hold(equal: Equal) -> None:
     equal(taken, torch.randn(6, 4), torch.tensor(2), torch.tensor(-1))
 
 
-def test_a_number_beyond_an_embedding_reads_a_row_of_its_table(run_compiled: Any) -> None:
-    table = nn.Embedding(6, 4)
-    mod = prepare(import_exported(torch.export.export(table, (torch.tensor([0, 1, 2, 3]),)), "network"))
-    (rows,) = run_compiled(mod, torch.tensor([3, -1, 6, 2**31 - 1]))
-    assert torch.equal(torch.from_numpy(rows), table.weight.detach()[[3, 0, 5, 5]])
-
-
 def test_rows_are_reduced_with_and_without_those_that_were_there(equal: Equal) -> None:
     def reduced(x: Tensor, i: Tensor, y: Tensor) -> Any:
         index, empty = i[:, None].expand(y.shape), torch.tensor([])
