@@ -73,9 +73,9 @@ def _inside(indices: Any, sizes: Sequence[int]) -> Any:
         return indices
     if max(sizes) > np.iinfo(dtype).max:
         indices, dtype = op.astype(indices, "int64"), "int64"
-    zero, ends = relax.const(0, dtype), np.array(sizes if len(sizes) > 1 else sizes[0], dtype)
-    counted = op.where(op.less(indices, zero), op.add(indices, relax.const(ends)), indices)
-    return op.minimum(op.maximum(counted, zero), relax.const(np.subtract(ends, 1, dtype=dtype)))
+    zero, ends = relax.const(0, dtype), np.array(sizes if len(sizes) > 1 else sizes[0])
+    counted = op.where(op.less(indices, zero), op.add(indices, relax.const(ends, dtype)), indices)
+    return op.minimum(op.maximum(counted, zero), relax.const(ends - 1, dtype))
 
 
 _RULES = {

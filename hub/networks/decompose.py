@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -300,7 +300,11 @@ def imported(program: Any) -> IRModule:
     Each converter has the importer from here: TVM gives it to none inside a branch of `torch.cond`.
     """
     importer = ExportedProgramImporter()
-    importer.update_convert_map({name: partial(convert, importer=importer) for name, convert in converters().items()})
+
+    def bound(convert: Converter) -> Callable[[Any], Any]:
+        return lambda node: convert(node, importer)
+
+    importer.update_convert_map({name: bound(convert) for name, convert in converters().items()})
     return importer.from_exported_program(program, False, False, False, None)
 
 

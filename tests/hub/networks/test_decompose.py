@@ -152,7 +152,12 @@ def test_branches_are_taken_by_a_condition_and_what_is_around_them_is_fused(equa
 
         def forward(self, x: Tensor) -> Tensor:
             pooled = self.conv(x).relu().mean((2, 3))
-            return torch.cond(x.sum() > 0, lambda y: self.head(y).softmax(1) @ y.mT, lambda y: y @ y.mT, (pooled,)) + 1
+            return (
+                torch.cond(
+                    x.sum() > 0, lambda y: self.head(y).softmax(1), lambda y: y.tanh() @ self.head.weight, (pooled,)
+                )
+                + 1
+            )
 
     network, x = Branching().eval(), torch.randn(1, 3, 6, 6)
     for each in (x, -x):
