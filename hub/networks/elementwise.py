@@ -62,6 +62,18 @@ def _last(schedule: Any) -> Any:
     return outputs[0] if len(outputs) == 1 and outputs[0] is blocks[-1] else None
 
 
+def followers(schedule: Any, block: Any) -> list[Any]:
+    """Return a block and all that read it, directly or not, the last one at the end; empty where several are last."""
+    names, blocks, ends = {schedule.get(block).name_hint}, [block], list[Any]()
+    for one in blocks:
+        consumers = list(schedule.get_consumers(one))
+        new = [consumer for consumer in consumers if schedule.get(consumer).name_hint not in names]
+        names |= {schedule.get(consumer).name_hint for consumer in new}
+        blocks += new
+        ends += [] if consumers else [one]
+    return [*(one for one in blocks if one is not ends[0]), ends[0]] if len(ends) == 1 else []
+
+
 def elementwise(schedule: Any, block: Any) -> list[Any]:
     """Return the spaces of an elementwise function, one program each: which axes are innermost."""
     for one in schedule.get_child_blocks(schedule.get_sblock("root"))[:-1]:

@@ -20,6 +20,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import IntImm, Select, const
 
 from .attention import follow_scores, match_products
+from .elementwise import followers
 from .exponentials import power_of_two
 from .simplify import TAKES_ELEMENTWISE, constant_values, function_pass, operator_name, static_shape
 from .softmax import is_by_lanes, lanes_of, reduced_by_lanes, vectorise_reductions
@@ -192,7 +193,7 @@ def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: 
 def attention(schedule: Any, block: Any) -> list[Any]:
     """Return the space of an attention and what elementwise follows it: three tiles, of rows and of both columns.
 
-    What follows with other axes is left as it is, unscheduled.
+    What follows with other axes or several results is left as it is, unscheduled.
     """
     inverse, context = sorted(schedule.get_producers(block), key=lambda one: schedule.get(one).init is not None)
     totals = _reductions_before(schedule, inverse)
@@ -200,9 +201,8 @@ def attention(schedule: Any, block: Any) -> list[Any]:
     mixed, largest = sorted(schedule.get_producers(powers), key=lambda one: schedule.get(one).init is not None)
     maxima = [largest, *_reductions_before(schedule, largest)]
     (scores,) = schedule.get_producers(mixed)
-    chain = [block]
-    while consumers := list(schedule.get_consumers(chain[-1])):
-        chain.append(consumers[0])
+    if not (chain := followers(schedule, block)):
+        return [schedule]
     *inlined, last = chain
     *heads, rows, column = schedule.get_loops(last)
     if any(len(schedule.get_loops(one)) != len(heads) + 2 for one in chain):

@@ -19,6 +19,7 @@ from tvm import relax, te
 from tvm.ir import Op
 from tvm.tirx import IntImm, Select, const
 
+from .elementwise import followers
 from .simplify import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values
 
 # Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
@@ -239,15 +240,13 @@ def winograd_input(schedule: Any, block: Any) -> list[Any]:
 def winograd_output(schedule: Any, block: Any) -> list[Any]:
     """Return the space of the output's transform and the elementwise operators that follow it, tile by tile.
 
-    What follows with other axes is left as it is, unscheduled.
+    What follows with other axes or several results is left as it is, unscheduled.
     """
     half = schedule.get_producers(block)[0]
-    m, chain = int(schedule.get(schedule.get_loops(half)[3]).extent), [block]
-    while consumers := list(schedule.get_consumers(chain[-1])):
-        chain.append(consumers[0])
-    *inlined, last = chain
-    if any(len(schedule.get_loops(one)) != 4 for one in chain):
+    m, chain = int(schedule.get(schedule.get_loops(half)[3]).extent), followers(schedule, block)
+    if not chain or any(len(schedule.get_loops(one)) != 4 for one in chain):
         return [schedule]
+    *inlined, last = chain
     for one in inlined:
         schedule.compute_inline(one)
     n, h, w, channels = schedule.get_loops(last)

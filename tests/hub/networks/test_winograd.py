@@ -89,19 +89,44 @@ def test_every_task_of_it_has_a_program_that_is_right(network: tuple[Any, Any, A
     transforms = [task for task in added if "winograd" in task.name]
     assert len(transforms) == 2 * len(convolutions(graph))
     for task in transforms:
-        context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
-        (schedule,) = context.generate_design_space()
-        text = schedule.mod.script()
-        assert all(word in text for word in ("T.parallel", "T.vectorized", "T.unroll"))
-        assert "T.Select" in text  # which row of the matrix it is, is known only when the loops are unrolled
-        shapes = [[int(x) for x in info.shape] for info in ms.arg_info.ArgInfo.from_entry_func(task.mod)]
-        results = []
-        for mod in (task.mod, schedule.mod):
-            arrays = [np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)]
-            tensors = [tvm.runtime.tensor(array) for array in arrays]
-            tvm.tirx.build(mod, target=TARGET)["main"](*tensors)
-            results.append(tensors[-1].numpy())
-        np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-4)
+        assert "T.Select" in scheduled(task)  # which row of the matrix it is, is known when the loops are unrolled
+
+
+def scheduled(task: Any) -> str:
+    """The one program of a transform's space, which computes what the task does."""
+    context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
+    (schedule,) = context.generate_design_space()
+    text = schedule.mod.script()
+    assert all(word in text for word in ("T.parallel", "T.vectorized", "T.unroll"))
+    shapes = [[int(x) for x in info.shape] for info in ms.arg_info.ArgInfo.from_entry_func(task.mod)]
+    results = []
+    for mod in (task.mod, schedule.mod):
+        arrays = [np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)]
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
+        tvm.tirx.build(mod, target=TARGET)["main"](*tensors)
+        results.append(tensors[-1].numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-4)
+    return text
+
+
+def test_what_follows_may_be_read_more_than_once() -> None:
+    """By a gate and by what is gated, as in a recurrent cell of images."""
+
+    class Gated(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(8, 16, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.conv(x)
+            gate = y.sigmoid()
+            return (1 - gate) * y.relu() + gate * gate.tanh()
+
+    graph = imported(Gated(), torch.randn(1, 8, 8, 8))
+    tasks = [task for task in tasks_of(lower(graph, convolutions(graph))) if "winograd_output" in task.name]
+    assert len(tasks) == 1
+    assert "tanh" in tasks[0].name
+    scheduled(tasks[0])
 
 
 def test_what_is_no_elementwise_operator_stays_a_task_of_its_own() -> None:
