@@ -20,7 +20,7 @@ BUDGETS = {
     "hub/cli": (2_877, 16),
     "hub/registry": (3_290, 17),
     "hub/device": (5_993, 32),
-    "hub/networks": (8_745, 42),
+    "hub/networks": (8_756, 42),
     "hub/search": (3_758, 22),
     "hub/records": (650, 5),
     "hub/tuning": (2_174, 11),
@@ -37,9 +37,9 @@ BUDGETS = {
     "zoo/adapt": (3_423, 19),
     "cards": (1_289, 6),
     "scripts": (9_592, 57),
-    "tests": (32_166, 209),
+    "tests": (32_191, 209),
 }
-PRODUCT = (50_645, 287)
+PRODUCT = (50_656, 287)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
