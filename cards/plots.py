@@ -4,8 +4,6 @@ A file ends with two digests: of the figures that it shows, and of the drawing i
 without drawing it again, whatever release of matplotlib drew it, and they find one that was edited.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

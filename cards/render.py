@@ -1,7 +1,5 @@
 """The text of a card, rendered from config.json and metrics.json alone, and the check that a text agrees with them."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import tomllib

@@ -4,8 +4,6 @@ Readers who are colour-blind can tell the colours apart, too: blue and orange, a
 marks. Text stays text, and equal figures give equal bytes.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from typing import Any

@@ -16,8 +16,6 @@ not done again, and the one that was cut goes on where tchub's own journal ends.
 `tests/scripts/test_gpu_session.py` runs it to its end with the stand-in of `tests/hub/paper_card.py`.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

@@ -4,8 +4,6 @@ Hypothesis draws the same examples in every run, so that only a change of the co
 `HYPOTHESIS_PROFILE=explore scripts/test` draws new ones, thirty times as many: for looking for failures.
 """
 
-from __future__ import annotations
-
 import errno
 import gc
 import json

@@ -3,8 +3,6 @@
 A pickle runs when it is loaded, `eval` runs what it is given, and a compiled library runs whatever is in it.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the documents say is what the files hold: figures, commands, and the index of checkpoints."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

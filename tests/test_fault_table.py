@@ -1,7 +1,5 @@
 """docs/faults.md: every fault that a hub meets has a row, and behind each row is a test that runs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

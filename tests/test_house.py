@@ -3,8 +3,6 @@
 Budgets only fall: lower them with each change that makes a room smaller, and delete something before you raise one.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The package as a whole: nothing forgotten in the wheel, imports go one way, sound scripts."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

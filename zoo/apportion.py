@@ -1,7 +1,5 @@
 """Whole numbers in proportion to weights: shares of a budget that add up to it exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 

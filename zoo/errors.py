@@ -1,7 +1,5 @@
 """The root of every error that tchub raises on purpose: typed, with fields, and with a remedy."""
 
-from __future__ import annotations
-
 
 class TchubError(Exception):
     """An error that a user can act on.

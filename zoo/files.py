@@ -1,7 +1,5 @@
 """Files that survive a kill and a full disk: replaced whole, and written by one process at a time."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

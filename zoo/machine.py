@@ -1,7 +1,5 @@
 """This machine: the name of its CPU, and the threads that PyTorch uses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache

@@ -1,7 +1,5 @@
 """Results as JSON that every reader takes: NaN and infinity are Python's own, so they are written as null."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, is_dataclass
 from math import isfinite

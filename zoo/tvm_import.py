@@ -1,7 +1,5 @@
 """Import PyTorch and TVM quickly, and once the parts of TVM that MetaSchedule loads lazily."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import sys

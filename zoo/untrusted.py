@@ -4,8 +4,6 @@ Everything here raises `ValueError` with the second half of a sentence ("it is .
 and what to do about it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import stat

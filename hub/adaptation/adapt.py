@@ -1,7 +1,5 @@
 """`adapt`: measure a few well-picked programs on this machine, fine-tune a checkpoint on them, keep it if it helps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

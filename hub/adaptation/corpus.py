@@ -1,7 +1,5 @@
 """A corpus in place of measuring: its programs are the candidates, its rows the latencies, its test tasks judge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

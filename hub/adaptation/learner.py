@@ -1,7 +1,5 @@
 """The learning side of an adaptation: from measured candidates to models, and to the verdict about them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The candidates of an adaptation: made once and kept on disk, and measured on demand."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

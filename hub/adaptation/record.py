@@ -1,7 +1,5 @@
 """The end of an adaptation: its corpus, the checkpoint that it stores where that is better, and its card."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The result of an adaptation: what was asked for, measured and learnt, and the verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rounds of an adaptation: hold out, pick, measure, learn, and at the end compare."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time

@@ -4,8 +4,6 @@ No hold-out is judged by what taught a model: programs that a checkpoint has lea
 and programs that judge are left out of the corpora.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

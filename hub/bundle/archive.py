@@ -1,7 +1,5 @@
 """The archive: one zip that Python runs, equal for equal contents, in several parts where one would be too large."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Building a bundle: its target, tasks of a workload, candidates, compiled in forked workers, packed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

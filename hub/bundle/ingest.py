@@ -1,7 +1,5 @@
 """Taking results back: lines of `results.jsonl` checked against their bundle, and made programs of a corpus."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line: one file a group of commands, loaded when called, errors formatted here and nowhere else."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`tchub collect`, `corpus` and `bundle`: measure programs here or elsewhere, import, check and merge them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`tchub distill`: a knowledge base learns one device or several, and keeps those it knows."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator, Mapping

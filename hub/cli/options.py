@@ -1,7 +1,5 @@
 """Options that several commands share, options built from a config's fields, and the command line that was given."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Progress of adapt, tune, collect and bundle: a display on a terminal, lines elsewhere, and the time that is left."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

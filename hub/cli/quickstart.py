@@ -1,7 +1,5 @@
 """`tchub quickstart`: pull a checkpoint, adapt it to this machine, tune a small network with it, compare."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

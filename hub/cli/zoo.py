@@ -1,7 +1,5 @@
 """`tchub list`, `info` and `pull`: find, compare, fetch and check checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

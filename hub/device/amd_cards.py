@@ -1,7 +1,5 @@
 """AMD's cards: which this machine has, and what the TVM that is installed can do for them. tchub measures on none."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -4,8 +4,6 @@ NVML's Python module (`nvidia-ml-py`) is optional. Without it the kernel's drive
 is told by a reference kernel alone (`cuda_measure`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import suppress

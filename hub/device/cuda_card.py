@@ -1,7 +1,5 @@
 """NVIDIA cards of this machine: which one `--device cuda:N` is, its TVM target, and the spec sheet that fits it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

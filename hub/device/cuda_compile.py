@@ -4,8 +4,6 @@ TVM's host code is not used: what it would do is read off it into a plan, which 
 (`onsite/cuda.py`).
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -6,8 +6,6 @@ breaks the context of its process, so that the next program gets a new process. 
 shows a card that slows down (heat, its power limit, other processes); NVML, where it is, says why.
 """
 
-from __future__ import annotations
-
 import os
 import time
 import warnings

@@ -1,7 +1,5 @@
 """Which device this machine is: its family, its TVM target, and its spec sheet with what is measured here."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

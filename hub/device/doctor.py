@@ -1,7 +1,5 @@
 """Preflight checks as data: will tchub work on this machine, and are its measurements worth something?"""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Errors of choosing a device, preparing it, and measuring on it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

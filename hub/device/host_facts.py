@@ -1,7 +1,5 @@
 """Facts that the system reports about this machine: CPUID, caches, usable cores, GPUs. Nothing is guessed here."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

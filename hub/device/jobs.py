@@ -1,7 +1,5 @@
 """Jobs of a worker: compile a scheduled module, run a compiled program, and check what it computes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """tchub's workers as MetaSchedule `Builder` and `Runner` objects, which stock `tune_tir` takes as they are."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Time limits that count the work of a process, so that a busy machine costs time and no program."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import time

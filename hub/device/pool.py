@@ -1,7 +1,5 @@
 """Worker processes: forked from the zygote, given one job at a time, killed when they take too long."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

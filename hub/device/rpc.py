@@ -1,7 +1,5 @@
 """Measuring on other machines through TVM's RPC: built here, run on every server that the tracker has for a key."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

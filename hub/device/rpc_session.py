@@ -4,8 +4,6 @@ TVM's client waits without end for a server that hangs, so its caller must be ab
 worker, as long as that process.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 import time

@@ -1,7 +1,5 @@
 """Timing of a program in this process; a reference kernel shows disturbances."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -5,8 +5,6 @@ block at the first rows that need it, and memory is idle at the other rows. Here
 of the next block, so that both work at the same time.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

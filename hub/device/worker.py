@@ -5,8 +5,6 @@ socket as a file descriptor and is answered by the worker's process id. It ends 
 tuner would copy its threads' locks (torch, OpenMP); this process never starts a thread.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

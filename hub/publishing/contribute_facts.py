@@ -1,7 +1,5 @@
 """Facts of a card that only a person knows: those of the options, of an earlier run, or asked for at the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

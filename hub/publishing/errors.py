@@ -1,7 +1,5 @@
 """Errors on the way of a checkpoint to others."""
 
-from __future__ import annotations
-
 from ...zoo.errors import TchubError
 
 

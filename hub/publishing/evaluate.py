@@ -1,7 +1,5 @@
 """Scores of checkpoints on a corpus, beside random choice, XGBoost, a tenth of the data, and a few labels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Measured programs of the store as a corpus."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

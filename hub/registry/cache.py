@@ -3,8 +3,6 @@
 Only the cache: checkpoints that were adapted here (TCHUB_HOME) are never touched, wherever they are.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import suppress

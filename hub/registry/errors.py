@@ -1,7 +1,5 @@
 """Errors between a checkpoint's name and its verified files."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...zoo.errors import TchubError

@@ -1,7 +1,5 @@
 """Files on disk: bounded reading, comparison with sizes and sha256, folders that change by one rename."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

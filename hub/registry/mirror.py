@@ -4,8 +4,6 @@ Read by requests, whose proxies (HTTPS_PROXY, NO_PROXY), certificates (REQUESTS_
 plain http, which is for this machine's own servers, goes by no proxy.
 """
 
-from __future__ import annotations
-
 import io
 import ipaddress
 import os

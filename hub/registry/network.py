@@ -1,7 +1,5 @@
 """Asking the network: not when it is ruled out, in bounded time, and with the Hub client's errors as typed ones."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

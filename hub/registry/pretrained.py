@@ -1,7 +1,5 @@
 """`from_pretrained` for every network of the zoo, as huggingface_hub's `ModelHubMixin` has it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace

@@ -7,8 +7,6 @@ pairwise accuracy measured there, the nearest spec sheet, the highest top-1 on i
 name.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace

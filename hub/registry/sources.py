@@ -4,8 +4,6 @@ Order, unless `--source` forces one: the wheel; the sources in TCHUB_SOURCES (co
 mirror); then those that the index lists for the checkpoint. What arrives is checked against the index.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ all. Of one that is repaired, or whose card was corrected, each file is replaced
 old or the new one, and both count.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress

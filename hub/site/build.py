@@ -1,7 +1,5 @@
 """Write the catalogue into a folder: `index.html`, a page a checkpoint in `c/`, plots, and `catalogue.json`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from importlib import resources

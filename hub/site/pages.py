@@ -3,8 +3,6 @@
 A card is data: no HTML of its own, no script, no link but to http(s), no picture but the page's own figures.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache

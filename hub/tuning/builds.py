@@ -1,7 +1,5 @@
 """The builds of a network: untuned and compared with the original before anything is measured, and tuned at the end."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass

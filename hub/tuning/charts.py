@@ -1,7 +1,5 @@
 """The charts of a tuning report, drawn by matplotlib in the theme of the cards, as SVG that stands in the page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any

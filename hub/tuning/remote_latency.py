@@ -4,8 +4,6 @@ Reads a JSON request on stdin, answers with one JSON line on stdout; see `latenc
 the CPU here for the right output, which says nothing about latency there; beside a card's networks it runs on the card.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """The report as one HTML page that needs no network, and how numbers are said."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from pathlib import Path

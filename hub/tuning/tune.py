@@ -1,7 +1,5 @@
 """`tune`: a network, a cost model and a number of trials to a compiled library, checked, timed and reported."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Run a benchmark: `python -m scripts.benchmarks NAME [OPTIONS]`; without a name, list them."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from pathlib import Path

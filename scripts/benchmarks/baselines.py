@@ -6,8 +6,6 @@
 It learns the training tasks of the corpus alone, at most `PER_TASK` programs of each, and its test tasks judge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -17,8 +17,6 @@ many operations as any learnt one of their class, or `FAR` times fewer, less tha
 checkpoint, class and corpus; none of them is a test task.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from math import hypot

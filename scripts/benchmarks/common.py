@@ -1,7 +1,5 @@
 """What every benchmark shares: its command, results that are kept, machine facts, and the file in docs/benchmarks."""
 
-from __future__ import annotations
-
 import functools
 import json
 import multiprocessing

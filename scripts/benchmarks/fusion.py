@@ -4,8 +4,6 @@ Where both give the same kernels, nothing is measured. Where they differ, the ne
 same trials and seed, each kernel has the faster program of the two runs, and one process times both networks in turn.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections import Counter

@@ -5,8 +5,6 @@ workers on all cores. MetaSchedule's LocalBuilder, with the compiler that TVM ca
 What was compiled is in a journal, in parts: a second start goes on.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

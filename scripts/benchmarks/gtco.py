@@ -7,8 +7,6 @@ runtimes in turn: from one run to the next the machine is not the same. Then, on
 those that concern weights and trials. Weights are prefetched in all of them: the workers that compile programs do so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

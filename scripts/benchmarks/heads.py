@@ -13,8 +13,6 @@ R² of the latency is of -log(latency) within tasks, as of `tchub evaluate`. A r
 open: among the models all are multiplied by the one factor that fits the validation tasks best.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial

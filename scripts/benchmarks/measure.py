@@ -5,8 +5,6 @@ background, is not counted. Ours measures the candidates again, for the spread o
 What was measured is in a journal, and a second start goes on where the first one ended.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

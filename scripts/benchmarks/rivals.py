@@ -3,8 +3,6 @@
 Every system computes the same inputs with the same threads in one process, in turn, and its outputs are checked.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run the benchmark `rivals` on a Xeon: another maker's CPU than that of its own table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, work_option

@@ -6,8 +6,6 @@ The commands run in turn, so that a busy moment of the machine hits all of them 
 caches of the disk, is not counted. What they import is counted in a run of its own.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

@@ -17,8 +17,6 @@ A convolution counts as the run computes it in the end, directly or by Winograd'
 curve is an upper bound.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence

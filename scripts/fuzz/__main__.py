@@ -7,8 +7,6 @@ are kept in `runs/fuzzing/TARGET`; a file of a bug that was mended goes to `test
 read it for ever.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Bounds on what a piece of code may take, in this process: memory beyond what it has already, and seconds."""
 
-from __future__ import annotations
-
 import resource
 import signal
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A mutation is drawn from a `random.Random` alone, so that an input can be made again from its number.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

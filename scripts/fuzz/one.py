@@ -4,8 +4,6 @@ Input i of a seed is always the same. The input in hand lies in FOLDER/current a
 they are found if this process dies; crashes and hangs are kept beside them.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import os

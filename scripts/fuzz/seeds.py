@@ -1,7 +1,5 @@
 """Real files for the fuzzer to start from: made here or cut from the zoo, small ones, so that many are tried."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import tempfile

@@ -4,8 +4,6 @@ A target's `run` takes the bytes of one file. It returns nothing when the file i
 counted as broken, or ends in a TchubError; anything else is a bug.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -7,8 +7,6 @@ happens next. `FOLDER/seen.jsonl` holds these, each line on disk before the next
 them with the store and with the database that it exports. The same command again goes on where the last one ended.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -10,8 +10,6 @@ again; a run that was killed goes on. `publish` writes checkpoints that ship to 
 a folder registry.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

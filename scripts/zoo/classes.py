@@ -9,8 +9,6 @@ Tasks of every corpus of its kind of device are of three sides that share no com
 writes `trust` into the config.json of what is in the wheel, see `ClassTrust`; weights stay as they are.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

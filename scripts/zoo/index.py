@@ -11,8 +11,6 @@ Examples:
   python -m scripts.zoo.index --replace           # before a release: a version that nobody has yet may change
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

@@ -10,8 +10,6 @@ is written if it is by more than `TOLERANCE`. What was measured is kept under `r
 goes on.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What the zoo is made of: `zoo.toml` as checkpoints to train and knowledge bases to distill, and where all is kept."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Publishing the zoo: a seed for each checkpoint, its metrics and card, the wheel's folder and the registry."""
 
-from __future__ import annotations
-
 import shutil
 import statistics
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rankers of trees that the leaderboard compares networks with: XGBoost's two, and LightGBM's."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Config and metrics with everything that a card can show."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

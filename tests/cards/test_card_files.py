@@ -1,7 +1,5 @@
 """Cards, plots, metrics and the index agree; whichever of them is touched, the check says which file is wrong."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Decoding of config.json and metrics.json: a field of a wrong type is named by its path, and absences are listed."""
 
-from __future__ import annotations
-
 import pytest
 from card_kit import CONFIG, METRICS, T4_CONFIG, changed, corpus, without
 from tchub.cards import CardData, CardError, missing

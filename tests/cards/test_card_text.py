@@ -1,7 +1,5 @@
 """The text of a card: numbers come from the files alone, missing facts are shown as missing, the Hub reads the head."""
 
-from __future__ import annotations
-
 import copy
 import json
 from importlib import resources

@@ -1,7 +1,5 @@
 """Plots: drawn from metrics.json alone, small, equal bytes again, for light and dark paper, and stale when edited."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

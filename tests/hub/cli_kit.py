@@ -1,7 +1,5 @@
 """A zoo in a folder, and running commands in this process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fixtures that several tests of the hub share: a small task, its candidates, this machine's target."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable

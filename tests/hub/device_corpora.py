@@ -1,7 +1,5 @@
 """Tiny corpora of several devices, whose tasks are partly the same."""
 
-from __future__ import annotations
-
 from tchub.zoo.corpus import Program, Task, write_corpus
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 

@@ -1,7 +1,5 @@
 """Stand-ins for a machine: a measure function, and a MetaSchedule builder and runner, that compile nothing."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import tempfile

@@ -1,7 +1,5 @@
 """The real huggingface_hub client, in this process or in another, pointed at a server of the tests."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A real, untrained TCL checkpoint, and a user who has a zoo with it in a folder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kit of the registry's tests: typed refusals, a project that pins checkpoints, a publisher of signed indexes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A page as its elements, for tests: read by the standard library's parser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field

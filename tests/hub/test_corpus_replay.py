@@ -1,7 +1,5 @@
 """`tchub corpus import --replay`: an old log becomes a database that MetaSchedule opens and applies."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A network made ready for inference computes what PyTorch computes, in fewer tasks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """A tiny network, which tests tune and compile for real, and a pickle that shows whether it was loaded."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Toy checkpoints and registries for the tests: real files with tiny tensors, made without torch."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

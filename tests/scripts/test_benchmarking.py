@@ -1,7 +1,5 @@
 """What a benchmark's document says of how it was made."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

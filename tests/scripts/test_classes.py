@@ -1,7 +1,5 @@
 """What the benchmark of operator classes counts: scores as they are used beside what the weights alone give."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

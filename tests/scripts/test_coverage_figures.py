@@ -1,7 +1,5 @@
 """The benchmark of coverage: children that crash, refusals, and its sample."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from multiprocessing import get_context

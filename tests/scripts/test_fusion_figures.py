@@ -1,7 +1,5 @@
 """Figures of the two ways to fuse operators, from runs that can be checked by hand, and what is patched meanwhile."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

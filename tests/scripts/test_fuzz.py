@@ -1,7 +1,5 @@
 """Every reader of foreign files, fed with a few hundred damaged and hostile ones."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import suppress

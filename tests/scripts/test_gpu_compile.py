@@ -1,7 +1,5 @@
 """Figures of compiling for cards, from rows as the journal has them."""
 
-from __future__ import annotations
-
 import pytest
 
 from scripts.benchmarks.gpu_compile import ARCHITECTURES, KINDS, _row, _table, parts_of, summarise

@@ -1,7 +1,5 @@
 """A session on a lent card, from packing to the last step, with the stand-in in the card's place."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The ablation's figures, from runs that can be checked by hand, and the parts that a setting leaves out."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """What the benchmark of Fasor's cost model counts: a scale from other tasks, and labels of tasks that are unlike."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tchub.zoo.training import RankingDataset

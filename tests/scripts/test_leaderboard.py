@@ -1,7 +1,5 @@
 """The leaderboard compares what was judged on the same programs, and nothing else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scripts.benchmarks.report.leaderboard import SCORES, leaderboard_markdown

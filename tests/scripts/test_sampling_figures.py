@@ -1,7 +1,5 @@
 """The benchmark of samplers: figures of made-up runs that can be worked out by hand, and what its journal keeps."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The search benchmark's figures, from curves that can be read off by hand."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 

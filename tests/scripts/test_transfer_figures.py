@@ -1,7 +1,5 @@
 """The transfer benchmark: who may learn from which task, and figures that can be worked out by hand."""
 
-from __future__ import annotations
-
 from operator import sub, truediv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Curves and ratios of the tuning benchmark, from runs that can be checked by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Made-up AutoTVM records: a task and knobs for each template, small enough to follow by hand."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Puts this folder and that of the primitives on the path: their samples are shared by the tests of several rooms."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

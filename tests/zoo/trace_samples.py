@@ -1,7 +1,5 @@
 """Small MetaSchedule traces, made by hand, for the tests of the readers and the features."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 CHOICES = [0, 16, 64, 512]

@@ -9,8 +9,6 @@ program learnt and one not, a model that remembers the first would seem to know 
 learnt before are learnt here again, and judge nothing (`TrainingSet.unseen`).
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

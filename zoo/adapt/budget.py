@@ -12,8 +12,6 @@ takes to measure and learn. The hold-out decides here how many rounds there are,
 taken: the last one is.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

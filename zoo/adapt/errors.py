@@ -1,7 +1,5 @@
 """Errors of choosing programs, learning from them and keeping a knowledge base."""
 
-from __future__ import annotations
-
 from ..errors import TchubError
 
 

@@ -16,8 +16,6 @@ The rule, in the order in which it is applied (`compare`):
 5. Adapted otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

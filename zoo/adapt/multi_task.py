@@ -3,8 +3,6 @@
 The target's few labels and the sources' many programs train one network together. Only the target's head is kept.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

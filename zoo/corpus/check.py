@@ -1,7 +1,5 @@
 """Statistics of a corpus, and checks of whether it can be trusted: one pass, a task at a time."""
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ data type, padding, and what is fused behind the operator. Leaving padding out e
 convolutions that differ in it alone never stand on both sides of a split.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

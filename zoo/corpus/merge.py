@@ -1,7 +1,5 @@
 """Growing a corpus, and making one of several: nothing is lost, nothing is twice, and all latencies compare."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

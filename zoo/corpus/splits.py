@@ -1,7 +1,5 @@
 """Training, validation and test tasks: by the corpus's own protocol, by held-out networks, or by computation."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence

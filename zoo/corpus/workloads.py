@@ -4,8 +4,6 @@ A network is named by a `transformers` configuration (random weights: latency do
 values), so that nothing has to be downloaded. `hub.networks.network` turns a `NetworkSpec` into a program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

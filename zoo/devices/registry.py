@@ -1,7 +1,5 @@
 """The devices that tchub knows (one data file a family in `data/`, read on first use), and how near two of them are."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import math

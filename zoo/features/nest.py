@@ -7,8 +7,6 @@ values make up the tile of which axis at which level. A program's features are t
 values, for a whole batch one matrix product (see `nest_columns`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -23,8 +23,6 @@ thread, thread, outer serial, inner serial, and reduction slots (the first axis 
 | 3       | blocks by compute unit, share of the last wave in use, threads by compute unit (needs a device)  |
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from functools import cache, partial

@@ -29,8 +29,6 @@ A row starts with what the primitive is, then its numbers, then its names:
 - Running columns go on through later rows, so the last rows hold the program's totals.
 """
 
-from __future__ import annotations
-
 import threading
 import zlib
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ TVM's PerStoreFeature gives the very same ones when it does not add its 8 column
 A statement is a buffer that the program stores to; `docs/language.md` has its columns, amounts as log2(1 + x).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """ATFormer and its ablations: attention over statements (papers: ATFormer, section 3.2, A.2 and A.5)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """The base of all cost models: a module with a config, from a padded batch of matrices to scores."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

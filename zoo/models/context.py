@@ -1,7 +1,5 @@
 """Models that take the measured programs of a task as context: a Gaussian process over embeddings, and a few trees."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Errors of models and checkpoints; every one has a remedy."""
 
-from __future__ import annotations
-
 from ..errors import TchubError
 
 

@@ -3,8 +3,6 @@
 Paper: Fasor (Huang et al. 2024), sections 4.1 and 7.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Half of a batch and more is padding, so rows travel *packed*: the filled rows of
 need nothing else; `unpack` puts rows back where programs must be seen whole.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from torch import Tensor, nn

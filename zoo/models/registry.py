@@ -3,8 +3,6 @@
 Of every network `X` there is also a knowledge base `X-kb` and an ensemble `X-ensemble`, see `register_derived`.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable

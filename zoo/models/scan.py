@@ -8,8 +8,6 @@ states) 1,024 programs take 35 us each, with the gradient 226. A log-depth scan 
 program alone another score than in a batch.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable

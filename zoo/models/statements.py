@@ -3,8 +3,6 @@
 Papers: TLP, section 2; TCL, table 3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

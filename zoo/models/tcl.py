@@ -3,8 +3,6 @@
 Paper: TCL, section 5.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

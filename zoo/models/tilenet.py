@@ -1,7 +1,5 @@
 """TileNet, tchub's own: numbers of the loop nest, and a Gaussian process over the task's measured programs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Paper: TLP, sections 4.4, 5.2, 6.1.1 and 6.1.3.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Boosted trees in memory: a ranker to compare networks with, and the trees that TileNet grows on one task."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 from copy import copy

@@ -5,8 +5,6 @@ knobs is written down for the templates of TVM 0.8 to 0.13 that logs are full of
 one primitive each, about block 0.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import lru_cache

@@ -6,8 +6,6 @@ that a tile means the same wherever it came from: four levels of the output with
 the product computed under the output's. Channels that the layout blocks are one axis, a block its innermost factor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from .autotvm_nest import Loop, Schedule, Stage

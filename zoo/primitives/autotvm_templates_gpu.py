@@ -5,8 +5,6 @@ images are a tile like the other axes, and there is no loop of one iteration aro
 limit on (it would read like a tile); the limit is the first loop's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 

@@ -4,8 +4,6 @@ An instruction is (inputs, attributes, outputs) by name, as in a trace's JSON. N
 time are read under both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from json import dumps
 from typing import Any

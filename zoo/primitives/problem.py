@@ -1,7 +1,5 @@
 """The sizes of an operator that is tuned, and how AutoTVM's arguments spell them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

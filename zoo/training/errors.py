@@ -1,7 +1,5 @@
 """Errors of recipes, training sets and training runs."""
 
-from __future__ import annotations
-
 from ..errors import TchubError
 
 

@@ -4,8 +4,6 @@ In the in-task protocol labels are drawn at random from each task, and a model i
 drawn, so that a measured program never counts as a prediction.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From programs of corpora to a checkpoint: the training, and the scores on tasks never seen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace

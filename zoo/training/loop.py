@@ -5,8 +5,6 @@ weights, bit for bit, as one that was not (on one machine with one number of thr
 epoch is drawn from (seed, epoch), so there is no generator state to lose.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable

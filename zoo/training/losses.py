@@ -5,8 +5,6 @@ and a mask that is False at padding; all return one number, the mean over the gr
 compare, and give no gradient to padding.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 

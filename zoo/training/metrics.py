@@ -6,8 +6,6 @@ them is equally likely and the *expected* result is returned, so that a model th
 gets exactly what a random pick gets, and no metric depends on the order of the corpus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -3,8 +3,6 @@
 One file is one atomic write: a state is there whole or not at all, and reading it runs no code.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`TrainingData`: the programs that a run learns from and is judged by, with no test task among the former."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Networks of the coverage benchmark whose heads, inputs or types are out of the ordinary: sorting, tables, halves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

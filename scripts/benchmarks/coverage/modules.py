@@ -1,7 +1,5 @@
 """Networks of the coverage benchmark that are plain PyTorch: each a factory of a module and its example inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -5,8 +5,6 @@ attention writes differ in their operators. `transformers.json` has a configurat
 the head sizes and the ratios of hidden and feed-forward sizes of the real models, a small vocabulary and few pixels.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Callable, Iterator

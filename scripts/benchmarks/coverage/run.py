@@ -10,8 +10,6 @@ PyTorch. A run that was killed goes on with the network that it was in: what is 
 over all networks, with tuning, writes docs/benchmarks/coverage.json.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

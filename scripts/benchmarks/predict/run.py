@@ -10,8 +10,6 @@ TileNet knows the latencies of as many programs as stock was trained on.
 Programs and results are kept in the work folder: a run that was stopped goes on.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import cache

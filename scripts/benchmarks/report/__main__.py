@@ -6,8 +6,6 @@ python -m scripts.benchmarks.report           # rewrite
 python -m scripts.benchmarks.report --check   # exit 1 when something is out of date
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A figure of several seeds is shown as mean ± deviation (number of seeds). What was not run has no column.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The marked blocks of README.md and docs/*.md: tables between `<!-- NAME -->` and `<!-- /NAME -->`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

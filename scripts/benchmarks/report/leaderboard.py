@@ -1,7 +1,5 @@
 """docs/leaderboard.md: how the wheel's checkpoints rank the test programs of each corpus, from their metrics.json."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

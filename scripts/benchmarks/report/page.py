@@ -1,7 +1,5 @@
 """docs/benchmarks.md: where tchub loses, then a section a benchmark, as `sections.toml` describes it."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The README's first picture: latency against tuning time, a model from nothing and tchub's; for both themes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

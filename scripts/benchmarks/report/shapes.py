@@ -1,7 +1,5 @@
 """What the page shows of the details of tuning, scoring, measuring, coverage, fuzzing, start-up and local targets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Markdown tables of figures: from rows and columns, or by the shape of what a benchmark wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One run of a sampler: a random start and rounds, each picked with the model that learnt from what came before."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -10,8 +10,6 @@ Each result is a line of `results.jsonl` or `in-task.jsonl` in `runs/sampling`, 
 and a part can be run alone: the figures are of all lines, and the document names what is missing.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ A session is of the same tasks, checkpoint, seed and number of trials, each in a
 networks are tuned in a fresh home, so that no earlier run helps.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -4,8 +4,6 @@ Tasks take turns as in `tchub tune`. What a measurement would tell is looked up,
 a search can find is bounded by what was recorded: about 46 programs a task, of which a third was drawn at random.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ which it has the latency that today's search ends with. Fast: whole networks, co
 search. Without `--live` the figures are of the live runs that were kept.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite

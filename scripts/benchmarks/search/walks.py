@@ -5,8 +5,6 @@ episode of Fasor's walk is longer than that. So each proposer has the whole desi
 schedules of the most similar ones, and is judged by what it finds for the checkpoint, which no measurement corrects.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

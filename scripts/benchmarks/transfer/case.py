@@ -1,7 +1,5 @@
 """A question to a method of the transfer benchmark: what is measured, and from which models it may start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property

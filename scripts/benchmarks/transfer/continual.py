@@ -1,7 +1,5 @@
 """Continual distillation in the transfer benchmark: a base of the sources and its column, and what a base forgets."""
 
-from __future__ import annotations
-
 import copy
 import math
 import statistics

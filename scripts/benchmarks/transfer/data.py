@@ -1,7 +1,5 @@
 """Programs of the transfer benchmark: whole corpora as matrices, kept on disk, and the parts of one target."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Collection, Sequence

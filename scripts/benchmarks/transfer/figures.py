@@ -3,8 +3,6 @@
 Whatever is subtracted or divided is a mean over the seeds that both sides have.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """The methods of the transfer benchmark: what each makes of the sources and of what was measured."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ always of everything that is kept, and names what is missing. Choices between me
 writes no document.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial

@@ -1,7 +1,5 @@
 """A synthetic machine for adapting: a latency function stands for compiling and running programs."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Fixtures of the tests of adaptation: an untrained base, and one run that several of them look at."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Adapting, with a synthetic machine: a latency function stands for compiling and running programs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Adapting from the latencies of a corpus: nothing is measured, and the corpus's own test tasks judge."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

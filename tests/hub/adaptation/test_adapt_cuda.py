@@ -1,7 +1,5 @@
 """`tchub adapt --device cuda` from extraction to the verdict, on a card of paper."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The methods by which an adaptation learns: what each stores, and that a killed run trains no epoch twice."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace

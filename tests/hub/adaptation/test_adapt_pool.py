@@ -1,7 +1,5 @@
 """The pool: candidates on disk and made again, and measuring them through the journal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

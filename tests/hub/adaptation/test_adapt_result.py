@@ -1,7 +1,5 @@
 """The verdict of the hold-out, the checkpoint's card and name, and what the command line makes of a result."""
 
-from __future__ import annotations
-
 import json
 import platform
 import shlex

@@ -1,7 +1,5 @@
 """The rounds: how a budget is spent, who picks first, and that a run that ended early goes on where it stopped."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sources: the best start, corpora of other devices, what does not fit, and what must not judge or be learnt."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from pathlib import Path

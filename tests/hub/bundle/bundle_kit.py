@@ -1,7 +1,5 @@
 """Bundles of small C kernels, and machines to run them on, which have TVM's runtime at most."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

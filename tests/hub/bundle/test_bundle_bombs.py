@@ -1,7 +1,5 @@
 """Archives that unpack to more than memory holds: refused while less than a gigabyte is taken."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

@@ -1,7 +1,5 @@
 """From a workload to a corpus by way of a machine that has no compiler."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import zipfile

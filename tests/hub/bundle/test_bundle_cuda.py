@@ -1,7 +1,5 @@
 """CUDA bundles without a GPU: what nvcc made is right for the GPU, and a driver of paper gets the right calls."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Results that come back: checked against their bundle line by line, and added once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Measuring on the device: only TVM's runtime is there, programs may crash, and the run may be killed."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

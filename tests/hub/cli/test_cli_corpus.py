@@ -1,7 +1,5 @@
 """`tchub corpus`: from a log to a checked corpus, by the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """`tchub info`: one checkpoint in full, several side by side, and files that hold anything but what they should."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

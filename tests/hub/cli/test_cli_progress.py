@@ -1,7 +1,5 @@
 """Progress in windows of any width and in a pipe, and the log that takes what TVM writes meanwhile."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

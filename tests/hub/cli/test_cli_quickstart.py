@@ -1,7 +1,5 @@
 """`tchub quickstart`: its steps in order, its memory between calls, its output. The steps themselves are stand-ins."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

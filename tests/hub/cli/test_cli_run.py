@@ -1,7 +1,5 @@
 """`tchub run` and `tchub bench`: a tuned network from the shell."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The commands list and pull: data on stdout, the rest on stderr, errors with a remedy, choices with reasons."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The page about a new device, command by command, on a small log of invented programs."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import re

@@ -1,7 +1,5 @@
 """Compiled programs on disk: nothing is compiled twice, and nothing is taken that its user has not written so."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

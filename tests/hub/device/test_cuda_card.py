@@ -1,7 +1,5 @@
 """A card as a device: what it is, what refuses it, and what its options are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

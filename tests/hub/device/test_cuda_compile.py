@@ -1,7 +1,5 @@
 """Compiling CUDA source in this process by NVRTC, for which a module that notes its calls stands in."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Measuring on a card of paper: real schedules, checked outputs; a fault costs its program, a lost card the run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

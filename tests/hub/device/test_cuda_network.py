@@ -1,7 +1,5 @@
 """Whole networks on a card of paper: what the archive holds computes what PyTorch does, call after call."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

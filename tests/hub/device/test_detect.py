@@ -1,7 +1,5 @@
 """Detection of this machine, of its cores, of machines made up for the test, and of devices of a user's own."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`tchub doctor` and `tchub devices`: each check's three outcomes, the exit code, and the JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

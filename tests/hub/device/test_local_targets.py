@@ -1,7 +1,5 @@
 """`--device local --target`: what a restricted target of this machine may use, what cannot run here, nothing mixed."""
 
-from __future__ import annotations
-
 import json
 import platform
 import sqlite3

@@ -1,7 +1,5 @@
 """Measuring: real programs, real times; failures cost one program; a hopeless batch stops early."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Outputs: rounding passes, a wrong program does not, and the reference survives its file."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

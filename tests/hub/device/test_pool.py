@@ -1,7 +1,5 @@
 """Workers: a crash, a hang or too much memory costs one job, and time-outs count the work, not a busy machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

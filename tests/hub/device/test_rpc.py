@@ -1,7 +1,5 @@
 """Measuring behind TVM's RPC: a tracker and three servers, each a process; killed, stopped, absent, started again."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -1,7 +1,5 @@
 """`--device rpc://`: addresses, what an RPC device is, and programs for another architecture. No server is needed."""
 
-from __future__ import annotations
-
 import platform
 import struct
 from pathlib import Path

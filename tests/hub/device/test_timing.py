@@ -1,7 +1,5 @@
 """The clock: how often a program is timed, and what disturbs a measurement; times injected."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Weights of a product are read one block ahead without a gap, and the product stays what it is."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

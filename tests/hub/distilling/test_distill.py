@@ -1,7 +1,5 @@
 """`tchub distill`: devices learnt one after the other, nothing of a test task, a run that goes on, every error."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tests' Hub with an index, Ada who may write to `lab`, a checkpoint that she trained, a finished contribution."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

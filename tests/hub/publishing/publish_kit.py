@@ -1,7 +1,5 @@
 """A checkpoint that is trained in seconds and may be published, and the people who publish and fetch it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`tchub check`: published checkpoints pass it, and a checkpoint that is wrong in one way fails one question."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """From a machine to a published checkpoint, with a fake measurer: stopped anywhere, gone on, changed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

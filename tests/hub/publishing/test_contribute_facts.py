@@ -1,7 +1,5 @@
 """Facts of a contribution and devices without a spec sheet: asked for or refused, before hours are spent."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

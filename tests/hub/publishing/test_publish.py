@@ -1,7 +1,5 @@
 """A checkpoint trained here goes out by `tchub publish` and comes back by `tchub pull` on another machine."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line of `tchub publish`: its output, the next command that it suggests, and the index that it asks."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What can go wrong while a checkpoint is published: each with its error, and with nothing lost or mixed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

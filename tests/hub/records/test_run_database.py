@@ -1,7 +1,5 @@
 """MetaSchedule's database over a run store: what MetaSchedule asks for, and TVM's own files of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The store of measured programs: on disk at once, never paid twice, never mixed between devices."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

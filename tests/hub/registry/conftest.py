@@ -1,7 +1,5 @@
 """Fixtures of the registry's tests: a mirror on loopback, a publisher of indexes, and checkpoints to list."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`tchub cache`: what is there, what goes, and what never does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

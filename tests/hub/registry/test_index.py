@@ -1,7 +1,5 @@
 """The index: what an entry must hold, and what is refused before anything is fetched."""
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

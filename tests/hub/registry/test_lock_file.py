@@ -1,7 +1,5 @@
 """The lock file: pins that are followed, written whole, and refused where they are none."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A static mirror: downloads, busy and broken servers, redirects and secrets, addresses."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Hugging Face Hub as a source: the real client against a server on loopback, every byte compared."""
 
-from __future__ import annotations
-
 import errno
 import os
 import time

@@ -1,7 +1,5 @@
 """Without a network: what is on this machine works as ever, with every socket blocked; what is not says so."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Checkpoints by `from_pretrained`: from the Hub, a folder or a name; audited, of any architecture, offline too."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """The Python face: list, pull, load; every fault is a typed error before a tensor is used, and nothing is lost."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Resolution: a name or a device leads to one checkpoint, and every other one gets a reason; names and versions."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace

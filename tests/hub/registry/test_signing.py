@@ -1,7 +1,5 @@
 """`tchub index`: a publisher signs and replaces keys, a user refreshes, all on the command line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

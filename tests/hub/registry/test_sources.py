@@ -1,7 +1,5 @@
 """Sources: the order they are tried in, folders, and what is said when none of them has a checkpoint."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest

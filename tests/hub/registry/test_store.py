@@ -1,7 +1,5 @@
 """The store: a version appears whole or not at all, never changes, and a bad disk is named."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The store under many processes at once, and under processes that are killed: one whole version, or none."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

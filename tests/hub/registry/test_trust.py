@@ -1,7 +1,5 @@
 """A refreshed index counts only when the trusted keys vouch for it and it is neither older nor out of date."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Catalogues to read: of toys, and of the checkpoints that ship."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

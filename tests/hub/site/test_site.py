@@ -1,7 +1,5 @@
 """`tchub site`: the facts of each checkpoint in the catalogue, how its files are written, and the command."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

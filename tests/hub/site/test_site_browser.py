@@ -1,7 +1,5 @@
 """The catalogue in a real browser, from a file: search, filters, order, comparison, an address to share."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Nothing of an index or a card is ever code in the catalogue, and a card's Markdown is shown."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

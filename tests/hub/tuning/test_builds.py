@@ -1,7 +1,5 @@
 """The first build: what TVM cannot compile, or compiles wrongly, is refused before anything is measured."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

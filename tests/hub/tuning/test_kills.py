@@ -1,7 +1,5 @@
 """What survives a kill -9 and a full disk: every measurement that finished, once; see also scripts/kills."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Reports: agreement of scores and measurements, charts, and the page."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

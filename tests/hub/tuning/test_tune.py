@@ -1,7 +1,5 @@
 """`tune` from a network to a checked, timed library; what it takes; its command. The network is tiny."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """`tune` for a card of paper: from extraction to a network that runs there, with faults on the way."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A tuning session on one small task, and what it takes over of earlier runs: the real search, with a fake machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """Small networks, programs that they can learn to rank, and what a method may learn of them."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The methods, the choice among them, and that cross-validation judges by labels that it has not learnt."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

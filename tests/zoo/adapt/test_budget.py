@@ -1,7 +1,5 @@
 """A budget is a share, a count, a time, or stops itself by its learning curve; and never nothing."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

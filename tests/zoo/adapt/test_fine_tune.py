@@ -1,7 +1,5 @@
 """Fine-tuning learns from a few labels without drifting, moves what it may, and refuses what teaches nothing."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 

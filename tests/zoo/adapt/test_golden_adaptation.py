@@ -1,7 +1,5 @@
 """Picks, accuracies and decisions of small adaptations with fixed seeds, as recorded in `golden_adaptation.json`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

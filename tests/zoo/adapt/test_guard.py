@@ -1,7 +1,5 @@
 """The guard lets no model become worse: a better one is adopted with its numbers, any other is not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What each method learns: an ensemble mends a base that misleads, and a finished training is read again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

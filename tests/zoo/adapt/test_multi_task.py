@@ -1,7 +1,5 @@
 """Multi-task learning: one trunk for all devices, a head for each, and the target's kept as a plain model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

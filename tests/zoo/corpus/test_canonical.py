@@ -1,7 +1,5 @@
 """Canonical names: equal tasks are equal to the letter, and traces follow their blocks to the new names."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A corpus folder: written whole, merged without loss, opened with suspicion of values that no program can have."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

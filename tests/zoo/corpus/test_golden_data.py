@@ -4,8 +4,6 @@
 Texts are compared by their digest, features by weighted sums, whose last digits may differ from machine to machine.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Ansor and TenSet records of every form that was ever written, and what their workload keys compute."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

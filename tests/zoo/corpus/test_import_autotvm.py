@@ -1,7 +1,5 @@
 """AutoTVM logs read as corpus entries."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

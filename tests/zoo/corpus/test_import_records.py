@@ -1,7 +1,5 @@
 """Packed logs that unpack to more than anybody has: importers take them line by line, and a line in pieces."""
 
-from __future__ import annotations
-
 import lzma
 from collections import Counter
 from pathlib import Path

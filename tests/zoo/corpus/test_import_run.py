@@ -1,7 +1,5 @@
 """Foreign logs become corpora: everything is counted, one device a corpus, splits by the log's own protocol."""
 
-from __future__ import annotations
-
 import base64
 import json
 import lzma

@@ -1,7 +1,5 @@
 """Corpora are written program by program in bounded memory, and those of one device become one without a loss."""
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """Old records as schedules: the same loops as the record, the same numbers as numpy."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

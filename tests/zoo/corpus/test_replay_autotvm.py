@@ -1,7 +1,5 @@
 """AutoTVM's templates as schedules: their threads and tiles, and the numbers that numpy computes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

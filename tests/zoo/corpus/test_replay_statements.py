@@ -1,7 +1,5 @@
 """Statement features: what TVM gives for a program, as a matrix, made once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Held-out networks never meet the training, and shares add up."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a module computes is told from its loops and indices, whatever its blocks are called."""
 
-from __future__ import annotations
-
 import pytest
 from tchub.zoo.corpus.computation import normal
 from tchub.zoo.corpus.tir import class_of_computation, computation_of_module, operator_class, product_flops

@@ -1,7 +1,5 @@
 """Device families: their data files, the hardware row, names, targets, and what fits what."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Programs as numbers of their loop nests: the columns by hand, and that neither framework nor batch matters."""
 
-from __future__ import annotations
-
 import re
 from math import log2, prod
 from typing import Any

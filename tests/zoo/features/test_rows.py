@@ -1,7 +1,5 @@
 """Sequences as matrices: shapes, padding, the hardware row, and that no decision is lost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

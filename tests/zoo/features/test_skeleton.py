@@ -1,7 +1,5 @@
 """Skeletons of design spaces: a batch of decisions gives the very matrices that the filled sequences give."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Networks of networks: a knowledge base and its column by equation 7, and an ensemble; what travels of them."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """TileNet: a pretrained score, corrected by measured programs without a gradient step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

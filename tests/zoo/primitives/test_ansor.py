@@ -1,7 +1,5 @@
 """Ansor's steps, read without the computation they belong to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """AutoTVM's knobs told in the common language."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The words of the schedule-primitive language."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

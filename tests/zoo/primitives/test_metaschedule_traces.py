@@ -1,7 +1,5 @@
 """MetaSchedule's traces: live ones that TVM makes here for a CPU and a GPU, and JSON, which is read without TVM."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

@@ -4,8 +4,6 @@ Ansor and MetaSchedule tile five levels deep where AutoTVM's templates tile four
 of a level into one thread axis where AutoTVM binds each; neither is a difference between the programs.
 """
 
-from __future__ import annotations
-
 from itertools import count
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """A task of which a few programs are measured, what is measured for a card's plots, and which tasks it knows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

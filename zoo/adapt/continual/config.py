@@ -1,7 +1,5 @@
 """How a knowledge base learns: both phases of one device (`ContinualConfig`), and a run (`DistillConfig`)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 The method `continual` adapts with one: a column beside a frozen base learns the device.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field

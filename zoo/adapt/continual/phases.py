@@ -4,8 +4,6 @@ In the first phase the column learns a device, and the base stays as it is (equa
 the base learns the device from its labels and from the column (equations 9 to 11).
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass

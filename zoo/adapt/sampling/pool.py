@@ -1,7 +1,5 @@
 """The candidates: the pool, picks with reasons, shares of operator types and tasks, and the hold-out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """RDU: representativeness, diversity, uncertainty (paper TCL, section 4), and `rdu+`, tchub's own form of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

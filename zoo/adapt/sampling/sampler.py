@@ -1,7 +1,5 @@
 """`Sampler`, the interface of all samplers, and those that need no uncertainty: random, stratified, strata, fasor."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

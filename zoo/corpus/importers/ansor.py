@@ -9,8 +9,6 @@ TenSet's flat integers, where borders between shapes are lost): its heaviest ope
 from shapes that fit together, an operand, a weight after it, and the result at the end. A hash alone says nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

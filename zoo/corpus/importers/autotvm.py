@@ -4,8 +4,6 @@ One record a line, `{"input": [target, template, args, kwargs], "config": {"enti
 error number, seconds, time], "version": 0.2, "tvm_version": ...}`: the JSON form, written since TVM 0.6.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ An importer is a function `(file, name, ImportContext) -> LineReader` for one lo
 it holds in memory grows with the number of tasks, never with the number of programs.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

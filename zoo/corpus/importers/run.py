@@ -1,7 +1,5 @@
 """A foreign log becomes a corpus folder, in one pass and in bounded memory; files beside it name tasks and split."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

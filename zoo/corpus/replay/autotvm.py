@@ -6,8 +6,6 @@ loop. Packed weights (`dense_pack.x86`) are read in their plain order. Layouts b
 not known here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """An old Ansor log as a MetaSchedule database of today's TVM."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

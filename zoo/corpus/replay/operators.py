@@ -6,8 +6,6 @@ record's steps name stages by that number. All tensors are float32, images NCHW,
 Keys that name a graph by its hash tell nothing of what is computed and cannot be replayed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """`continual` from a plain checkpoint: what it knew is kept, and a source that does harm is left out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A knowledge base learns device after device: in which order, by equations 9 to 11, what moves, and what is kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Samplers: properties of all, the criterion of each, and the predictions that they choose by."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
