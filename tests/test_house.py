@@ -15,29 +15,29 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_877, 16),
-    "hub/registry": (3_290, 17),
-    "hub/device": (5_993, 32),
+    "hub/cli": (2_863, 16),
+    "hub/registry": (3_272, 17),
+    "hub/device": (5_957, 32),
     "hub/networks": (8_756, 42),
     "hub/search": (3_758, 22),
-    "hub/records": (650, 5),
-    "hub/tuning": (2_174, 11),
-    "hub/adaptation": (1_987, 10),
-    "hub/publishing": (1_840, 9),
-    "hub/bundle": (903, 5),
-    "hub/site": (308, 3),
-    "zoo/primitives": (2_257, 11),
-    "zoo/devices": (388, 3),
-    "zoo/features": (1_262, 8),
-    "zoo/corpus": (4_083, 24),
-    "zoo/models": (2_473, 18),
-    "zoo/training": (1_978, 13),
-    "zoo/adapt": (3_423, 19),
-    "cards": (1_289, 6),
-    "scripts": (9_592, 57),
-    "tests": (32_191, 209),
+    "hub/records": (648, 5),
+    "hub/tuning": (2_164, 11),
+    "hub/adaptation": (1_971, 10),
+    "hub/publishing": (1_834, 9),
+    "hub/bundle": (897, 5),
+    "hub/site": (304, 3),
+    "zoo/primitives": (2_247, 11),
+    "zoo/devices": (386, 3),
+    "zoo/features": (1_254, 8),
+    "zoo/corpus": (4_059, 24),
+    "zoo/models": (2_447, 18),
+    "zoo/training": (1_962, 13),
+    "zoo/adapt": (3_401, 19),
+    "cards": (1_283, 6),
+    "scripts": (9_484, 57),
+    "tests": (31_887, 209),
 }
-PRODUCT = (50_656, 287)
+PRODUCT = (50_416, 287)
 MOST_ERRORS = 43
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
