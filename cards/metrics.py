@@ -3,13 +3,11 @@
 A field of a wrong type is named by its path in the file.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 
@@ -123,12 +121,12 @@ class ScoreLine(JsonFacts, frozen=True):
         score = getattr(self, name)
         return score.mean if isinstance(score, MeanScore) else score
 
-    def ahead_of(self, other: ScoreLine) -> dict[str, tuple[float, float]]:
+    def ahead_of(self, other: Self) -> dict[str, tuple[float, float]]:
         """Return the scores that are higher here: name -> (here, there)."""
         pairs = {name: (self.value(name), other.value(name)) for name in SCORES}
         return {name: (a, b) for name, (a, b) in pairs.items() if a is not None and b is not None and a > b}
 
-    def named(self, key: str, label: str) -> ScoreLine:
+    def named(self, key: str, label: str) -> Self:
         """Return the line with its key, and with `label` unless the file has one."""
         return msgspec.structs.replace(self, key=key, label=self.label or label)
 

@@ -1,12 +1,10 @@
 """`CardData`: everything that a card says, each fact taken from config.json or metrics.json, none typed by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -178,7 +176,7 @@ class CardData:
     origin: Origin
 
     @classmethod
-    def from_files(cls, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> CardData:
+    def from_files(cls, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> Self:
         """Return the facts of config.json and metrics.json.
 
         Raises:

@@ -1,11 +1,10 @@
 """`ClassTrust`: how far a checkpoint's scores hold on one operator class, as its config and its card say."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Self
 
 # What the lower bound of an accuracy must exceed, a little more than chance; the one-sided normal quantile of that
 # bound (95%); and what is known before any task is judged: accuracies spread so much, as if so many tasks had shown it.
@@ -43,7 +42,7 @@ class ClassTrust:
         return self.least is not None and self.least > LEAST_TRUSTED + _LEARNT_WORTH
 
     @classmethod
-    def of(cls, judged: Sequence[float], learnt: Sequence[float] = (), programs: int = 0) -> ClassTrust:
+    def of(cls, judged: Sequence[float], learnt: Sequence[float] = (), programs: int = 0) -> Self:
         """Return the trust that pairwise accuracies of tasks allow: those that judge, and those learnt."""
         mean = round(fmean(judged), 4) if judged else None
         values, least = [*judged, *(accuracy - _LEARNT_WORTH for accuracy in learnt)], None

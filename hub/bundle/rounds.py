@@ -1,12 +1,10 @@
 """Rounds of `tune` and `adapt` for a GPU that is elsewhere: bundles leave, and a run goes on when results are there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ...zoo.devices import get_device
 from ..device.candidate import Candidate
@@ -47,7 +45,7 @@ class BundleDevice(ChosenDevice):
     away = True
 
     @classmethod
-    def of(cls, name: str, folder: Path, per_round: int = 256) -> BundleDevice:
+    def of(cls, name: str, folder: Path, per_round: int = 256) -> Self:
         """Return the device of a name of `tchub devices`; a BundleError where it is no NVIDIA GPU."""
         sheet = get_device(name)
         if sheet.target["kind"] != CUDA:

@@ -5,8 +5,6 @@ key that lies in the home, where its owner alone may read it: another's entry, a
 are compiled again.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import os
@@ -16,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ...zoo.files import write_atomically
 from ...zoo.untrusted import read_plain
@@ -43,7 +41,7 @@ class CubinCache:
     limit: int = 512 << 20
 
     @classmethod
-    def here(cls) -> CubinCache | None:
+    def here(cls) -> Self | None:
         """Return this user's cache, in `TCHUB_CACHE`; None where its key in `TCHUB_HOME` cannot be written or read."""
         from ..registry.store import cache_root, home_root  # which the workers need not import
 

@@ -126,7 +126,7 @@ def start_cuda(
 
     Raises:
         RuntimeError: the compiler does not take the program.
-        UnknownLaunchError: the program does what a plan cannot say.
+        ValueError: the program does what a plan cannot say.
     """
     name = cache.name(compile_facts(mod, target, code, compiler)) if cache else ""
     if cache and (known := cache.load(name)):
@@ -241,7 +241,7 @@ def cuda_source(mod: Any, target: dict[str, Any]) -> tuple[dict[str, Any], str]:
         lowered = pipeline(tvm.tirx.transform.BindTarget(tvm_target)(mod))
     host, devices = split_host_device_mods(lowered)
     if not devices:
-        raise UnknownLaunchError("the program launches no kernel")
+        raise ValueError("the program launches no kernel")
     ((device_target, device),) = devices.items()
     # TVM would compile the source at once where it finds a GPU's runtime; only the source is wanted.
     tvm.register_global_func("tvm_callback_cuda_compile", lambda _: b"", override=True)
@@ -250,7 +250,7 @@ def cuda_source(mod: Any, target: dict[str, Any]) -> tuple[dict[str, Any], str]:
     reader = _Reader()
     structural_walk(entry.body, (Object, reader.see))
     if not reader.launches:
-        raise UnknownLaunchError("the program launches no kernel")
+        raise ValueError("the program launches no kernel")
     return {"workspaces": reader.workspaces, "launches": reader.launches}, str(module.inspect_source())
 
 
@@ -316,10 +316,6 @@ _AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y",
 _SHARED = "tirx.use_dyn_shared_memory"
 
 
-class UnknownLaunchError(Exception):
-    """The host code does something that a plan cannot say."""
-
-
 class _Reader:
     """Follows buffers from the function's arguments to the kernels' parameters."""
 
@@ -349,7 +345,7 @@ class _Reader:
             return self._buffers[data.args[0]]
         field = _struct_field(data, _DATA)
         if field is None or field[0] not in self._handles:
-            raise UnknownLaunchError(f"a buffer of unknown origin: {data}")
+            raise ValueError(f"a buffer of unknown origin: {data}")
         return ["arg", self._handles[field[0]]]
 
     def _launch(self, call: Any) -> dict[str, Any]:
@@ -359,7 +355,7 @@ class _Reader:
         sizes = {axis: int(extent) for axis, extent in zip(axes, extents, strict=True)}
         unknown = sorted(set(sizes) - {*_AXES, _SHARED})
         if unknown:
-            raise UnknownLaunchError(f"launch parameters that a plan cannot say: {', '.join(unknown)}")
+            raise ValueError(f"launch parameters that a plan cannot say: {', '.join(unknown)}")
         dimensions = [sizes.get(axis, 1) for axis in _AXES]
         return {
             "kernel": str(call.args[0].value),
@@ -374,7 +370,7 @@ class _Reader:
             return self._buffers[value.args[0]]
         if type(value).__name__ in ("IntImm", "FloatImm"):
             return [str(value.ty.dtype), value.value]
-        raise UnknownLaunchError(f"a kernel parameter that a plan cannot say: {value}")
+        raise ValueError(f"a kernel parameter that a plan cannot say: {value}")
 
 
 def _name(node: Any) -> str | None:

@@ -25,10 +25,9 @@ from .cuda_compile import find_compiler
 from .errors import DeviceError
 from .jobs import BuildResult, RunResult, complaint, load_reference
 from .measure import MeasureConfig, Measurement, Measurer, MeasuringJob
-from .onsite.contents import ArgsInfo, random_values
 from .onsite.cuda import CudaDriver, CudaProgram
 from .onsite.files import OnsiteError, ProgramError
-from .onsite.repeats import TimingConfig, take_repeats
+from .onsite.runs import ArgsInfo, TimingConfig, random_values, take_repeats
 from .pool import Job, JobResult, Worker
 from .timing import DriftWatch, measure_watched
 from .worker import WorkerSetup

@@ -22,7 +22,7 @@ import numpy as np
 from ...zoo.files import storing
 from ...zoo.tvm_import import import_tensor_intrinsics
 from .cubin_cache import CubinCache
-from .cuda_compile import UnknownLaunchError, dtype_bytes, find_compiler, start_cuda
+from .cuda_compile import dtype_bytes, find_compiler, start_cuda
 from .errors import DeviceError
 from .host_facts import cores
 from .onsite.cuda import CudaDriver, CudaLaunches
@@ -56,7 +56,7 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
         its kernels' functions, and how many of them have a schedule of the database.
 
     Raises:
-        UnknownLaunchError: the network calls something that is no kernel.
+        ValueError: the network calls something that is no kernel.
         RuntimeError: the compiler does not take a function.
         StorageError: the archive cannot be written.
     """
@@ -146,7 +146,7 @@ class _RelaxReader:
         if name == "relax.reshape":
             return self._value(expr.args[0])
         if name != "relax.call_tir" or len(expr.args) != 2 or not isinstance(expr.args[0], GlobalVar):
-            raise UnknownLaunchError(f"{name} is no kernel that a card could be given")
+            raise ValueError(f"{name} is no kernel that a card could be given")
         function = expr.args[0].name_hint
         if function not in self.functions:
             self.functions.append(function)

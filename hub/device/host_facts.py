@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...zoo.machine import cpu_info, first_processor
 from .card_state import card_names
+from .onsite.files import system_text
 
 SYS_CPU = Path("/sys/devices/system/cpu")
 SYS_CGROUP = Path("/sys/fs/cgroup")
@@ -66,7 +67,7 @@ def read_host_facts() -> HostFacts:
         cpu_family=info.get("family"),
         model=info.get("model"),
         arm_part=processor.get("CPU part"),
-        sys_vendor=_text(SYS_VENDOR),
+        sys_vendor=system_text(SYS_VENDOR),
         flags=frozenset(info.get("flags") or ()),
         cores=physical,
         threads=threads,
@@ -97,7 +98,7 @@ def physical_cores(cpus: Sequence[int], root: Path = SYS_CPU) -> list[tuple[int,
     """Return logical CPUs by the physical core that they share; each is a core where the system does not tell."""
     physical: dict[str, list[int]] = {}
     for cpu in cpus:
-        siblings = _text(root / f"cpu{cpu}" / "topology" / "thread_siblings_list")
+        siblings = system_text(root / f"cpu{cpu}" / "topology" / "thread_siblings_list")
         physical.setdefault(siblings or f"cpu {cpu}", []).append(cpu)
     return [tuple(core) for core in physical.values()]
 
@@ -105,11 +106,11 @@ def physical_cores(cpus: Sequence[int], root: Path = SYS_CPU) -> list[tuple[int,
 def cpu_quota(root: Path = SYS_CGROUP, own: Path = OWN_CGROUPS) -> float | None:
     """Return the CPUs that this process's cgroup, or one around it, may use at a time (`--cpus`); None: no limit."""
     quotas = []
-    for line in _text(own).splitlines():
+    for line in system_text(own).splitlines():
         _, controllers, path = line.split(":", 2)
         inner = root / path.lstrip("/")
         for folder in () if controllers else (inner, *inner.parents):  # a controller's name means version 1
-            quota, _, period = _text(folder / "cpu.max").partition(" ")  # microseconds, or "max"
+            quota, _, period = system_text(folder / "cpu.max").partition(" ")  # microseconds, or "max"
             if quota.isdigit():
                 quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
@@ -122,8 +123,11 @@ def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
     """
     caches: dict[tuple[int, str], tuple[float, int]] = {}
     for index in root.glob("cpu[0-9]*/cache/index*"):
-        level, kind = _text(index / "level"), _text(index / "type")
-        size, shared = re.fullmatch(r"(\d+)([KMG]?)", _text(index / "size")), _text(index / "shared_cpu_list")
+        level, kind = system_text(index / "level"), system_text(index / "type")
+        size, shared = (
+            re.fullmatch(r"(\d+)([KMG]?)", system_text(index / "size")),
+            system_text(index / "shared_cpu_list"),
+        )
         if level.isdigit() and kind in ("Data", "Unified") and size is not None:
             caches[int(level), shared] = (int(size[1]) * _KIB[size[2]], _count_cpus(shared))
 
@@ -133,14 +137,6 @@ def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
 
     l3 = [size for (level, _), (size, _) in caches.items() if level == 3]
     return {"l1_kib": per_core(1), "l2_kib": per_core(2), "l3_mib": sum(l3) / 1024 if l3 else None}
-
-
-def _text(path: Path) -> str:
-    """Return a small system file's text; empty where it cannot be read (containers hide some)."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _count_cpus(ranges: str) -> int:

@@ -22,8 +22,7 @@ from .candidate import WEIGHTS
 from .cubin_cache import CubinCache
 from .cuda_compile import compile_cuda
 from .errors import DeviceError
-from .onsite.contents import ArgsInfo, random_values
-from .onsite.repeats import TimingConfig
+from .onsite.runs import ArgsInfo, TimingConfig, random_values
 from .timing import DriftWatch, make_reference_kernel, measure_watched, time_in_turn, time_kernel, turns_of
 
 Array = np.ndarray[Any, Any]

@@ -23,7 +23,7 @@ from .cubin_cache import CubinCache
 from .errors import check_failure_rate
 from .host_facts import cores, physical_cores
 from .jobs import BuildResult, RunResult, build, make_reference, run
-from .onsite.repeats import TimingConfig
+from .onsite.runs import TimingConfig
 from .pool import JobResult, WorkerPool, Zygote, check_compiler, plan_workers
 from .worker import WorkerSetup
 

@@ -21,8 +21,7 @@ import numpy as np
 from ...zoo.errors import last_line
 from .errors import DeviceError, NoServerError
 from .jobs import RunResult
-from .onsite.contents import ArgsInfo, random_integers
-from .onsite.repeats import TimingConfig
+from .onsite.runs import ArgsInfo, TimingConfig, random_integers
 from .timing import time_kernel
 
 LOCAL, CPU = "local", "cpu"

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .onsite.contents import ArgsInfo, aligned_bytes, numpy_dtype, random_values
-from .onsite.repeats import TimingConfig, take_repeats
+from .onsite.runs import ArgsInfo, TimingConfig, aligned_bytes, numpy_dtype, random_values, take_repeats
 
 # Of a process that times programs of several threads: they stay on its cores, and go to sleep some milliseconds after
 # a run, which leaves back-to-back runs as they are; by default they turn in circles for a quarter of a second, beside

@@ -3,8 +3,6 @@
 A home has one store, a run's folder another, both in an SQLite file of this form. A run's programs go to both.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -14,7 +12,7 @@ from functools import cached_property
 from math import inf, isfinite
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -118,7 +116,7 @@ class RunStore(AbstractContextManager["RunStore"]):
         StorageError: here and in all methods: the file cannot be used, or holds what is no store's.
     """
 
-    def __init__(self, path: Path, scope: MeasurementScope, home: RunStore | None = None) -> None:
+    def __init__(self, path: Path, scope: MeasurementScope, home: Self | None = None) -> None:
         self.path, self.scope, self.home = path, scope, home
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

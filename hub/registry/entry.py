@@ -4,14 +4,12 @@ A name is `arch-family`, with `+local` for one adapted here, and `@1.2.0` for a 
 of device, not of a family: `arch-kb-cpu`, `arch-kb-gpu`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, Self, TypedDict
 
 from msgspec import Meta
 
@@ -67,18 +65,18 @@ class Version(NamedTuple):
     patch: int
 
     @classmethod
-    def parse(cls, text: str) -> Version:
+    def parse(cls, text: str) -> Self:
         """Read `X.Y.Z`; raises CheckpointNameError."""
         if match := _VERSION.fullmatch(text):
             return cls(*map(int, match.groups()))
         message = f"{text[:_MAX_LENGTH]!r} is not a version"
         raise CheckpointNameError(message, remedy="write X.Y.Z, e.g. 1.0.0", version=text)
 
-    def next_patch(self) -> Version:
+    def next_patch(self) -> Self:
         return self._replace(patch=self.patch + 1)
 
-    def next_minor(self) -> Version:
-        return Version(self.major, self.minor + 1, 0)
+    def next_minor(self) -> Self:
+        return self._replace(minor=self.minor + 1, patch=0)
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}.{self.patch}"
@@ -94,7 +92,7 @@ class CheckpointName:
     version: Version | None = None
 
     @classmethod
-    def parse(cls, text: str) -> CheckpointName:
+    def parse(cls, text: str) -> Self:
         """Read `arch-family[+variant][@X.Y.Z]`; raises CheckpointNameError for anything else."""
         name, at, version = text.partition("@")
         match = _NAME.fullmatch(name) if len(name) <= _MAX_LENGTH else None
@@ -185,7 +183,7 @@ class Entry:
         """True for a checkpoint of a kind of device, which further devices are added to."""
         return self.family in KINDS
 
-    def changed_in(self, other: Entry) -> list[str]:
+    def changed_in(self, other: Self) -> list[str]:
         """Return lasting files that another listing of this version has otherwise; a card may be corrected."""
         return [name for name in LASTING_FILES if self.files.get(name) != other.files.get(name)]
 
@@ -211,7 +209,7 @@ class Entry:
         return asdict(self) | {"sources": list(self.sources)}
 
     @classmethod
-    def from_dict(cls, raw: object, path: str = "index") -> Entry:
+    def from_dict(cls, raw: object, path: str = "index") -> "Entry":
         """Return the entry of a JSON object; raises IndexFileError for a field that is missing, wrong or unsafe."""
         return checked(convert(raw, cls, path), path)
 

@@ -1,7 +1,5 @@
 """The index: every published checkpoint with its files' sizes and sha256, its licences and its scores."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter
@@ -10,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 from msgspec import Meta
 
@@ -35,12 +33,12 @@ class Index:
     serial: int = 0
 
     @classmethod
-    def read(cls, path: Path) -> Index:
+    def read(cls, path: Path) -> Self:
         """Return the index of a file; raises IndexFileError."""
         return cls.parse(read_bytes(path), str(path))
 
     @classmethod
-    def parse(cls, text: str | bytes, path: str = "index") -> Index:
+    def parse(cls, text: str | bytes, path: str = "index") -> Self:
         """Return the index of a JSON text; raises IndexFileError."""
         raw = parse_document(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text, path)
         check_format(raw, INDEX_FORMAT, path)
@@ -56,7 +54,7 @@ class Index:
 
     @classmethod
     @cache
-    def shipped(cls) -> Index:
+    def shipped(cls) -> Self:
         """Return the index of the wheel."""
         return cls.parse((resources.files("tchub.hub.registry") / INDEX_FILE).read_bytes(), INDEX_FILE)
 
@@ -67,13 +65,13 @@ class Index:
         body = {"format": INDEX_FORMAT, "serial": self.serial, "checkpoints": entries}
         return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
-    def merged(self, more: Iterable[Entry]) -> Index:
+    def merged(self, more: Iterable[Entry]) -> Self:
         """Return this index with further entries; a version of both stays as it is here (versions never change)."""
         known = {entry.id for entry in self.entries}
         further = (entry for entry in more if entry.id not in known)
         return replace(self, entries=(*self.entries, *further))
 
-    def joined(self, other: Index) -> Index:
+    def joined(self, other: "Index") -> "Index":
         """Return both indexes; a version of both stays as it is here, but the newer index decides `deprecated`."""
         newer = max(other, self, key=lambda index: index.serial)
         deprecated = {entry.id: entry.deprecated for entry in newer.entries}

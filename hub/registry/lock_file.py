@@ -4,13 +4,11 @@
 committed and compared.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ...zoo.files import locked, write_atomically
 from .entry import CheckpointName, Entry
@@ -36,7 +34,7 @@ class LockFile:
     pins: Mapping[str, Entry] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path) -> LockFile:
+    def read(cls, path: Path) -> Self:
         """Return a lock file; raises IndexFileError where it is missing, malformed, unsafe or of a newer format."""
         if not path.exists():
             remedy = "make it: tchub pull NAME --lock"
@@ -83,7 +81,7 @@ class LockFile:
         sources = tuple(dict.fromkeys((*pin.sources, *listed.sources)))
         return replace(listed, sources=sources, revision=listed.revision or pin.revision)
 
-    def with_pins(self, entries: Iterable[Entry]) -> LockFile:
+    def with_pins(self, entries: Iterable[Entry]) -> Self:
         """Return the lock file with these pinned, in place of other versions of the same names."""
         pins = dict(self.pins)
         for entry in entries:

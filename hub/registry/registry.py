@@ -1,12 +1,10 @@
 """`Registry`: the index, the stores and the sources together; what `hub.pull` and `hub.load` stand on."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ...zoo.devices import Device
 from ...zoo.errors import TchubWarning
@@ -56,7 +54,7 @@ class Registry:
     wheel: Path = field(default_factory=bundled_root)
 
     @classmethod
-    def default(cls) -> Registry:
+    def default(cls) -> Self:
         """Return the registry that the environment describes."""
         return cls(current_index(), Store(cache_root(), "TCHUB_CACHE"), Store(home_root(), "TCHUB_HOME"))
 

@@ -1,14 +1,12 @@
 """Collecting a corpus: tasks of a suite, random and evolved candidates, measured, kept, written as Parquet."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Self, TypedDict
 
 import tvm
 
@@ -18,7 +16,7 @@ from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
 from ..device.host_facts import usable_cpus
 from ..device.measure import MeasureConfig, Measurer
-from ..device.onsite.repeats import TimingConfig
+from ..device.onsite.runs import TimingConfig
 from ..device.rpc import RpcMeasurer
 from ..networks import LAYOUTS
 from ..networks.errors import NetworkLoadError
@@ -66,7 +64,7 @@ class Shard:
     count: int
 
     @classmethod
-    def parse(cls, text: str) -> Shard:
+    def parse(cls, text: str) -> Self:
         """Read `I/N`, e.g. `3/8`.
 
         Raises:

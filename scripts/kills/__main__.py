@@ -13,8 +13,6 @@ The victim is `session.py`, a real tuning session with real workers. SIGKILL com
 After each run's end `session.check` compares the database, the log, and what a witness saw finish.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -28,7 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import click
 import psutil
@@ -109,7 +107,7 @@ class Victim:
             if self.failed():
                 raise click.ClickException(f"{self.folder}: the run does not resume: {self.errors[-1]}")
 
-    def suffer(self, kill: Callable[[Victim], bool]) -> None:
+    def suffer(self, kill: Callable[[Self], bool]) -> None:
         """Let something be killed again and again; the command is given again only if it stopped."""
         while self.kills < KILLS_PER_RUN:
             wanted = self.finished() + (self.kind != "tuner") + self.draw.randrange(TRIALS // (KILLS_PER_RUN + 1))

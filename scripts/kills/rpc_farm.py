@@ -3,12 +3,10 @@
 One import of TVM serves all.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
-from typing import Any
+from typing import Any, Self
 
 from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.host_facts import usable_cpus
@@ -47,7 +45,7 @@ class Farm:
         for _ in range(servers):
             self.start_server()
 
-    def __enter__(self) -> Farm:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

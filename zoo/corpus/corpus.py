@@ -5,15 +5,13 @@ under its hash. Once `corpus.json` names that hash, the corpus is the new one, a
 waits: a writer that is killed at any moment leaves the whole old corpus or the whole new one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import pyarrow as pa
@@ -99,7 +97,7 @@ class Corpus:
     tasks: dict[str, Task]
 
     @classmethod
-    def open(cls, path: Path | str) -> Corpus:
+    def open(cls, path: Path | str) -> Self:
         """Open a corpus folder and check its format, its files' sizes and their columns.
 
         First move the tables that a killed writer left waiting.

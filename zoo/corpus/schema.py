@@ -1,7 +1,5 @@
 """The columns of a corpus on disk, its records in memory, and the errors about corpora."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -9,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -100,7 +98,7 @@ class Task:
         return sum(count for name, count in self.networks if networks is None or name in networks)
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Task:
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Return the task of a row of `tasks.parquet`."""
         networks = tuple((item["network"], item["weight"]) for item in row["networks"] or ())
         return cls(**{name: row[name] for name in TASKS_SCHEMA.names[:-1]}, networks=networks)
@@ -159,7 +157,7 @@ class Program:
         return self.error is None and math.isfinite(self.latency) and self.latency > 0
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Program:
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Return the program of a row of `programs.parquet`."""
         latency = math.nan if row["latency"] is None else row["latency"]
         values = {name: row[name] for name in PROGRAMS_SCHEMA.names}

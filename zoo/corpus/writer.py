@@ -1,7 +1,5 @@
 """Writing a corpus folder: program by program, in bounded memory."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -11,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -78,7 +76,7 @@ class CorpusWriter:
         self._cleanup = contextlib.ExitStack()
         self._scratch: sqlite3.Connection | None = None
 
-    def __enter__(self) -> CorpusWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -5,12 +5,10 @@ shape and type of every tensor. Only then it makes a model. safetensors itself c
 and the tensors fit each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 import numpy as np
 import safetensors.torch
@@ -65,7 +63,7 @@ class Checkpoint:
         return scores
 
     @classmethod
-    def load(cls, path: Path | str) -> Checkpoint:
+    def load(cls, path: Path | str) -> Self:
         """Audit a folder, then load it.
 
         Raises:

@@ -1,11 +1,9 @@
 """`CheckpointConfig`: the contents of a checkpoint's `config.json`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -68,7 +66,7 @@ class CheckpointConfig:
         return (json.dumps(asdict(self), indent=2, sort_keys=True) + "\n").encode()
 
     @classmethod
-    def from_dict(cls, data: object, path: Path) -> CheckpointConfig:
+    def from_dict(cls, data: object, path: Path) -> Self:
         """Check the format first, then the name and type of every field.
 
         Raises:
@@ -94,7 +92,7 @@ class CheckpointConfig:
             raise corrupt(path, str(error)) from error
 
     @classmethod
-    def read(cls, folder: Path) -> CheckpointConfig:
+    def read(cls, folder: Path) -> Self:
         """Read `config.json` of a folder; errors are those of `from_dict`, and CheckpointError where there is none."""
         path = folder / CONFIG_FILE
         try:

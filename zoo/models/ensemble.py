@@ -1,7 +1,5 @@
 """Ensembles: several networks of one architecture whose weighted scores are added."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar, cast
 
@@ -40,7 +38,7 @@ class Ensemble(CostModel):
         self.register_buffer("shares", torch.full((count,), 1 / count))
 
     @classmethod
-    def around(cls, models: Sequence[CostModel], shares: Sequence[float]) -> Ensemble:
+    def around(cls, models: Sequence[CostModel], shares: Sequence[float]) -> "Ensemble":
         """Return an ensemble of copies of networks of one architecture and size, with the factor of each one's score.
 
         The shares of models that take context add up to 1, so that the sum is an estimate of -log(latency) as well.

@@ -1,7 +1,5 @@
 """A knowledge base and an active column of one architecture, joined by laterals (papers: TCL, section 6)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -66,7 +64,7 @@ class ProgressiveNetwork(CostModel):
         self._let(answers)
 
     @classmethod
-    def around(cls, model: CostModel, lateral: int = 16, seed: int | None = None) -> ProgressiveNetwork:
+    def around(cls, model: CostModel, lateral: int = 16, seed: int | None = None) -> "ProgressiveNetwork":
         """Return a knowledge base whose base is this model, its column a copy; the weights' Fisher diagonal is 0.
 
         Raises:

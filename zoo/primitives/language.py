@@ -11,13 +11,11 @@ Numbers always start `(block, loop, value, ...)` where a kind has such things; `
 kinds, what their numbers and names are, and how Ansor's steps and AutoTVM's knobs map to them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 
@@ -132,7 +130,7 @@ class PrimitiveSequence:
         return json.dumps({"framework": self.framework, "primitives": rows}, separators=(",", ":"), sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> PrimitiveSequence:
+    def from_json(cls, text: str | bytes) -> Self:
         """Read what `to_json` wrote.
 
         Raises:

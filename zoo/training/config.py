@@ -1,7 +1,5 @@
 """`TrainConfig`: a recipe, all that decides a training run except the data and the seed; read from TOML or YAML."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import tomllib
@@ -9,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import yaml
@@ -66,11 +64,11 @@ class TrainConfig:
     save_every: _Count = 5
     finetune: dict[str, Any] = field(default_factory=dict)
 
-    def pretraining(self) -> TrainConfig:
+    def pretraining(self) -> Self:
         """Return the settings of the first stage."""
         return replace(self, finetune={})
 
-    def finetuning(self) -> TrainConfig:
+    def finetuning(self) -> Self:
         """Return the settings of the second stage; without any a tenth of the rate, which a good start survives."""
         gentle = {"learning_rate": self.learning_rate / 10, "warmup_epochs": 0}
         return replace(self, **(self.finetune or gentle), finetune={})
@@ -80,7 +78,7 @@ class TrainConfig:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], source: str = "the recipe") -> TrainConfig:
+    def from_dict(cls, data: Mapping[str, Any], source: str = "the recipe") -> Self:
         """Check names, types and values of a recipe, and of its second stage; TrainingError names the nearest key."""
         known = [f.name for f in fields(cls)]
         for key in data:
@@ -102,7 +100,7 @@ class TrainConfig:
         return config
 
     @classmethod
-    def from_file(cls, path: Path) -> TrainConfig:
+    def from_file(cls, path: Path) -> Self:
         """Read a file: YAML where its name ends so, else TOML.
 
         Raises:
@@ -121,7 +119,7 @@ class TrainConfig:
         return cls.from_dict(data, str(path))
 
     @classmethod
-    def find(cls, name_or_path: str) -> TrainConfig:
+    def find(cls, name_or_path: str) -> Self:
         """Return a recipe that ships (`tcl`, `tcl-paper`, ...) or the one of a file."""
         if name_or_path in list_recipes():
             with resources.as_file(_recipes() / f"{name_or_path}.toml") as path:

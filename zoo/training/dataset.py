@@ -1,12 +1,11 @@
 """`RankingDataset`, programs grouped by task as arrays, and the batches of an epoch over it."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -76,7 +75,7 @@ class RankingDataset:
         ends = np.cumsum(np.bincount(self.group, minlength=len(self.task_ids)))
         return np.split(order, ends[:-1]) if len(self.task_ids) else []
 
-    def take(self, index: np.ndarray) -> RankingDataset:
+    def take(self, index: np.ndarray) -> Self:
         """Return the programs at `index`; tasks keep their numbers, also those left without programs.
 
         Labels are then relative to the best program taken, as they would be had nothing else been measured.
@@ -86,7 +85,7 @@ class RankingDataset:
         return replace(self, **parts, bounds=bounds)
 
     @classmethod
-    def concat(cls, parts: Sequence[RankingDataset]) -> RankingDataset:
+    def concat(cls, parts: Sequence[Self]) -> Self:
         """Return all tasks of several sets of one width, none joined with another; missing rows are zeros."""
         if len(parts) == 1:
             return parts[0]

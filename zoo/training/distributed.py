@@ -5,11 +5,10 @@ the whole batch, and its gradient by its own programs. The sum over processes is
 process would have found, whatever the loss.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, distributed
@@ -29,7 +28,7 @@ class World:
     device: str = "cpu"
 
     @classmethod
-    def join(cls, cuda: bool = False) -> World:
+    def join(cls, cuda: bool = False) -> Self:
         """Meet the other processes that a launcher started; alone without one.
 
         Args:

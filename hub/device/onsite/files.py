@@ -139,7 +139,7 @@ class Results:
 
 def machine_facts() -> dict[str, Any]:
     """The CPU, its cores, the system and the driver."""
-    lines = reversed(_text("/proc/cpuinfo").splitlines())
+    lines = reversed(system_text("/proc/cpuinfo").splitlines())
     named = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     return {
         "cpu_model": named.get("model name") or named.get("CPU part") or platform.processor() or "unknown",
@@ -147,12 +147,13 @@ def machine_facts() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "nvidia_driver": _text("/proc/driver/nvidia/version").partition("\n")[0] or None,
+        "nvidia_driver": system_text("/proc/driver/nvidia/version").partition("\n")[0] or None,
     }
 
 
-def _text(path: str) -> str:
+def system_text(path: str | Path) -> str:
+    """Return a small system file's text; empty where it cannot be read (containers hide some)."""
     try:
-        return Path(path).read_text(errors="replace")
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .contents import aligned_copies, random_values
 from .files import OnsiteError, ProgramError
-from .repeats import TimingConfig, take_repeats
+from .runs import TimingConfig, aligned_copies, random_values, take_repeats
 from .tvm_runtime import CpuProgram, TvmRuntime
 
 _PR_SET_PDEATHSIG = 1

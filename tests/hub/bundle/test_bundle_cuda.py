@@ -17,9 +17,9 @@ from tchub.hub.bundle.archive import Bundle, BundleError, BundleProgram, write_p
 from tchub.hub.bundle.build import BuildSettings, build_bundle, resolve_target
 from tchub.hub.bundle.ingest import ingest
 from tchub.hub.bundle.rounds import BundleDevice
-from tchub.hub.device.onsite.contents import random_values
 from tchub.hub.device.onsite.cuda import CudaDriver, CudaProgram
 from tchub.hub.device.onsite.files import ProgramError
+from tchub.hub.device.onsite.runs import random_values
 from tchub.hub.search.errors import TuningError
 from tchub.zoo.corpus import Corpus
 from tiny_network import Tiny

@@ -16,7 +16,7 @@ from tchub.hub.device import measure as measuring
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
 from tchub.hub.device.jobs import BuildResult, run, with_aligned_stack
 from tchub.hub.device.measure import Measurement, Measurer, plan_workers
-from tchub.hub.device.onsite.contents import random_values
+from tchub.hub.device.onsite.runs import random_values
 from tchub.hub.device.timing import TimingConfig, turns_of
 from tchub.zoo.files import file_sha256
 

@@ -1,7 +1,5 @@
 """HTTP/1.1 on two ports of loopback, the Hub and the host that its large files live on, and what both answer."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -11,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
@@ -78,7 +76,7 @@ class Answer:
     body: bytes = b""
 
     @classmethod
-    def of(cls, value: Any, status: int = 200, **headers: str) -> Answer:
+    def of(cls, value: Any, status: int = 200, **headers: str) -> Self:
         """A JSON answer; `_` stands for `-` in the names of headers."""
         named = {name.replace("_", "-"): text for name, text in headers.items()}
         return cls(status, {"Content-Type": "application/json", **named}, json.dumps(value).encode())

@@ -1,13 +1,12 @@
 """Repositories and their commits, who may read and write them, and what goes wrong on purpose."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 MAIN = "main"
 
@@ -28,7 +27,7 @@ class File:
     large: bool = False
 
     @classmethod
-    def of(cls, path: str, data: bytes) -> File:
+    def of(cls, path: str, data: bytes) -> Self:
         """A file that goes to large-file storage by its name, or because it is no text."""
         return cls(data, path.endswith(".safetensors") or b"\0" in data[:512])
 

@@ -1,12 +1,10 @@
 """A contribution in seconds: everything is real but the measuring, the doctor, and the Hub."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from fake_tuning import latency_of_key
@@ -55,7 +53,7 @@ class FakeMeasurer:
         self.after, self.paid = after, 0
         self.outcomes: Counter[str] = Counter()
 
-    def __enter__(self) -> FakeMeasurer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

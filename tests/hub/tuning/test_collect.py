@@ -1,7 +1,5 @@
 """Collecting: a corpus of real measurements that grows, resumes, and pays for nothing twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
@@ -150,7 +148,7 @@ class _Clock:
     def __init__(self, *_: object) -> None:
         self.outcomes = {"ok": 0}
 
-    def __enter__(self) -> _Clock:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

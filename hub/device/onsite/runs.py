@@ -1,4 +1,4 @@
-"""How often a program is timed: until the median of its repeats is known well enough. The same on every machine."""
+"""What a program is given, and how often it is timed: the same on every machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+ArgsInfo = Sequence[tuple[Sequence[int], str]]
+_ALIGNMENT = 64  # what TVM's kernels expect of a buffer's first byte
 # The standard error of a median is 1.253 sigma / sqrt(n), and the quartiles of a normal lie 1.349 sigma apart.
 _QUARTILES_TO_ERROR = 1.253 / 1.349
 
@@ -58,7 +63,7 @@ def _is_enough(costs: Sequence[float], best: float | None, seconds: float, confi
 
 
 def take_repeats(run: Callable[[int, int], list[float]], config: TimingConfig, best: float | None) -> list[float]:
-    """Return the seconds a run, one entry a repeat.
+    """Return the seconds a run, one entry a repeat: as many as it takes to know their median well enough.
 
     Args:
         run: given how often to run in a row and how many repeats, seconds a run of each repeat.
@@ -77,3 +82,49 @@ def take_repeats(run: Callable[[int, int], list[float]], config: TimingConfig, b
         # Each call runs the program once untimed, so the repeats of a long one, which are sure to be taken, share it.
         costs += run(number, max(1, config.min_repeats - len(costs)) if number == 1 else 1)
     return costs
+
+
+def random_values(args_info: ArgsInfo) -> list[Any]:
+    """Random contents, the same for the same shapes: zeros let a processor take short cuts."""
+    generator = np.random.default_rng(0)
+    values = []
+    for shape, dtype in args_info:
+        if dtype.startswith(("int", "uint", "bool")):
+            contents = random_integers(generator, shape, dtype, args_info)
+        else:
+            contents = generator.random(size=tuple(shape), dtype=np.float32) + 0.1
+        values.append(np.asarray(contents, numpy_dtype(dtype)))  # of one number NumPy makes no array
+    return values
+
+
+def random_integers(generator: np.random.Generator, shape: Sequence[int], dtype: str, args_info: ArgsInfo) -> Any:
+    """Both booleans, or integers that may be indices or divisors: 1 and 2, where a dimension has extent 2 only 1."""
+    drawn = generator.integers(0, 2, size=tuple(shape))
+    if dtype.startswith("bool"):
+        return drawn
+    return np.minimum(drawn + 1, 1 if any(2 in extents for extents, _ in args_info) else 2)
+
+
+def numpy_dtype(dtype: str) -> Any:
+    """Return the dtype of NumPy, or of what extends it, for one of TVM's."""
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        import ml_dtypes  # bfloat16 and the 8-bit floats, which numpy alone does not know
+
+        return np.dtype(getattr(ml_dtypes, dtype))
+
+
+def aligned_bytes(size: int) -> Any:
+    """Return so many bytes that begin at a multiple of 64."""
+    raw = np.empty(size + _ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size]
+
+
+def aligned_copies(arrays: Sequence[Any]) -> list[Any]:
+    """Return copies for a program to write into, each at a multiple of 64 bytes."""
+    copies = [aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape) for array in arrays]
+    for copy, array in zip(copies, arrays, strict=True):
+        copy[...] = array
+    return copies
