@@ -1,7 +1,5 @@
 """Candidate programs of a task, from MetaSchedule's own design spaces: random, or evolved from measured ones."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import deque

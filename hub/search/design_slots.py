@@ -1,7 +1,5 @@
 """Domains of the sampling instructions of a design space: drawing answers, and varying them."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

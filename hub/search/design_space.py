@@ -5,8 +5,6 @@ read follows from the decisions alone, so that programs can be drawn, varied and
 few to be measured are replayed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import product, takewhile

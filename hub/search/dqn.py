@@ -5,8 +5,6 @@ cost model thinks of the program there, or the latency where it was measured. Th
 on many tasks; this one begins with nothing and learns on the task that it searches.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Errors between a task and its tuned programs."""
 
-from __future__ import annotations
-
 from ...zoo.errors import TchubError
 
 

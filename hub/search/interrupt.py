@@ -6,13 +6,11 @@ second one interrupts the usual way. Measuring alone is interrupted at once (`St
 and what was measured is kept.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from .errors import InterruptedRunError
 
@@ -74,7 +72,7 @@ class StopFlag:
             signal.signal(signum, handler)
         self._previous = {}
 
-    def __enter__(self) -> StopFlag:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
             for signum in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(signum) is not signal.SIG_IGN:

@@ -1,7 +1,5 @@
 """Measuring a batch of search candidates: with tchub's workers, or with any MetaSchedule builder and runner."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

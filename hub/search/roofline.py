@@ -3,11 +3,9 @@
 Both are measured as any program is, by the same workers: on this machine or on an RPC server. It takes two seconds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import inf, prod
-from typing import Any
+from typing import Any, Self
 
 import tvm
 from tvm import te
@@ -55,7 +53,7 @@ class Roofline:
         flops = product_flops(task.mod) or task.flops
         return max(flops / self.flops, size / self.bandwidth, _product_weights(task) / self.weights)
 
-    def raised(self, task: TuningTask, latency: float) -> Roofline:
+    def raised(self, task: TuningTask, latency: float) -> Self:
         """Return the roofline at which a product may take so many seconds, where it is faster than this one allows."""
         flops = max(self.flops, product_flops(task.mod) / latency)
         return replace(self, flops=flops, weights=max(self.weights, _product_weights(task) / latency))

@@ -8,8 +8,6 @@ cost model's promise (`expected_gain`) counts as far as its scores were right on
 a task, and promises nothing, must not starve it.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ design space, which leave the extents open. A new task takes the schedules of it
 similar, with their tiles rescaled.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from collections import defaultdict

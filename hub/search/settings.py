@@ -1,7 +1,5 @@
 """Settings of the searches: MetaSchedule's, tchub's over decisions, and Fasor's deep Q-network."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plug-in: scores of every kind of input, learning from results, and life inside MetaSchedule."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace

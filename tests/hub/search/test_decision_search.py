@@ -1,7 +1,5 @@
 """Search in decision space: domains of decisions, TVM's own programs again, no repeats, the same by seed."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from math import inf, prod

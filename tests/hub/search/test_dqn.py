@@ -1,7 +1,5 @@
 """Fasor's DQN: moves that stay in the space, an agent that learns what pays, a search that beats chance."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf, prod
 from random import Random

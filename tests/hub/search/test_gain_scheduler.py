@@ -1,7 +1,5 @@
 """The order of tasks: a floor for each, then the largest expected gain."""
 
-from __future__ import annotations
-
 from math import inf, log
 
 import pytest

@@ -1,7 +1,5 @@
 """Ctrl-C during tuning: the first asks, the second interrupts."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Each extension point of MetaSchedule alone, in a plain `tune_tir` with tchub's builder and runner."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The roofline of this machine, and the latency that it allows a task."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf

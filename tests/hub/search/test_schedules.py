@@ -1,7 +1,5 @@
 """Schedules carried over from similar tasks: tiles that suit the new extents, and the first programs of a search."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from math import inf, prod

@@ -1,7 +1,5 @@
 """Tasks and candidates: identity, classes, programs that differ, and work that is done ahead of the results."""
 
-from __future__ import annotations
-
 import json
 import threading
 from itertools import count

@@ -1,7 +1,5 @@
 """Tensor cores: design spaces of float16 tasks, their programs as decisions and features, and their machine code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 from typing import Any

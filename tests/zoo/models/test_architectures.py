@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.models import ModelConfigError, create
-from tchub.zoo.models.scan import selective_scan
+from tchub.zoo.models.tcl import selective_scan
 
 # Parameters, and MiB in float32; TCL's table 3 gives TCL 0.35, TenSet-MLP 0.92 and TLP 1.32 MB (see its docstring).
 SIZES = {
