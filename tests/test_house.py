@@ -16,28 +16,28 @@ ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
     "hub/cli": (2_863, 16),
-    "hub/registry": (3_272, 17),
-    "hub/device": (5_957, 32),
+    "hub/registry": (3_264, 17),
+    "hub/device": (5_937, 31),
     "hub/networks": (8_756, 42),
-    "hub/search": (3_758, 22),
-    "hub/records": (648, 5),
-    "hub/tuning": (2_164, 11),
+    "hub/search": (3_736, 22),
+    "hub/records": (646, 5),
+    "hub/tuning": (2_162, 11),
     "hub/adaptation": (1_971, 10),
     "hub/publishing": (1_834, 9),
-    "hub/bundle": (897, 5),
+    "hub/bundle": (895, 5),
     "hub/site": (304, 3),
-    "zoo/primitives": (2_247, 11),
+    "zoo/primitives": (2_245, 11),
     "zoo/devices": (386, 3),
     "zoo/features": (1_254, 8),
-    "zoo/corpus": (4_059, 24),
-    "zoo/models": (2_447, 18),
-    "zoo/training": (1_962, 13),
+    "zoo/corpus": (4_053, 24),
+    "zoo/models": (2_432, 17),
+    "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
-    "cards": (1_283, 6),
-    "scripts": (9_484, 57),
-    "tests": (31_887, 209),
+    "cards": (1_279, 6),
+    "scripts": (9_480, 57),
+    "tests": (31_859, 209),
 }
-PRODUCT = (50_416, 287)
+PRODUCT = (50_328, 285)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
