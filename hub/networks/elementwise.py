@@ -50,7 +50,7 @@ def _is_of_blocks(func: Any) -> bool:
 
 def _last(schedule: Any) -> Any:
     """Return the block that writes the output of a function of elementwise blocks; None for another function."""
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    blocks = _blocks(schedule)
     for block in blocks:
         inner = schedule.get(block)
         loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
@@ -62,21 +62,35 @@ def _last(schedule: Any) -> Any:
     return outputs[0] if len(outputs) == 1 and outputs[0] is blocks[-1] else None
 
 
+def blocks_before(schedule: Any, block: Any) -> list[Any]:
+    """Return the blocks that a block reads, directly or not, in the order in which they are computed."""
+    names, pending = set[str](), [block]
+    while pending:
+        producers = schedule.get_producers(pending.pop())
+        new = [one for one in producers if schedule.get(one).name_hint not in names]
+        names |= {schedule.get(one).name_hint for one in new}
+        pending += new
+    return [one for one in _blocks(schedule) if schedule.get(one).name_hint in names]
+
+
 def followers(schedule: Any, block: Any) -> list[Any]:
-    """Return a block and all that read it, directly or not, the last one at the end; empty where several are last."""
-    names, blocks, ends = {schedule.get(block).name_hint}, [block], list[Any]()
-    for one in blocks:
-        consumers = list(schedule.get_consumers(one))
-        new = [consumer for consumer in consumers if schedule.get(consumer).name_hint not in names]
-        names |= {schedule.get(consumer).name_hint for consumer in new}
-        blocks += new
-        ends += [] if consumers else [one]
-    return [*(one for one in blocks if one is not ends[0]), ends[0]] if len(ends) == 1 else []
+    """Return a block, what follows it in its function, and what is elementwise beside them, the last block at the end.
+
+    Empty where several are last.
+    """
+    names = {schedule.get(one).name_hint for one in blocks_before(schedule, block)}
+    blocks = [one for one in _blocks(schedule) if schedule.get(one).name_hint not in names]
+    return blocks if sum(not schedule.get_consumers(one) for one in blocks) == 1 else []
+
+
+def _blocks(schedule: Any) -> list[Any]:
+    """Return the blocks of a function, each behind those that it reads."""
+    return list(schedule.get_child_blocks(schedule.get_sblock("root")))
 
 
 def elementwise(schedule: Any, block: Any) -> list[Any]:
     """Return the spaces of an elementwise function, one program each: which axes are innermost."""
-    for one in schedule.get_child_blocks(schedule.get_sblock("root"))[:-1]:
+    for one in _blocks(schedule)[:-1]:
         schedule.compute_inline(one)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]

@@ -21,6 +21,7 @@ from tvm import relax, te, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import IntImm, const
 
+from .elementwise import blocks_before, followers
 from .exponentials import FAST_SIGMOID, fast_sigmoid
 from .fused_attention import compute_in_registers, in_registers
 from .simplify import (
@@ -321,18 +322,16 @@ def _inside(row: Any, column: Any, extents: Sequence[Any], value: Any) -> Any:
 def expanded_depthwise(schedule: Any, block: Any) -> list[Any]:
     """Return the space of the function and what elementwise follows it: channels and rows of a part, and two tiles.
 
-    What follows with other axes is left as it is, unscheduled.
+    What follows with other axes or several results is left as it is, unscheduled.
     """
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     (sums,) = schedule.get_producers(block)
     (padded,) = schedule.get_producers(sums)
     (expanded,) = schedule.get_producers(padded)
-    names = [schedule.get(one).name_hint for one in blocks]
-    position = {name: number for number, name in enumerate(names)}
-    source, *between = blocks[: position[schedule.get(expanded).name_hint]]
-    *inlined, last = blocks[position[schedule.get(block).name_hint] :]
-    if any(len(schedule.get_loops(one)) != 4 for one in (*inlined, last)):
+    source, *between = blocks_before(schedule, expanded)
+    chain = followers(schedule, block)
+    if not chain or any(len(schedule.get_loops(one)) != 4 for one in chain):
         return [schedule]
+    *inlined, last = chain
     for one in (*between, padded, *inlined):
         schedule.compute_inline(one)
 
