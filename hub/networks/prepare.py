@@ -32,8 +32,8 @@ from .exponentials import sigmoids
 from .fold import fold_arrays, fold_operators
 from .fused_attention import AttentionShape, attention, fuse_attention
 from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
-from .row_padding import pad_rows
-from .simplify import channels_first_only, elementwise_first, legal_types, pointwise_products, simplify
+from .row_padding import pad_rows, pointwise_products
+from .simplify import channels_first_only, elementwise_first, legal_types, simplify
 from .softmax import by_lanes, softmax
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 

@@ -1,4 +1,4 @@
-"""Matrix products over a number of rows that no register tile divides, computed over a few rows more.
+"""Matrix products: what 1x1 convolutions become, and over a number of rows that no register tile divides, a few more.
 
 ViT has 197 tokens, CLIP's and DINO's larger images 257 and 577: a prime number of rows has tiles of one row or of all,
 and a tile of one row loads a vector of weights for each multiplication. Rows are independent of each other in a
@@ -24,6 +24,29 @@ _LEAST = 16
 # Operators that compute each row of their first argument by itself, where they work along its last axis.
 _NORMS, _REDUCTIONS = ("nn.layer_norm", "nn.rms_norm"), ("max", "mean", "min", "sum", "variance")
 _ALONG_ROWS = (*_NORMS, *_REDUCTIONS, "nn.softmax", "strided_slice", "reshape")
+
+
+def pointwise_products() -> Any:
+    """Return a pass that computes a 1x1 convolution of channels-last images as a product of two matrices.
+
+    A row is a pixel. Tiles are then of all pixels, not of rows and of columns, which are often 7 or 14, and a schedule
+    has half the decisions to search.
+    """
+
+    def rewrite(builder: Any, call: Any) -> Any:
+        if operator_name(call) != "nn.conv2d":
+            return call
+        attrs: Any = call.attrs
+        image, weight = map(static_shape, call.args)
+        every_pixel = {*map(int, attrs.strides)} == {1} and not any(map(int, attrs.padding)) and attrs.groups == 1
+        channels_last = (attrs.data_layout, attrs.kernel_layout) == ("NHWC", "HWIO")
+        if not (image and channels_last and every_pixel and weight[:2] == (1, 1) and str(call.ty.dtype) == "float32"):
+            return call
+        rows = builder.emit(op.reshape(call.args[0], [prod(image[:-1]), image[-1]]))
+        product = builder.emit(op.matmul(rows, builder.emit(op.reshape(call.args[1], list(weight[2:])))))
+        return op.reshape(product, call.ty.shape)
+
+    return call_pass("TchubPointwiseProducts", rewrite)
 
 
 def pad_rows() -> Any:

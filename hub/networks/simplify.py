@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import isfinite, prod, sqrt
 from typing import Any
 
@@ -119,8 +120,13 @@ def _gelu(_: Any, call: Any) -> Any:
 
 
 def _squeeze(_: Any, call: Any) -> Any:
-    axes = call.attrs.axis
-    return op.squeeze(call.args[0], [int(axis) % call.args[0].ty.ndim for axis in axes]) if axes else call
+    """Name the axes of extent 1 alone, and leave one: ConvertLayout takes all that are named, and fails at none."""
+    x = call.args[0]
+    shape = static_shape(x)
+    axes = [axis for axis in (call.attrs.axis or range(len(shape))) if shape and shape[int(axis)] == 1]
+    if not shape or len(axes) == len(shape):
+        return op.reshape(x, call.ty.shape)
+    return op.squeeze(x, [int(axis) % len(shape) for axis in axes]) if axes else x
 
 
 def _permute(_: Any, call: Any) -> Any:
@@ -170,8 +176,7 @@ def _convolution_of_one_row(builder: Any, call: Any) -> Any:
 
 def _absorb_padding(builder: Any, call: Any) -> Any:
     """Let a convolution of an image padded with zeros pad by itself."""
-    padded: Any = builder.lookup_binding(call.args[0]) if isinstance(call.args[0], relax.Var) else None
-    attrs = call.attrs
+    padded, attrs = _bound_to(builder, call.args[0], "nn.pad"), call.attrs
     if attrs.data_layout != "NCHW" or not _zeros_around(padded):
         return call
     top, bottom, left, right = (int(width) for width in padded.attrs.pad_width[4:])
@@ -185,11 +190,35 @@ def _absorb_padding(builder: Any, call: Any) -> Any:
 
 def _zeros_around(call: Any) -> bool:
     """Return whether a call pads an image's rows and columns, and nothing else, with zeros."""
-    if not isinstance(call, relax.Call) or operator_name(call) != "nn.pad":
+    if call is None:
         return False
     attrs: Any = call.attrs
     widths = [int(w) for w in attrs.pad_width]
     return attrs.pad_mode == "constant" and not float(attrs.pad_value) and len(widths) == 8 and not any(widths[:4])
+
+
+def _of_several(combine: Callable[[Any, Any], Any], *, mean: bool = False) -> Callable[[Any, Any], Any]:
+    """Combine tensors one after the other where TVM's importer of ONNX stacks them and reduces the new axis."""
+
+    def rule(builder: Any, call: Any) -> Any:
+        stacked, attrs = _bound_to(builder, call.args[0], "stack"), call.attrs
+        if stacked is None or int(stacked.attrs.axis or 0) or attrs.keepdims or [*map(int, attrs.axis or ())] != [0]:
+            return call
+        # What was broadcast to be stacked is broadcast by each operator.
+        broadcast = [(_bound_to(builder, part, "broadcast_to"), part) for part in stacked.args[0]]
+        result = reduce(
+            lambda one, other: builder.emit(combine(one, other)),
+            [part if before is None else before.args[0] for before, part in broadcast],
+        )
+        return op.divide(result, relax.const(len(broadcast), _dtype(call))) if mean else result
+
+    return rule
+
+
+def _bound_to(builder: Any, value: Any, name: str) -> Any:
+    """Return the call of an operator that a value is, or is bound to; None for any other."""
+    call: Any = builder.lookup_binding(value) if isinstance(value, relax.Var) else value
+    return call if isinstance(call, relax.Call) and operator_name(call) == name else None
 
 
 def _same_type(one: Any, other: Any) -> bool:
@@ -205,31 +234,10 @@ _SIMPLER: dict[str, Callable[[Any, Any], Any]] = {
     "broadcast_to": lambda _, call: call.args[0] if _same_type(call, call.args[0]) else call,
     "clip": _clip, "nn.gelu": _gelu, "nn.leakyrelu": _leaky, "squeeze": _squeeze, "permute_dims": _permute,
     "add": _without(0), "multiply": _without(1), "power": _power,
+    "sum": _of_several(op.add), "mean": _of_several(op.add, mean=True),
+    "max": _of_several(op.maximum), "min": _of_several(op.minimum),
     "nn.conv1d": _convolution_of_one_row, "nn.conv2d": _absorb_padding,
 }  # fmt: skip
-
-
-def pointwise_products() -> Any:
-    """Return a pass that computes a 1x1 convolution of channels-last images as a product of two matrices.
-
-    A row is a pixel. Tiles are then of all pixels, not of rows and of columns, which are often 7 or 14, and a schedule
-    has half the decisions to search.
-    """
-
-    def rewrite(builder: Any, call: Any) -> Any:
-        if operator_name(call) != "nn.conv2d":
-            return call
-        attrs: Any = call.attrs
-        image, weight = map(static_shape, call.args)
-        every_pixel = {*map(int, attrs.strides)} == {1} and not any(map(int, attrs.padding)) and attrs.groups == 1
-        channels_last = (attrs.data_layout, attrs.kernel_layout) == ("NHWC", "HWIO")
-        if not (image and channels_last and every_pixel and weight[:2] == (1, 1) and _dtype(call) == "float32"):
-            return call
-        rows = builder.emit(op.reshape(call.args[0], [prod(image[:-1]), image[-1]]))
-        product = builder.emit(op.matmul(rows, builder.emit(op.reshape(call.args[1], list(weight[2:])))))
-        return op.reshape(product, call.ty.shape)
-
-    return call_pass("TchubPointwiseProducts", rewrite)
 
 
 # Elementwise operators before reshapes ------------------------------------------------------------------
@@ -359,7 +367,8 @@ def legal_types() -> Any:
     """Return a pass that gives operators on booleans the types of PyTorch, and compares NaN as PyTorch does.
 
     NaN is unequal to everything, itself included. By LLVM's comparison it is neither equal nor unequal, and TVM takes
-    whatever is compared with itself for equal.
+    whatever is compared with itself for equal. Of numbers none of which exceeds the least one, such as a row that is
+    masked throughout, the largest is the first, for TVM the one before it.
     """
 
     def rewrite(_builder: Any, call: Any) -> Any:
@@ -368,6 +377,8 @@ def legal_types() -> Any:
             itself = call.args[0].same_as(call.args[1])
             unequal = op.isnan(call.args[0]) if itself else op.logical_not(op.equal(*call.args))
             return unequal if name == "not_equal" else op.logical_not(unequal) if itself else call
+        if name in ("argmax", "argmin"):
+            return op.maximum(call, relax.const(0, _dtype(call)))
         if name in _COMPARISONS and all(_dtype(x) == "bool" for x in call.args):
             return relax.Call(call.op, [op.astype(x, "int8") for x in call.args])
         if name in _SCANS and _dtype(call.args[0]) == "bool":

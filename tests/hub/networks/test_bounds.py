@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import tvm_ffi
+from tchub.hub.networks.bounds import bounded_indices
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
 from torch import Tensor, nn
@@ -60,3 +62,20 @@ def test_places_of_several_dimensions_are_bounded_each_by_its_own(run_compiled: 
     rows, columns = torch.tensor([1, 3, 3]), torch.tensor([2, 2, 1])  # negative ones count from the end
     assert torch.equal(taken, values[rows, columns])
     assert torch.equal(put, values.index_put((rows, columns), torch.tensor(7.0)))
+
+
+@pytest.mark.parametrize(
+    ("places", "bounded"),
+    [
+        (lambda x: x.argsort(0).flip(0), False),
+        (lambda x: x.topk(2, 0).indices.T.reshape(-1, 3), False),
+        (lambda x: x.argmax(0, keepdim=True), False),
+        (lambda x: x.reshape(-1).argsort().reshape(x.shape), True),  # there are more of them than rows
+        (lambda x: x.topk(2, 0).values.long(), True),
+    ],
+    ids=["sort", "largest", "largest of all", "another axis", "values"],
+)
+def test_places_that_a_sort_finds_need_no_bounds(places: Callable[[Tensor], Tensor], bounded: bool) -> None:
+    network, x = Indexed(lambda x, i: x.gather(0, places(i))), torch.randn(6, 3)
+    mod = import_exported(torch.export.export(network, (x, torch.randn(6, 3))), "network")
+    assert tvm_ffi.structural_equal(mod, bounded_indices()(mod)) is not bounded

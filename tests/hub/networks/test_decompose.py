@@ -322,6 +322,15 @@ def test_small_matrices_are_solved_and_factored_with_pivots(equal: Equal) -> Non
     equal(factored, a, torch.randn(2, 3, 2))
 
 
+def test_the_largest_of_a_row_that_is_masked_throughout_is_the_first(equal: Equal) -> None:
+    x = torch.tensor([[-math.inf] * 3, [1, 3, 2], [torch.finfo(torch.float32).min] * 3])
+    equal(
+        lambda x, y: (x.argmax(1), x.max(1).indices, (-x).argmin(1), y.gather(1, x.argmax(1, True))),
+        x,
+        torch.rand(3, 3),
+    )
+
+
 def test_gamma_functions_on_both_sides_of_zero(equal: Equal) -> None:
     equal(lambda x: (x.lgamma(), x.digamma()), torch.linspace(-3.3, 40, 50))
 
@@ -333,6 +342,10 @@ def test_the_inverse_of_the_error_function_up_to_its_ends(equal: Equal) -> None:
 def test_axes_that_count_from_the_end_pass_the_change_of_layout(equal: Equal) -> None:
     equal(lambda norm, x: norm(x.squeeze(-2)).unsqueeze(-2), torch.randn(2, 3, 1, 4), parts=(nn.LayerNorm(4),))
     equal(lambda conv, x: conv(x).permute(0, -2, -1, 1), torch.randn(1, 3, 5, 4), parts=(nn.Conv2d(3, 4, 3),))
+
+
+def test_axes_that_are_squeezed_may_be_longer_than_one_or_all_that_there_are(equal: Equal) -> None:
+    equal(lambda x: (x.squeeze(), x[:1].squeeze(), x.squeeze(0)), torch.randn(4, 1))
 
 
 def test_what_tvm_translates_rightly_is_left_as_it_is() -> None:
