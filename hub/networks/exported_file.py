@@ -154,11 +154,15 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
         frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
         location = "".join(f"{Path(f.filename).name}:{f.lineno} in {f.name}: {f.line}" for f in frames[-1:])
         first = (str(error).strip() or last_line(error)).splitlines()[0]  # hints and frames follow
+        remedy = "run torch.export.export(module, inputs) yourself until it passes, or leave the part out"
+        if _depends_on_values(error):
+            remedy = "replace control flow that depends on values of tensors by torch.where or torch.cond"
+        elif "not a known type" in first:
+            first = first.partition(". ")[0]
+            remedy = "take and return tuples or dicts, or make the class known: torch.export.register_dataclass(CLASS)"
         raise NetworkImportError(
             f"PyTorch cannot export {network}: {first[:300].rstrip('.')}" + (f" ({location})" if location else ""),
-            remedy="replace control flow that depends on values of tensors by torch.where or torch.cond"
-            if _depends_on_values(error)
-            else "run torch.export.export(module, inputs) yourself until it passes, or leave the part out",
+            remedy=remedy,
             network=network,
             location=location,
         ) from error

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from tvm import IRModule
+from tvm.tirx import IntImm
 
 from ...zoo.errors import last_line
 from .errors import NetworkImportError, file_error
@@ -30,6 +31,7 @@ _REMEDIES = {
     "com.microsoft": "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
     "quantize_dynamic(..., op_types_to_quantize=['MatMul'])",
 }
+_SELECTS = "NonMaxSuppression"
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,24 @@ class OnnxNetwork(Network):
         shapes = {spec.name: list(spec.shape) for spec in self.taken}
         nodes = [node for graph in graphs_of(self.model) for node in graph.node if node.domain in _REMEDIES]
         remedies = {node.op_type: _REMEDIES[node.domain] for node in nodes}
+        if where := self.where(_SELECTS):  # TVM's gives as many rows as there may be
+            raise self._unsized("operator", f"{_SELECTS}, {where}")
         with refused(self.name, "import", self.where, remedies):
             model = with_steps(folded(self.model, shapes, self.name), shapes)
-            return from_onnx(model, shape_dict=shapes, keep_params_in_input=False)
+            mod = from_onnx(model, shape_dict=shapes, keep_params_in_input=False)
+        for name, type_ in zip(self.returned, _output_types(mod), strict=True):
+            sizes: Any = getattr(type_, "shape", None)
+            if sizes is None or not all(isinstance(size, IntImm) for size in sizes):
+                raise self._unsized("output", name)
+        return mod
+
+    def _unsized(self, kind: str, where: str) -> NetworkImportError:
+        return NetworkImportError(
+            f"{self.name} has an {kind} whose size depends on the values of its inputs ({where}), and a compiled "
+            "network has fixed sizes",
+            remedy="export the part before it, or pad to the largest size instead of selecting",
+            network=self.name,
+        )
 
     def where(self, operator: str) -> str:
         """Return the first node of an operator."""
@@ -86,10 +103,14 @@ class OnnxNetwork(Network):
 
     def signature(self) -> Signature:
         """Return how the network is called: with tensors by position or by name."""
-        result: Any = self.imported()["main"].ret_ty
-        shapes = [tuple(map(int, one.shape)) for one in getattr(result, "fields", [result])]
+        shapes = [tuple(map(int, one.shape)) for one in _output_types(self.imported())]
         named = zip(self.returned.items(), shapes, strict=True)
         return Signature.of_tensors(self.taken, [TensorSpec(name, shape, dtype) for (name, dtype), shape in named])
+
+
+def _output_types(mod: IRModule) -> list[Any]:
+    result: Any = mod["main"].ret_ty
+    return list(getattr(result, "fields", [result]))
 
 
 def reference_module(path: Path) -> torch.nn.Module:
@@ -197,8 +218,13 @@ def load_onnx(path: Path) -> Any:
         raise file_error(path, "has a weight of a negative size")
     check_memory(path, sum(prod(tensor.dims) for tensor in tensors))
     try:
-        onnx.checker.check_model(str(path))
+        whole = all(output.type.tensor_type.HasField("shape") for output in model.graph.output)
+        if whole:
+            onnx.checker.check_model(str(path))  # of any size
         onnx.load_external_data_for_model(model, str(path.parent))
+        if not whole:  # as tools leave it out of an output that they add, and ONNX Runtime does without it
+            model = onnx.shape_inference.infer_shapes(model)
+            onnx.checker.check_model(model)
     except Exception as error:
         raise file_error(path, f"is no valid ONNX model: {last_line(error)}") from error
     return model

@@ -10,6 +10,7 @@ import numpy as np
 
 from .errors import NetworkImportError
 from .onnx_graph import DEFAULT, FEW, GraphWriter, attributes_of, infer_types, opset_of, rename
+from .onnx_operators import RULES, run
 
 # Operators that the importer lacks, or has of another domain, and that ONNX defines by others.
 _DEFINED = frozenset((
@@ -70,9 +71,14 @@ def folded(model: Any, shapes: Mapping[str, Sequence[int]], network: str) -> Any
 
 def _inlined(model: Any, kinds: Collection[str]) -> Any:
     """Return a model without its own functions, and without operators that ONNX defines as such."""
+    import onnx
     from onnx import defs, inliner
 
     model = inliner.inline_local_functions(model)
+    # The inliner asks for the type of every input of an operator, also of one that is left out.
+    absent = onnx.helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, None)
+    held = [onnx.helper.make_tensor_value_info(x.name, x.data_type, x.dims) for x in model.graph.initializer]
+    model.graph.value_info.extend([absent, *held])
     for node in model.graph.node:
         if node.op_type in kinds and node.domain in DEFAULT:
             schema, given = defs.get_schema(node.op_type, opset_of(model)), {one.name for one in node.attribute}
@@ -93,7 +99,8 @@ class _Fold(GraphWriter):
     def __init__(self, model: Any, shapes: Mapping[str, Sequence[int]], network: str) -> None:
         super().__init__("folded_")
         self.changed = False
-        self._model, self._shapes, self._network, self._opset = model, shapes, network, opset_of(model)
+        self._model, self._shapes, self._network = model, shapes, network
+        self.opset, self.version = opset_of(model), model.ir_version
         self._types: dict[str, Any] | None = None
         self._hold(model.graph)
 
@@ -142,9 +149,10 @@ class _Fold(GraphWriter):
                 outputs = self._body(branch, [], names, self._hold(branch, renamed=True))
             elif kind == "ConvInteger":
                 outputs = self._integer_convolution(node, inputs)
-            else:
-                arrays = self._computed(node, inputs)
-                outputs = None if arrays is None else [self.constant(array) for array in arrays]
+            elif (arrays := self._computed(node, inputs)) is not None:
+                outputs = [self.constant(array) for array in arrays]
+            elif kind in RULES:
+                outputs = RULES[kind](self, node, inputs)
         self.changed |= outputs is not None and kind != "Constant"
         return outputs
 
@@ -153,7 +161,7 @@ class _Fold(GraphWriter):
     def _computed(self, node: Any, inputs: Sequence[str]) -> list[np.ndarray] | None:
         """Return the outputs of a node of known inputs, or of the size of one; None where they are not known."""
         if node.op_type in ("Shape", "Size"):
-            dims, facts = self._dims(inputs[0]), attributes_of(node)
+            dims, facts = self.dims(inputs[0]), attributes_of(node)
             if dims is None:
                 return None
             part = dims[facts.get("start", 0) : facts.get("end")]
@@ -163,9 +171,9 @@ class _Fold(GraphWriter):
             return None
         if node.op_type == "Identity":
             return list(known.values())
-        return _run(node, inputs, known, self._opset, self._model.ir_version)
+        return run(node, inputs, known, self.opset, self.version)
 
-    def _dims(self, name: str) -> list[int] | None:
+    def dims(self, name: str) -> list[int] | None:
         """Return the sizes of a tensor, or None where not all are known."""
         if name in self.values:
             return list(self.values[name].shape)
@@ -218,8 +226,8 @@ class _Fold(GraphWriter):
         body, number = facts["body"], facts["num_scan_inputs"]
         states, tensors = inputs[: len(inputs) - number], inputs[len(inputs) - number :]
         axes = facts.get("scan_input_axes", [0] * number)
-        dims = self._dims(tensors[0])
-        if dims is None or self._opset < 9:  # whose scan has a batch
+        dims = self.dims(tensors[0])
+        if dims is None or self.opset < 9:  # whose scan has a batch
             raise self._error(node, _UNKNOWN)
         length, columns, start = dims[axes[0]], [], len(self.nodes)
         backwards = facts.get("scan_input_directions", [0] * number)
@@ -241,7 +249,7 @@ class _Fold(GraphWriter):
         return [*states, *(self._stacked(x[::-1] if back else x, axis) for x, axis, back in outputs)]
 
     def _stacked(self, parts: Sequence[str], axis: int = 0) -> str:
-        if self._opset >= 13:
+        if self.opset >= 13:
             at = self.constant(np.array([axis], np.int64))
             return self.op("Concat", *(self.op("Unsqueeze", part, at) for part in parts), axis=axis)
         return self.op("Concat", *(self.op("Unsqueeze", part, axes=[axis]) for part in parts), axis=axis)
@@ -276,7 +284,7 @@ class _Fold(GraphWriter):
         # A product of integers that is scaled afterwards, as in ONNX Runtime, is rounded as it is there.
         first, second, third = [*rest, "", "", ""][:3]
         bias, scale, zero = (first, second, third) if kind == "Gemm" else (third, first, second)
-        weight = self._dims(groups[1][0])
+        weight = self.dims(groups[1][0])
         if weight is None:
             return None
         alpha = self.constant(np.float32(facts.pop("alpha", 1.0)))
@@ -298,12 +306,12 @@ class _Fold(GraphWriter):
 
     def _shifted(self, x: str, zero: str, for_convolution: bool) -> str:
         """Return integers less their zero point as float32, which holds sums of them exactly up to 2**24."""
-        value, dims = self.op("Cast", x, to=1), self._dims(zero) if zero else None
+        value, dims = self.op("Cast", x, to=1), self.dims(zero) if zero else None
         if not zero or (zero in self.values and not self.values[zero].any()):
             return value
         shift = self.op("Cast", zero, to=1)
         if for_convolution and dims and prod(dims) > 1:  # one for each output
-            shift = self._reshaped(shift, [-1, *[1] * (len(self._dims(x) or ()) - 1)])
+            shift = self._reshaped(shift, [-1, *[1] * (len(self.dims(x) or ()) - 1)])
         return self.op("Sub", value, shift)
 
     def _reshaped(self, x: str, shape: Sequence[int]) -> str:
@@ -311,54 +319,3 @@ class _Fold(GraphWriter):
 
 
 _UNKNOWN = "has a loop that runs as often as values of its inputs say"
-
-
-# Operators with results of unknown size, which are no larger than what they read.
-_NO_LARGER = frozenset(("Compress", "NonZero", "Unique"))
-
-
-def _is_small(output: Any) -> bool:
-    """Return whether ONNX infers the size of an output, and that it has few elements: a file may ask for any number."""
-    tensor = output.type.tensor_type
-    known = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
-    return known and prod(dim.dim_value for dim in tensor.shape.dim) <= FEW
-
-
-def _run(
-    node: Any, inputs: Sequence[str], known: Mapping[str, np.ndarray], opset: int, version: int
-) -> list[np.ndarray] | None:
-    """Compute a node with ONNX Runtime; None where it cannot, or where its outputs are many numbers, or no tensors."""
-    import onnx
-    import onnxruntime
-    from onnx import helper, numpy_helper
-
-    runtime: Any = onnxruntime  # of which pyright knows half
-    for attribute in node.attribute:
-        if attribute.HasField("g") or attribute.graphs or prod(attribute.t.dims) > FEW:
-            return None
-    if node.op_type == "Constant":
-        value, name = helper.get_attribute_value(node.attribute[0]), node.attribute[0].name
-        if name == "value":
-            return [numpy_helper.to_array(value)]
-        return [np.array(value, "float32" if "float" in name else "int64")] if "string" not in name else None
-    one = onnx.NodeProto()
-    one.CopyFrom(node)
-    one.input[:] = inputs
-    graph = helper.make_graph(
-        [one], "one", [], [onnx.ValueInfoProto(name=name) for name in node.output if name],
-        [numpy_helper.from_array(array, name) for name, array in known.items()],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=version)
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
-        if node.op_type not in _NO_LARGER and not all(map(_is_small, inferred)):
-            return None
-        session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        results: list[Any] = session.run(None, {})
-    except Exception:  # of its own many kinds: the node stays as it is, and TVM's importer judges it
-        return None
-    results_by_name = dict(zip((name for name in node.output if name), results, strict=True))
-    arrays = [results_by_name.get(name, np.zeros(0)) for name in node.output]
-    return arrays if all(isinstance(x, np.ndarray) and x.size <= FEW for x in arrays) else None

@@ -153,6 +153,24 @@ def test_sizes_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
         open_network(saved(tmp_path, value))
 
 
+def test_outputs_may_leave_out_their_shape(tmp_path: Path) -> None:
+    """As those do that a tool adds; ONNX Runtime infers it."""
+    added = model()
+    added.graph.output.append(onnx.ValueInfoProto(name="chosen"))
+    added.graph.output[0].type.tensor_type.ClearField("shape")
+    outputs = open_network(saved(tmp_path, added)).signature().outputs
+    assert [one.shape for one in outputs] == [(2, 6, 4), (2, 6, 4), (2, 6, 8)]
+
+
+def test_a_size_that_depends_on_values_is_refused(tmp_path: Path) -> None:
+    places = model(extra=helper.make_node("NonZero", ["mask"], ["p"]))
+    chosen = model(extra=helper.make_node("NonMaxSuppression", ["x", "x"], ["p"], name="best"))
+    for proto, where in ((places, "an output .*(p)"), (chosen, "an operator .*(NonMaxSuppression, node 'best')")):
+        proto.graph.output[1].CopyFrom(Info("p", TensorProto.INT64, [None, None]))
+        with pytest.raises(NetworkImportError, match=where.replace("(", r"\(").replace(")", r"\)")):
+            open_network(saved(tmp_path, proto)).imported()
+
+
 def test_a_damaged_file_or_an_invalid_model_is_said_in_one_line(tmp_path: Path) -> None:
     path = saved(tmp_path, model())
     path.write_bytes(path.read_bytes()[:100])

@@ -1,4 +1,4 @@
-"""Loops, branches, quantised operators and functions of ONNX files, beside what ONNX Runtime computes."""
+"""Loops, branches, functions and operators of ONNX files that TVM lacks, beside what ONNX Runtime computes."""
 
 from __future__ import annotations
 
@@ -143,6 +143,16 @@ def test_functions_of_the_file_and_of_onnx_are_inlined(equal: Equal) -> None:
     equal(model([node("Twice", ["x"], ["z"], domain="mine"), *celus], functions=[twice]))
 
 
+def test_attention_takes_masks_and_caches_that_are_constants_or_left_out(equal: Equal) -> None:
+    shapes = {"q": [2, 3, 16], "k": [2, 3, 8], "v": [2, 3, 8], "pk": [2, 1, 2, 8], "pv": [2, 1, 2, 8]}
+    inputs = [Info(name, FLOAT, shape) for name, shape in shapes.items()]
+    heads = {"q_num_heads": 2, "kv_num_heads": 1}
+    cached = node("Attention", ["q", "k", "v", "", "pk", "pv"], ["c", "nk", "nv"], **heads)
+    masked = node("Attention", ["q", "k", "v", "m"], ["y"], **heads)
+    mask = np.tril(np.ones((3, 3), bool))
+    equal(model([cached, masked], {"c": 3, "nk": 4, "y": 3}, inputs=inputs, opset=23, m=mask))
+
+
 def test_a_model_without_any_of_this_stays_as_it_is() -> None:
     proto = model([node("MatMul", ["x", "w"], ["y"])], w=MATRIX)
     assert folded(proto, {"x": [3, 4]}, "net") is proto
@@ -197,3 +207,58 @@ def test_a_constant_that_a_file_asks_terabytes_for_is_not_computed(kind: str, in
     nodes = [node(kind, list(inputs), ["many"]), node("ReduceSum", ["many"], ["sum"]), node("Add", ["x", "sum"], ["y"])]
     asked = model(nodes, **inputs)
     assert folded(asked, {"x": [3, 4]}, "net") is asked
+
+
+# Operators that the importer lacks or has otherwise
+
+RESIZED = {
+    "rounded up": (19, {"scales": [1, 1, 1.7, 2.3]}, {"mode": "nearest", "nearest_mode": "ceil"}),
+    "smoothed": (19, {"sizes": [1, 3, 3, 4]}, {"mode": "linear", "antialias": 1}),
+    "without what is outside": (19, {"scales": [1, 1, 0.6, 2]}, {"mode": "cubic", "exclude_outside": 1}),
+    "not to whole sizes": (19, {"scales": [1, 1, 1.7, 0.6]}, {"mode": "linear"}),
+    "by axes": (18, {"sizes": [10, 5]}, {"mode": "linear", "axes": [3, 2]}),
+    "channels last": (19, {"scales": [1, 2, 2, 1]}, {"mode": "linear"}),
+    "of opset 10": (10, {"scales": [1, 1, 2, 1.5]}, {"mode": "linear"}),
+}
+
+
+@pytest.mark.parametrize(("opset", "given", "facts"), RESIZED.values(), ids=RESIZED)
+def test_images_are_resized_as_onnx_runtime_does(
+    equal: Equal, opset: int, given: Mapping[str, Any], facts: Mapping[str, Any]
+) -> None:
+    inputs = ["x", "scales"] if opset == 10 else ["x", "", *(["scales"] if "scales" in given else ["", "sizes"])]
+    values = {name: np.array(by, "float32" if name == "scales" else "int64") for name, by in given.items()}
+    equal(model([node("Resize", inputs, ["y"], **facts)], inputs=[IMAGE], opset=opset, **values))
+
+
+def test_older_images_are_upsampled(equal: Equal) -> None:
+    equal(model([node("Upsample", ["x", "by"], ["y"])], inputs=[IMAGE], opset=9, by=np.float32([1, 1, 2, 2])))
+
+
+def test_a_depth_may_be_a_tensor_of_one(equal: Equal) -> None:
+    nodes = [node("Cast", ["x"], ["i"], to=INT64), node("OneHot", ["i", "depth", "ends"], ["y"])]
+    equal(model(nodes, {"y": 3}, depth=np.array([5]), ends=np.float32([0, 1])))
+
+
+def test_boxes_are_shifted_by_half_a_pixel_of_what_they_are_cut_from(equal: Equal) -> None:
+    facts = {"output_height": 2, "output_width": 3, "sampling_ratio": 2, "spatial_scale": 0.25}
+    boxes = np.float32([[2, 3, 15, 20], [0, 0, 22, 9]])
+    equal(model([node("RoiAlign", ["x", "b", "n"], ["y"], **facts)], inputs=[IMAGE], b=boxes, n=np.array([0, 0])))
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+def test_rows_are_divided_by_their_norm(equal: Equal, opset: int) -> None:
+    first, second = node("LpNormalization", ["x"], ["z"], p=1, axis=0), node("LpNormalization", ["z"], ["y"])
+    equal(model([first, second], opset=opset))
+
+
+def test_sums_and_extremes_of_several_are_computed_one_after_the_other(equal: Equal) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Sum", ["c", "c", "b"], ["s"]),
+        node("Max", ["s", "low"], ["m"]),
+        node("Min", ["m", "b", "s"], ["n"]),
+        node("Mean", ["n", "m"], ["y"]),
+    ]
+    weights = {"w": kernel(4, 3, 3, 3).astype("float32") / 99, "b": np.float32([[[0.5]]] * 4), "low": np.float32(0)}
+    equal(model(nodes, inputs=[IMAGE], **weights))

@@ -1,0 +1,165 @@
+"""ONNX operators that TVM's importer lacks, or computes otherwise than ONNX Runtime does, in others that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .onnx_graph import FEW, attributes_of
+
+# Numbers of the largest constant that an operator becomes.
+_MOST = 1 << 24
+# How TVM finds the pixels that a resized one is made of: by coordinates, and of the nearest one by rounding too.
+_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+_ROUNDED = (("half_pixel", "round_prefer_floor"), ("asymmetric", "floor"))
+
+
+def _resized(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Resize by a matrix for each axis, which is what ONNX Runtime makes of a unit matrix, or take the nearest pixels.
+
+    None where TVM does so rightly: rows and columns of channels-first images, by whole factors or to given sizes.
+    """
+    from onnx import helper
+
+    facts, old = attributes_of(node), graph.dims(inputs[0])
+    number = 1 if len(inputs) == 2 else 2  # of the factors; sizes come behind them
+    given = next((at for at in (number, number + 1) if at < len(inputs) and inputs[at]), None)
+    mode, coordinates = (facts.get(name, b"").decode() for name in ("mode", "coordinate_transformation_mode"))
+    stretched = facts.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
+    if old is None or given is None or inputs[given] not in graph.values or not stretched or coordinates[:2] == "tf":
+        return None
+    values = graph.values[inputs[given]]
+    changes = dict(zip((axis % len(old) for axis in facts.pop("axes", range(len(old)))), values, strict=True))
+    sizes = {axis: int(by) if given > number else int(np.floor(old[axis] * by)) for axis, by in changes.items()}
+    changed = [axis for axis, by in changes.items() if sizes[axis] != old[axis] or (given == number and by != 1)]
+    exact = given > number or all(old[axis] * changes[axis] == sizes[axis] for axis in changed)
+    whole = all(sizes[axis] % old[axis] == 0 for axis in changed)
+    rounded = coordinates or "half_pixel", facts.get("nearest_mode", b"round_prefer_floor").decode()
+    nearest = mode in ("", "nearest")
+    if (
+        number == 2 and "axes" not in attributes_of(node) and min(changed, default=2) >= 2 and 3 <= len(old) <= 5
+        and exact and rounded[0] in _COORDINATES and (not nearest or (whole and rounded in _ROUNDED))
+        and not facts.get("antialias") and not facts.get("exclude_outside")
+    ):  # fmt: skip
+        return None
+    if any(old[axis] * max(old[axis], sizes[axis]) > _MOST for axis in changed):
+        return None
+    x = inputs[0]
+    for axis in changed:
+        by = np.ones(4, values.dtype) if given == number else np.array([1, old[axis], 1, 1])
+        by[3] = changes[axis]
+        names = ["x", *[""] * (len(inputs) - 1)]
+        names[given] = "by"
+        known = {"x": np.eye(old[axis], dtype=np.float32)[None, :, None], "by": by.astype(values.dtype)}
+        axis_node = helper.make_node(node.op_type, names, ["y"], **facts)
+        results = run(axis_node, names, known, graph.opset, graph.version, _MOST)
+        if results is None:
+            return None
+        weights = results[0].reshape(old[axis], sizes[axis])
+        if nearest:
+            x = graph.op("Gather", x, graph.constant(weights.argmax(0)), axis=axis)
+            continue
+        order = list(range(len(old)))
+        order[axis], order[-1] = order[-1], order[axis]
+        x = graph.op("MatMul", graph.op("Transpose", x, perm=order), graph.constant(weights))
+        x = graph.op("Transpose", x, perm=order)
+    return [x]
+
+
+def _one_hot(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Give the depth as a number, not as a tensor of one, and the result the type of the two values."""
+    from onnx.helper import np_dtype_to_tensor_dtype
+
+    depth, values = map(graph.values.get, inputs[1:])
+    if depth is None or values is None:
+        return None
+    result = graph.op("OneHot", inputs[0], graph.constant(depth.reshape(())), inputs[2], **attributes_of(node))
+    return [graph.op("Cast", result, to=np_dtype_to_tensor_dtype(values.dtype))]
+
+
+def _aligned(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Shift the boxes by half a pixel of the image that is read: TVM shifts them by one of the boxes' own image."""
+    facts = attributes_of(node)
+    scale = facts.get("spatial_scale", 1.0)
+    centred = facts.get("coordinate_transformation_mode", b"half_pixel") == b"half_pixel" and graph.opset >= 16
+    if not centred or scale == 1.0:
+        return None
+    boxes = graph.op("Add", inputs[1], graph.constant(np.float32(0.5 - 0.5 / scale)))
+    return [graph.op("RoiAlign", inputs[0], boxes, inputs[2], **facts)]
+
+
+def _normalized(graph: Any, node: Any, inputs: list[str]) -> list[str]:
+    """Divide by a norm along an axis; what is zero throughout stays so."""
+    facts = attributes_of(node)
+    x, kind, axes = inputs[0], f"ReduceL{facts.get('p', 2)}", [facts.get("axis", -1)]
+    norm = graph.op(kind, x, graph.constant(np.array(axes))) if graph.opset >= 18 else graph.op(kind, x, axes=axes)
+    return [graph.op("Div", x, graph.op("Max", norm, graph.constant(np.finfo("float32").tiny)))]
+
+
+def _kept(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Leave dropout out, which gives what it is given; in training mode it stays, and is refused."""
+    training = graph.values.get(inputs[2]) if len(inputs) > 2 and inputs[2] else False
+    if training is None or training:
+        return None
+    dims = graph.dims(inputs[0]) if len(node.output) > 1 else []
+    return None if dims is None else [inputs[0], graph.constant(np.ones(dims, bool))]
+
+
+RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
+    "Resize": _resized, "Upsample": _resized, "OneHot": _one_hot, "RoiAlign": _aligned, "LpNormalization": _normalized,
+    "Dropout": _kept,
+}  # fmt: skip
+"""By the operator, what writes a node in another way to a `_Fold`; None leaves it as it is."""
+
+# Operators with results of unknown size, which are no larger than what they read.
+_NO_LARGER = frozenset(("Compress", "NonZero", "Unique"))
+
+
+def _is_small(output: Any, most: int) -> bool:
+    """Return whether ONNX infers the size of an output, and that it has few elements: a file may ask for any number."""
+    tensor = output.type.tensor_type
+    known = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    return known and prod(dim.dim_value for dim in tensor.shape.dim) <= most
+
+
+def run(
+    node: Any, inputs: Sequence[str], known: Mapping[str, np.ndarray], opset: int, version: int, most: int = FEW
+) -> list[np.ndarray] | None:
+    """Compute a node with ONNX Runtime; None where it cannot, or where its outputs are many numbers, or no tensors."""
+    import onnx
+    import onnxruntime
+    from onnx import helper, numpy_helper
+
+    runtime: Any = onnxruntime  # of which pyright knows half
+    for attribute in node.attribute:
+        if attribute.HasField("g") or attribute.graphs or prod(attribute.t.dims) > FEW:
+            return None
+    if node.op_type == "Constant":
+        value, name = helper.get_attribute_value(node.attribute[0]), node.attribute[0].name
+        if name == "value":
+            return [numpy_helper.to_array(value)]
+        return [np.array(value, "float32" if "float" in name else "int64")] if "string" not in name else None
+    one = onnx.NodeProto()
+    one.CopyFrom(node)
+    one.input[:] = inputs
+    graph = helper.make_graph(
+        [one], "one", [], [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        [numpy_helper.from_array(array, name) for name, array in known.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=version)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
+        if node.op_type not in _NO_LARGER and not all(_is_small(output, most) for output in inferred):
+            return None
+        session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        results: list[Any] = session.run(None, {})
+    except Exception:  # of its own many kinds: the node stays as it is, and TVM's importer judges it
+        return None
+    results_by_name = dict(zip((name for name in node.output if name), results, strict=True))
+    arrays = [results_by_name.get(name, np.zeros(0)) for name in node.output]
+    return arrays if all(isinstance(x, np.ndarray) and x.size <= most for x in arrays) else None
