@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_863, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_937, 31),
-    "hub/networks": (8_756, 42),
+    "hub/networks": (8_998, 43),
     "hub/search": (3_736, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_162, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_480, 57),
-    "tests": (31_859, 209),
+    "tests": (31_974, 209),
 }
-PRODUCT = (50_328, 285)
+PRODUCT = (50_570, 286)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
