@@ -89,6 +89,7 @@ def _is_known(builder: Any, indices: Any, sizes: Sequence[int]) -> bool:
     if isinstance(indices, GenericConst):
         return True
     value, number = _value(builder, indices), 0
+    attrs: Any
     while isinstance(value, relax.TupleGetItem) or (isinstance(value, relax.Call) and _keeps_numbers(value)):
         if isinstance(value, relax.Call):
             value = _value(builder, value.args[0])
@@ -99,8 +100,8 @@ def _is_known(builder: Any, indices: Any, sizes: Sequence[int]) -> bool:
     name = operator_name(value) if isinstance(value, relax.Call) else ""
     if name not in _PLACES or (name == "topk" and number == 0):
         return False
-    shape, axis = static_shape(value.args[0]), value.attrs.axis
-    return bool(shape) and (prod(shape) if axis is None else shape[int(axis)]) <= min(sizes)
+    shape, attrs = static_shape(value.args[0]), value.attrs
+    return bool(shape) and (prod(shape) if attrs.axis is None else shape[int(attrs.axis)]) <= min(sizes)
 
 
 def _value(builder: Any, value: Any) -> Any:
