@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_863, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_937, 31),
-    "hub/networks": (8_998, 43),
+    "hub/networks": (8_999, 43),
     "hub/search": (3_736, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_162, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_480, 57),
     "tests": (31_974, 209),
 }
-PRODUCT = (50_570, 286)
+PRODUCT = (50_571, 286)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
