@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,23 @@ def test_inputs_by_name_nested_inputs_and_constants_are_taken(tmp_path: Path, ru
     total, kept = map(torch.from_numpy, run_compiled(prepare(network.imported()), *network.inputs()))
     assert torch.equal(total, x * 3 + first + second)
     assert torch.equal(kept, mask)
+
+
+@dataclass
+class Scores:
+    best: torch.Tensor
+
+
+def test_a_class_that_pytorch_does_not_know_is_refused_with_how_to_make_it_known() -> None:
+    class Scored(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return Scores(x.amax(1))
+
+    with pytest.raises(NetworkImportError, match=r"Scores'> in output, which is not a known type") as caught:
+        open_network(Scored(), (torch.randn(2, 3),))
+    assert "register_dataclass" in caught.value.remedy
+    torch.export.register_dataclass(Scores)
+    assert open_network(Scored(), (torch.randn(2, 3),)).signature().outputs[0].shape == (2,)
 
 
 class Half(torch.nn.Module):
