@@ -35,7 +35,7 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_480, 57),
-    "tests": (31_974, 209),
+    "tests": (31_992, 209),
 }
 PRODUCT = (50_571, 286)
 MOST_ERRORS = 40
