@@ -32,7 +32,7 @@ def own_spaces() -> Any:
     def run(mod: IRModule, _: Any) -> IRModule:
         mod = mod.clone()
         for var, func in mod.functions_items():
-            if not isinstance(func, tvm.tirx.PrimFunc) or not _is_of_blocks(func) or has_reshape_pattern(func):
+            if not isinstance(func, tvm.tirx.PrimFunc) or not is_of_blocks(func) or has_reshape_pattern(func):
                 continue
             schedule: Any = Schedule(tvm.IRModule({"main": func}))
             if last := _last(schedule):
@@ -43,7 +43,7 @@ def own_spaces() -> Any:
     return run
 
 
-def _is_of_blocks(func: Any) -> bool:
+def is_of_blocks(func: Any) -> bool:
     """Return whether blocks are all that a function has, unlike a scan's or a scatter's, which are written by hand."""
     return isinstance(func.body, SBlockRealize) and func.body.block.name_hint == "root"
 

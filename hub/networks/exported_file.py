@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -24,6 +26,9 @@ from .exported_archive import check_archive
 from .network import Network, at_sizes, is_users, nodes_of
 from .replacements import quantised
 from .shapes import Shapes, example_leaves, export_again, fixed_program, free_sizes, nested_inputs
+from .weights import LARGE
+
+_WORTH_A_FILE = 1 << 20  # bytes
 
 
 def load_exported(path: Path) -> Any:
@@ -37,6 +42,29 @@ def load_exported(path: Path) -> Any:
     check_archive(path)
     exported = load_pt2(str(path)).exported_programs["model"]
     exported._guards_code = []  # Python source that `module()` would run
+    return exported
+
+
+def weights_on_disk(exported: Any) -> Any:
+    """Move the weights of a large program, which nobody else has, from memory into files without a name; return it.
+
+    The system reads them as they are needed, and has the memory for TVM's copies of them and for the process that
+    compares. Where the disk has no room they stay.
+    """
+    same: dict[int, list[torch.Tensor]] = {}  # of a weight that has several names
+    for tensor in exported.state_dict.values():
+        if tensor.is_contiguous() and tensor.nbytes >= _WORTH_A_FILE:
+            same.setdefault(tensor.data_ptr(), []).append(tensor)
+    if sum(one.nbytes for one, *_ in same.values()) < LARGE or not hasattr(os, "posix_fallocate"):
+        return exported
+    for tensors in same.values():
+        one = max(tensors, key=lambda tensor: tensor.nbytes)
+        with tempfile.NamedTemporaryFile(prefix="tchub-weights-") as file, suppress(OSError):
+            os.posix_fallocate(file.fileno(), 0, one.nbytes)
+            stored = torch.from_file(file.name, shared=True, size=one.numel(), dtype=one.dtype)
+            stored.copy_(one.detach().reshape(-1))
+            for tensor in tensors:
+                tensor.data = stored[: tensor.numel()].view(tensor.shape)
     return exported
 
 
@@ -55,7 +83,7 @@ def from_exported(exported: Any, name: str, shapes: Shapes | None = None) -> Net
     def make(label: str, sizes: dict[str, int]) -> Network:
         called = _without_loops(fixed_program(exported, sizes, name) if free else exported, label)
         half = half_types(called)
-        computed = in_precision(called, label, torch.float32) if half else called
+        computed = weights_on_disk(in_precision(called, label, torch.float32)) if half else called
         tensors = tuple(leaf for leaf in example_leaves(computed) if isinstance(leaf, torch.Tensor))
         return Network(label, lambda: computed, lambda: tensors, caller=lambda: called, notes=precision_notes(half))
 

@@ -18,7 +18,9 @@ from ...zoo.files import storing
 from ..device.candidate import WEIGHTS
 from ..device.jobs import PREPACKED, linked_by, with_aligned_stack
 from ..device.weight_prefetch import prefetch_weights
+from .default_schedules import default_schedules
 from .fold import fold_functions
+from .weights import lift_weights, weights_file, write_weights
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,12 @@ def build_library(
     """Compile a fused Relax module, with the best schedules of a MetaSchedule database if there is one.
 
     The module is taken as it is: running the fusion passes again, as MetaSchedule's `compile_relax` does,
-    could make functions that the database has never seen.
+    could make functions that the database has never seen. Large weights are written beside the library, see `weights`.
 
     Args:
         mod: as `prepare.lower` gives it, whose functions are the tuned tasks.
         target: a `tvm.target.Target`.
-        database: MetaSchedule's, or None for untuned code.
+        database: MetaSchedule's, or None for an untuned network; functions that are not in it have default schedules.
         path: of the shared library, or for a card of its archive (`device.cuda_network`); written atomically.
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
     """
@@ -53,7 +55,7 @@ def build_library(
 
     if target.kind.name == "cuda":
         return BuiltLibrary(str(path), *build_network(mod, target, database, path))
-    counts = []
+    counts, weights = [], []
 
     def lower(mod: Any, _context: Any) -> Any:
         if database is not None:
@@ -61,6 +63,7 @@ def build_library(
             mod = _split_prepacking(transform.MetaScheduleApplyDatabase()(mod))
             fold = fold_functions(), transform.FoldConstant(), transform.CanonicalizeBindings()
             mod = prefetch_weights(tvm.transform.Sequential([*fold, transform.DeadCodeElimination()])(mod), target)
+        mod, weights[:] = lift_weights(default_schedules(mod))
         kernels = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
         counts[:] = len(kernels), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels)
         passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
@@ -75,6 +78,7 @@ def build_library(
     for module in kernels:
         library.mod.import_module(module)
     temporary = path.with_name(f"{path.stem}.part.so")
+    write_weights(weights_file(path), weights)
     with storing(path):
         library.export_library(str(temporary), fcompile=linked_by(linker) if linker else None)
         temporary.replace(path)

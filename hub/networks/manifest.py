@@ -17,6 +17,7 @@ from ...zoo.plain_json import json_file
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import NetworkLoadError
 from .signature import Signature
+from .weights import weights_file
 
 FILE = "network.json"
 FORMAT = 1
@@ -31,12 +32,14 @@ class LibraryFile:
         file: relative to the folder.
         sha256: of the file, in hexadecimal.
         signature: how its function is called.
+        weights: sha256 of the file of weights beside it; empty where the library holds them itself.
         constants: numbers of the outputs that depend on no input; every call returns the same memory for them.
     """
 
     file: str
     sha256: str
     signature: Signature
+    weights: str = ""
     constants: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -82,6 +85,7 @@ def write_manifest(
             path.resolve().relative_to(folder.resolve()).as_posix(),
             file_sha256(path),
             signature,
+            file_sha256(weights) if (weights := weights_file(path)).is_file() else "",
             tuple(constant_results(mod)),
         )
         for path, signature, mod in libraries
@@ -109,6 +113,11 @@ def read_manifest(folder: Path) -> Manifest:
                 raise ValueError(f"it names a library outside its folder: {library.file}")
             if not file.is_file() or file_sha256(file) != library.sha256:
                 raise ValueError(f"{library.file} is missing, or not the library that was tuned: its checksum differs")
+            weights = weights_file(file)
+            if library.weights and not (weights.is_file() and file_sha256(weights) == library.weights):
+                raise ValueError(
+                    f"{weights.name} is missing, or has not the weights that were tuned: its checksum differs"
+                )
     except FileNotFoundError:
         remedy = "give the output folder of a completed `tchub tune`"
         raise NetworkLoadError(f"{folder} holds no tuned network: it has no {FILE}", remedy=remedy) from None

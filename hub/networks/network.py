@@ -188,7 +188,8 @@ def check_memory(path: Path, weights: int) -> None:
     """Refuse a file whose weights, or whose inputs, this machine cannot hold.
 
     Raises:
-        NetworkImportError: so many float32 numbers do not fit three times: as read, as TVM's constants, in the library.
+        NetworkImportError: so many float32 numbers do not fit three times: as TVM's constants here, and as read and in
+            the library where the network is compared with the original.
     """
     size, memory = 12 * weights, _memory()
     if size > memory:

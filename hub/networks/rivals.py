@@ -32,6 +32,7 @@ from .exported_file import in_precision, load_exported
 from .latency import measure
 from .output_check import check_output
 from .shapes import call_arguments
+from .weights import read_weights, with_weights
 
 Run = Callable[[], Any]
 
@@ -195,8 +196,9 @@ def _onnx_file(reference: ReferenceNetwork, folder: Path) -> str:
 def _library(path: str, sha256: str, inputs: Sequence[torch.Tensor]) -> Run:
     device: Any = tvm.cpu()
     main = relax.VirtualMachine(open_library(path, sha256), device)["main"]  # which keeps its machine
+    run = with_weights(main, read_weights(Path(path)))
     arguments = [tvm.runtime.tensor(x.numpy()) for x in inputs]
-    return lambda: main(*arguments)
+    return lambda: run(*arguments)
 
 
 @torch.inference_mode()

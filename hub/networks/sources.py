@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.nn import Module
 
 from .errors import NetworkImportError, NetworkLoadError, file_error, reading
-from .exported_file import from_exported, from_torch, load_exported
+from .exported_file import from_exported, from_torch, load_exported, weights_on_disk
 from .network import Network
 from .onnx_file import read_onnx
 from .shapes import Shapes, choices
@@ -61,7 +61,7 @@ def open_network(
             with reading(path):
                 match path.suffix.lower():
                     case ".pt2":
-                        return from_exported(load_exported(path), path.stem, shapes)
+                        return from_exported(weights_on_disk(load_exported(path)), path.stem, shapes)
                     case ".onnx":
                         return read_onnx(path, shapes)
                     case ".json":

@@ -17,7 +17,7 @@ import torch
 
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import NetworkImportError, file_error, reading
-from .exported_file import export_module, precision_notes
+from .exported_file import export_module, precision_notes, weights_on_disk
 from .network import Network, at_sizes, check_memory
 from .shapes import FreeSize, Shapes
 
@@ -78,7 +78,7 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
         def export() -> Any:
             with reading(path, "or the weights beside it do not make a network"), _no_server(path):
                 model = _model(kind, config, path.parent if stored else None, inputs())
-            return export_module(model, (), inputs(), name)
+            return weights_on_disk(export_module(model, (), inputs(), name))
 
         return Network(name, export, lambda: tuple(inputs().values()), notes=notes)
 

@@ -32,6 +32,7 @@ from .errors import NetworkInputError, NetworkLoadError
 from .latency import Latency, measure
 from .manifest import Manifest, read_manifest
 from .signature import Signature, TensorSpec
+from .weights import read_weights, with_weights
 
 _ALIGNMENT = 64  # bytes; compiled code reads whole vectors, so TVM takes no other memory
 
@@ -68,6 +69,7 @@ class TunedNetwork:
         self._on_card = self.target.get("kind") == "cuda"
         loaded = () if self._on_card else manifest.libraries
         self._modules: list[Any] = [_load(folder / library.file, library.sha256) for library in loaded]
+        self._weights: list[list[Any]] = [read_weights(folder / one.file) if one.weights else [] for one in loaded]
         self._machines = threading.local()
 
     @property
@@ -158,7 +160,8 @@ class TunedNetwork:
             return functions[number, card]
         if number not in functions:
             device: Any = tvm.cpu()
-            functions[number] = relax.VirtualMachine(self._modules[number], device)["main"]  # which keeps its machine
+            main: Any = relax.VirtualMachine(self._modules[number], device)["main"]  # which keeps its machine
+            functions[number] = with_weights(main, self._weights[number])
         return functions[number]
 
 
@@ -166,8 +169,9 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
     """Load the network that `tune` compiled into an output folder.
 
     The folder may be copied to another machine with the same kind of CPU and the same version of TVM; `network.json`
-    and the libraries that it names are enough. PyTorch is not needed. TVM's threads are not bound to cores (the
-    environment variable TVM_BIND_THREADS is set to 0 unless it has a value): TVM would bind the caller's thread too.
+    and the libraries that it names, with the weights beside them, are enough. PyTorch is not needed. TVM's threads are
+    not bound to cores (the environment variable TVM_BIND_THREADS is set to 0 unless it has a value): TVM would bind the
+    caller's thread too.
 
     Raises:
         NetworkLoadError: the folder holds no tuned network, it was changed, or another version of TVM compiled it.

@@ -13,8 +13,9 @@ from tvm.s_tir import meta_schedule as ms
 
 from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
-from ..device.cuda_network import default_schedules
+from ..device.cuda_network import default_schedules as cuda_schedules
 from ..device.host_facts import usable_cpus
+from ..networks.default_schedules import default_schedules
 from ..networks.prepare import register_rules
 from ..networks.tasks import TuningTask
 from .errors import NoCandidateError
@@ -43,9 +44,11 @@ def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, thread
 
 
 def untuned_candidate(task: TuningTask, target: Any = None) -> Any:
-    """Return the task as extracted, for a card with dlight's schedule, as a MetaSchedule `MeasureCandidate`."""
+    """Return the task with the default schedules of its target, None for none, as a MetaSchedule `MeasureCandidate`."""
     args = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
-    mod = default_schedules(task.mod, target) if target is not None and target.kind.name == "cuda" else task.mod
+    mod = task.mod
+    if target is not None:
+        mod = cuda_schedules(mod, target) if target.kind.name == "cuda" else default_schedules(mod)
     return ms.MeasureCandidate(Schedule(mod), args)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ...cards.theme import COLOURS, LIGHT, STYLE, svg_text
 
 TITLES = {
-    "untuned": "TVM, untuned", "pytorch": "PyTorch, eager", "torch.compile": "torch.compile",
+    "untuned": "untuned", "pytorch": "PyTorch, eager", "torch.compile": "torch.compile",
     "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "tuned": "tuned", "stock": "tuned, stock model",
 }  # fmt: skip
 # Tasks in the chart of trials; the table has all.

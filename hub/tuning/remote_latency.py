@@ -22,6 +22,7 @@ from ..networks.latency import Comparison, Libraries, compare_in_process
 from ..networks.network import Network
 from ..networks.output_check import check_output
 from ..networks.rivals import ReferenceNetwork, arrays, rival_runs
+from ..networks.weights import read_weights
 
 REPEATS = 15
 REPEAT_SECONDS = 0.02
@@ -75,7 +76,8 @@ class _RemoteNetwork:
         self._device: Any = session.cpu()
         session.upload(path)
         self._machine: Any = relax.VirtualMachine(session.load_module(Path(path).name), self._device)
-        self._machine.set_input("main", *[tvm.runtime.tensor(x.numpy(), self._device) for x in inputs])
+        arguments = [tvm.runtime.tensor(x.numpy(), self._device) for x in inputs]
+        self._machine.set_input("main", *arguments, *read_weights(Path(path), self._device))
 
     def run(self) -> Any:
         """Return the outputs, brought here."""

@@ -18,7 +18,7 @@ def gains(report: dict[str, Any]) -> list[str]:
     if "tuned" not in latency:
         return []
     tuned = latency["tuned"]["median"]
-    beside = {"pytorch": "PyTorch", "untuned": "TVM untuned", "stock": "tuned with the stock model"}
+    beside = {"pytorch": "PyTorch", "untuned": "untuned", "stock": "tuned with the stock model"}
     beside |= {name: TITLES[name] for name in ("torch.compile", "onnxruntime", "openvino")}
     lines = [_gain(latency[name]["median"], tuned, title) for name, title in beside.items() if name in latency]
     titles = {"tuned": "the tuned network"} | beside

@@ -1,0 +1,103 @@
+"""Weights of a large network in a file beside its library, which takes them as further arguments.
+
+TVM writes a network's constants into its library, for which it copies all of them four times in memory, and three
+times when the library is loaded. Where they are large they are tensors of a `.safetensors` file instead, which are
+read one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from tvm import IRModule, relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ...zoo.files import storing
+
+# Bytes of constants from which on they are in a file, and of a constant that is worth an argument of its own.
+LARGE, _WORTH_AN_ARGUMENT = 512 << 20, 64 << 10
+_TYPES = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
+
+
+def weights_file(library: Path) -> Path:
+    """Return the path of the weights of a library, which lie there if the library takes them as arguments."""
+    return library.with_suffix(".safetensors")
+
+
+def lift_weights(mod: IRModule) -> tuple[IRModule, list[np.ndarray]]:
+    """Return a Relax module whose `main` takes large constants as arguments, behind its inputs, and these constants.
+
+    A module with less than `LARGE` bytes of constants is returned as it is.
+    """
+    main: Any = mod["main"]
+    lifter = _Lifter(mod)
+    body = lifter.visit_expr(main.body)
+    weights = [array for array, _ in lifter.lifted.values()]
+    if sum(array.nbytes for array in weights) < LARGE:
+        return mod, []
+    parameters = [*main.params, *(var for _, var in lifter.lifted.values())]
+    mod = mod.clone()
+    mod["main"] = relax.Function(parameters, body, main.ret_ty, main.is_pure, main.attrs)
+    return mod, weights
+
+
+@mutator
+class _Lifter(PyExprMutator):
+    """Replace large constants by variables; a weight that is used twice, as an embedding may be, becomes one."""
+
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.lifted: dict[tuple[Any, ...], tuple[np.ndarray, Any]] = {}
+
+    def visit_generic_const_(self, constant: Any) -> Any:
+        tensor = constant.value
+        if not hasattr(tensor, "numpy") or str(tensor.dtype) not in _TYPES:
+            return constant
+        array = np.from_dlpack(tensor)  # the constant's own memory
+        if array.nbytes < _WORTH_AN_ARGUMENT:
+            return constant
+        key = (array.ctypes.data, array.shape, array.dtype)
+        if key not in self.lifted:
+            self.lifted[key] = array, relax.Var(f"weight_{len(self.lifted)}", constant.ty)
+        return self.lifted[key][1]
+
+
+def write_weights(path: Path, weights: Sequence[np.ndarray]) -> None:
+    """Write weights, named by their numbers, whole or not at all; where there are none, remove an older file.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    with storing(path):
+        if not weights:
+            path.unlink(missing_ok=True)
+            return
+        partial = path.with_name(f"{path.stem}.part{path.suffix}")
+        try:
+            save_file({f"{number:05}": array for number, array in enumerate(weights)}, partial)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        partial.replace(path)
+
+
+def read_weights(library: Path, device: Any = None) -> list[Any]:
+    """Return the weights that a library takes, as TVM's tensors in their order; none where it holds them itself.
+
+    Args:
+        device: TVM's, to which they are copied; None for this CPU.
+    """
+    if not (path := weights_file(library)).is_file():
+        return []
+    with safe_open(path, framework="numpy") as file:
+        return [tvm.runtime.tensor(file.get_tensor(name), device) for name in sorted(file.keys())]
+
+
+def with_weights(main: Callable[..., Any], weights: Sequence[Any]) -> Callable[..., Any]:
+    """Return a compiled function that takes a network's inputs alone."""
+    return (lambda *inputs: main(*inputs, *weights)) if weights else main

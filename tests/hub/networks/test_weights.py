@@ -1,0 +1,101 @@
+"""Weights of a large network: in a file beside its library, read one by one, and checked before the library runs."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+import tvm
+from safetensors.numpy import load_file
+from tchub.hub.networks import exported_file, weights
+from tchub.hub.networks.errors import NetworkLoadError
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.manifest import write_manifest
+from tchub.hub.networks.network import import_exported
+from tchub.hub.networks.prepare import prepare
+from tchub.hub.networks.rivals import _library
+from tchub.hub.networks.signature import Signature
+from tchub.hub.networks.tuned import bench, load_tuned
+from tchub.zoo.files import file_sha256
+
+
+class Tied(torch.nn.Module):
+    """Its embedding is its last layer too, as in many language models, and TVM has no type for one of its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(512, 64)
+        self.layer = torch.nn.Linear(64, 64)
+        self.register_buffer("table", torch.randn(64, 256).bfloat16())
+
+    def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.layer(self.embedding(tokens))
+        return (x @ self.table.float()).relu(), x @ self.embedding.weight.T
+
+
+TOKENS = torch.tensor([[1, 5, 511]])
+
+
+def _compile(folder: Path) -> Path:
+    exported = torch.export.export(Tied().eval(), (TOKENS,))
+    mod, library = prepare(import_exported(exported, "tied")), folder / "tied.so"
+    build_library(mod, tvm.target.Target({"kind": "llvm", "opt-level": 0}), None, library)
+    write_manifest(folder, "tied", [(library, Signature.of_exported(exported), mod)], {"kind": "llvm"}, threads=1)
+    return library
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(weights, "LARGE", 100_000)
+    return _compile(tmp_path)
+
+
+@torch.no_grad()
+def test_it_computes_the_same_wherever_it_runs(library: Path) -> None:
+    tensors = load_file(weights.weights_file(library))
+    assert sum(one.nbytes for one in tensors.values()) >= Tied().embedding.weight.nbytes
+    assert not any(one.tobytes() in library.read_bytes() for one in tensors.values()), "the library has none of them"
+    expected = Tied()(TOKENS)
+    tuned = load_tuned(library.parent)
+    for outputs in (
+        tuned(TOKENS),
+        [torch.from_numpy(x.numpy()) for x in _library(str(library), file_sha256(library), [TOKENS])()],
+    ):
+        torch.testing.assert_close(list(outputs), list(expected))
+    assert bench(tuned, seconds=0.1)[0].median > 0
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x")])
+def test_weights_that_are_missing_or_changed_are_refused(library: Path, damage: Any) -> None:
+    damage(weights.weights_file(library))
+    with pytest.raises(NetworkLoadError, match=r"tied.safetensors is missing, or has not the weights that were tuned"):
+        load_tuned(library.parent)
+
+
+def test_a_small_network_has_all_in_its_library_and_an_older_file_goes(library: Path, monkeypatch: Any) -> None:
+    monkeypatch.undo()
+    assert weights.weights_file(library).is_file()
+    _compile(library.parent)
+    assert not weights.weights_file(library).exists()
+    load_tuned(library.parent)(TOKENS)
+
+
+@pytest.mark.parametrize("room", [True, False])
+@torch.no_grad()
+def test_a_large_programs_weights_leave_the_memory_where_the_disk_has_room(room: bool, monkeypatch: Any) -> None:
+    monkeypatch.setattr(exported_file, "LARGE", 100_000)
+    monkeypatch.setattr(exported_file, "_WORTH_A_FILE", 1 << 14)
+    exported = torch.export.export(Tied().eval(), (TOKENS,))
+    before = {name: tensor.data_ptr() for name, tensor in exported.state_dict.items()}
+    if not room:
+        monkeypatch.setattr(exported_file.os, "posix_fallocate", Mock(side_effect=OSError(errno.ENOSPC, "no space")))
+    stored = exported_file.weights_on_disk(exported).state_dict
+    moved = {name for name, tensor in stored.items() if tensor.data_ptr() != before[name]}
+    assert moved == ({"embedding.weight", "layer.weight", "table"} if room else set())
+    for found, right in zip(exported.module()(TOKENS), Tied()(TOKENS), strict=True):
+        assert torch.equal(found, right)
