@@ -31,7 +31,8 @@ _REMEDIES = {
     "com.microsoft": "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
     "quantize_dynamic(..., op_types_to_quantize=['MatMul'])",
 }
-_SELECTS = "NonMaxSuppression"
+# Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
+_SELECTING = ("Compress", "NonMaxSuppression", "NonZero")
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,11 @@ class OnnxNetwork(Network):
         shapes = {spec.name: list(spec.shape) for spec in self.taken}
         nodes = [node for graph in graphs_of(self.model) for node in graph.node if node.domain in _REMEDIES]
         remedies = {node.op_type: _REMEDIES[node.domain] for node in nodes}
-        if where := self.where(_SELECTS):  # TVM's gives as many rows as there may be
-            raise self._unsized("operator", f"{_SELECTS}, {where}")
         with refused(self.name, "import", self.where, remedies):
             model = with_steps(folded(self.model, shapes, self.name), shapes)
+            for node in (node for graph in graphs_of(model) for node in graph.node):
+                if node.op_type in _SELECTING:
+                    raise self._unsized("operator", f"{node.op_type}, node {node.name or node.output[0]!r}")
             mod = from_onnx(model, shape_dict=shapes, keep_params_in_input=False)
         for name, type_ in zip(self.returned, _output_types(mod), strict=True):
             sizes: Any = getattr(type_, "shape", None)

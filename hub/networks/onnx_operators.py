@@ -108,9 +108,17 @@ def _kept(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     return None if dims is None else [inputs[0], graph.constant(np.ones(dims, bool))]
 
 
+def _listed(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Give the new axes as a list where they are one number, as PyTorch's exporter writes them for grouped heads."""
+    axes = graph.values.get(inputs[1]) if len(inputs) == 2 else None
+    if axes is None or axes.ndim:
+        return None
+    return [graph.op("Unsqueeze", inputs[0], graph.constant(axes.reshape(1)))]
+
+
 RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
     "Resize": _resized, "Upsample": _resized, "OneHot": _one_hot, "RoiAlign": _aligned, "LpNormalization": _normalized,
-    "Dropout": _kept,
+    "Dropout": _kept, "Unsqueeze": _listed,
 }  # fmt: skip
 """By the operator, what writes a node in another way to a `_Fold`; None leaves it as it is."""
 

@@ -252,6 +252,10 @@ def test_rows_are_divided_by_their_norm(equal: Equal, opset: int) -> None:
     equal(model([first, second], opset=opset))
 
 
+def test_a_new_axis_may_be_one_number(equal: Equal) -> None:
+    equal(model([node("Unsqueeze", ["x", "axis"], ["y"])], {"y": 3}, axis=np.int64(1)))
+
+
 def test_sums_and_extremes_of_several_are_computed_one_after_the_other(equal: Equal) -> None:
     nodes = [
         node("Conv", ["x", "w"], ["c"]),
