@@ -43,6 +43,9 @@ class Display(AdaptProgress, TuneProgress):
         self.bars = rich_progress.Progress(console=console, speed_estimate_period=_PACE_SECONDS)
         self.view: SessionView | None = None
 
+    def note(self, text: str) -> None:
+        self.console.print(text)  # above a display, where it stays; a quiet console prints nothing
+
     def start(self, phase: str, total: int) -> None:
         for bar in self.bars.tasks[-1:]:
             self.bars.stop_task(bar.id)
@@ -82,9 +85,6 @@ class Lines(Display):
 
     _last = 0.0
 
-    def note(self, text: str) -> None:
-        self.console.print(text)
-
     def start(self, phase: str, total: int) -> None:
         super().start(phase, total)
         self.note(f"{phase}: {total} to do" if total > 1 else phase)
@@ -117,9 +117,6 @@ class Screen(Display):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._spinner = Spinner("dots")
-
-    def note(self, text: str) -> None:
-        self.console.print(text)  # above the display, where it stays
 
     def stage(self, text: str) -> None:
         super().stage(text)

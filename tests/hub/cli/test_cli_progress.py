@@ -35,11 +35,12 @@ def view(done: int = 13) -> Any:
 
 def test_a_pipe_gets_lines_and_quiet_gets_nothing(capsys: Any) -> None:
     for mode, told in (
-        ("human", ["import the network", "tuned: 13/128 programs, sum of tasks 6030 ms"]),
+        ("human", ["import the network", "it has 33 tasks", "tuned: 13/128 programs, sum of tasks 6030 ms"]),
         ("quiet", []),
     ):
         with shown_progress(Output(mode)) as progress:
             progress.stage("import the network")
+            progress.note("it has 33 tasks")
             progress.session("tuned", view())
             progress.session("tuned", view(14))  # too soon for another line
         shown = capsys.readouterr()
