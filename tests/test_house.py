@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_863, 16),
+    "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_937, 31),
     "hub/networks": (9_224, 45),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_480, 57),
-    "tests": (32_152, 211),
+    "tests": (32_153, 211),
 }
-PRODUCT = (50_801, 288)
+PRODUCT = (50_798, 288)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
