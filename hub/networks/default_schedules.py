@@ -55,7 +55,7 @@ def _by_rows(schedule: Any, block: Any) -> None:
     extent = int(schedule.get(row).extent)
     if lanes := next((lanes for lanes in _LANES if extent % lanes == 0), 0):
         part, row = schedule.split(row, [None, lanes])
-        outer.append(part)
+        outer.insert(0, part)  # whose weights stay in the cache
     schedule.reorder(*outer, *sums, row)
     if outer:
         schedule.parallel(schedule.fuse(*outer))

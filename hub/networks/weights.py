@@ -79,10 +79,13 @@ def write_weights(path: Path, weights: Sequence[np.ndarray]) -> None:
             path.unlink(missing_ok=True)
             return
         partial = path.with_name(f"{path.stem}.part{path.suffix}")
+        partial.touch()
+        mode = partial.stat().st_mode  # which the umask lets; safetensors' files are for their owner alone
         try:
             save_file({f"{number:05}": array for number, array in enumerate(weights)}, partial)
         except SafetensorError as error:
             raise OSError(str(error)) from error
+        partial.chmod(mode)
         partial.replace(path)
 
 

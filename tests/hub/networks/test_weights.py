@@ -59,6 +59,9 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_computes_the_same_wherever_it_runs(library: Path) -> None:
     tensors = load_file(weights.weights_file(library))
     assert sum(one.nbytes for one in tensors.values()) >= Tied().embedding.weight.nbytes
+    assert weights.weights_file(library).stat().st_mode & 0o077 == library.stat().st_mode & 0o066, (
+        "who may read one may both"
+    )
     assert not any(one.tobytes() in library.read_bytes() for one in tensors.values()), "the library has none of them"
     expected = Tied()(TOKENS)
     tuned = load_tuned(library.parent)
