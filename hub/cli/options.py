@@ -70,7 +70,7 @@ def _option(field: Field[Any], about: str) -> Decorator:
     if isinstance(default, bool):
         flag = f"{flag}/--no-{flag[2:]}" if default else flag
         return click.option(flag, is_flag=True, default=default, help=about)
-    kind, metavar = _TYPES[str(field.type).partition(" | ")[0]]
+    kind, metavar = _TYPES[getattr(field.type, "__name__", str(field.type)).partition(" | ")[0]]
     if choices := field.metadata.get("choices"):
         kind = click.Choice(choices)
     shown = default if isinstance(default, str | int | float) else None

@@ -90,7 +90,7 @@ def _summary(result: dict[str, Any]) -> dict[str, str]:
     return {
         "network": f"{result['network']}, tuned with {result['tuned_with']}",
         "before": f"{1e3 * result['untuned']:.2f} ms, untuned",
-        "after": f"{1e3 * result['tuned']:.2f} ms, TVM tuned: {faster:.1f}x faster",
+        "after": f"{1e3 * result['tuned']:.2f} ms, tuned: {faster:.1f}x faster",
         "PyTorch": f"{1e3 * result['pytorch']:.2f} ms, eager: the tuned network is {against:.2f}x as fast",
         "output": f"{verdict} PyTorch's (largest difference {result['max_abs_diff']:.1e})",
         "time": f"{result['seconds'] / 60:.1f} min",

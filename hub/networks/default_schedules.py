@@ -4,8 +4,6 @@ As TVM lowers an operator, the sum is its innermost loop, which LLVM does not ve
 long, and so does the check of its output before anything is measured. Here the last axis of the result is innermost.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -23,7 +24,7 @@ from torch.utils import _pytree as pytree
 from ...zoo.errors import last_line
 from .errors import NetworkImportError
 from .exported_archive import check_archive
-from .network import Network, at_sizes, is_users, nodes_of
+from .network import Network, at_sizes, check_memory, is_users, nodes_of
 from .replacements import quantised
 from .shapes import Shapes, example_leaves, export_again, fixed_program, free_sizes, nested_inputs
 from .weights import LARGE
@@ -49,22 +50,26 @@ def weights_on_disk(exported: Any) -> Any:
     """Move the weights of a large program, which nobody else has, from memory into files without a name; return it.
 
     The system reads them as they are needed, and has the memory for TVM's copies of them and for the process that
-    compares. Where the disk has no room they stay.
+    compares. They stay where the folder of temporary files has no room for them and for the two files of that process.
     """
-    same: dict[int, list[torch.Tensor]] = {}  # of a weight that has several names
+    same: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}  # of a weight that has several names
     for tensor in exported.state_dict.values():
         if tensor.is_contiguous() and tensor.nbytes >= _WORTH_A_FILE:
-            same.setdefault(tensor.data_ptr(), []).append(tensor)
-    if sum(one.nbytes for one, *_ in same.values()) < LARGE or not hasattr(os, "posix_fallocate"):
+            same.setdefault((tensor.data_ptr(), tensor.dtype), []).append(tensor)
+    size, room = sum(one.nbytes for one, *_ in same.values()), shutil.disk_usage(tempfile.gettempdir()).free
+    if size < LARGE or room < 3 * size or not hasattr(os, "posix_fallocate"):
         return exported
     for tensors in same.values():
         one = max(tensors, key=lambda tensor: tensor.nbytes)
-        with tempfile.NamedTemporaryFile(prefix="tchub-weights-") as file, suppress(OSError):
-            os.posix_fallocate(file.fileno(), 0, one.nbytes)
-            stored = torch.from_file(file.name, shared=True, size=one.numel(), dtype=one.dtype)
-            stored.copy_(one.detach().reshape(-1))
-            for tensor in tensors:
-                tensor.data = stored[: tensor.numel()].view(tensor.shape)
+        try:
+            with tempfile.NamedTemporaryFile(prefix="tchub-weights-") as file:
+                os.posix_fallocate(file.fileno(), 0, one.nbytes)
+                stored = torch.from_file(file.name, shared=True, size=one.numel(), dtype=one.dtype)
+        except (OSError, RuntimeError):  # no room after all, or no memory mapping there
+            break
+        stored.copy_(one.detach().reshape(-1))
+        for tensor in tensors:
+            tensor.data = stored[: tensor.numel()].view(tensor.shape)
     return exported
 
 
@@ -134,6 +139,7 @@ def from_torch(
             network=name,
         )
     tensors = [*module.parameters(), *module.buffers(), *given]
+    check_memory(name, sum(tensor.numel() for tensor in tensors))
     if elsewhere := {str(tensor.device) for tensor in tensors} - {"cpu"}:
         raise NetworkImportError(
             f"the module {name} or its inputs are on {', '.join(sorted(elsewhere))}",
@@ -314,7 +320,7 @@ def in_precision(exported: Any, network: str, wide: Any) -> Any:
 
     def widened(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return value.detach().to(wide) if value.dtype in narrow else value
+            return value.detach().to(wide) if value.dtype in narrow else value.detach()  # the user keeps theirs
         return wide if isinstance(value, torch.dtype) and value in narrow else value
 
     module = exported.module(check_guards=False)

@@ -80,12 +80,13 @@ def write_manifest(
     Raises:
         StorageError: the file cannot be written.
     """
+    lifts = target.get("kind") != "cuda"  # whose archives hold all
     listed = tuple(
         LibraryFile(
             path.resolve().relative_to(folder.resolve()).as_posix(),
             file_sha256(path),
             signature,
-            file_sha256(weights) if (weights := weights_file(path)).is_file() else "",
+            file_sha256(weights) if lifts and (weights := weights_file(path)).is_file() else "",
             tuple(constant_results(mod)),
         )
         for path, signature, mod in libraries

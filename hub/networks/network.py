@@ -184,7 +184,7 @@ def is_users(path: str) -> bool:
     return not any(part in path for part in _LIBRARIES)
 
 
-def check_memory(path: Path, weights: int) -> None:
+def check_memory(path: Path | str, weights: int) -> None:
     """Refuse a file whose weights, or whose inputs, this machine cannot hold.
 
     Raises:

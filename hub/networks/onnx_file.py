@@ -32,6 +32,7 @@ _REMEDIES = {
     "quantize_dynamic(..., op_types_to_quantize=['MatMul'])",
 }
 # Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
+_MOST_IN_MEMORY = (1 << 31) - (1 << 20)  # bytes of a model that protobuf can write
 _SELECTING = ("Compress", "NonMaxSuppression", "NonZero")
 
 
@@ -223,9 +224,10 @@ def load_onnx(path: Path) -> Any:
         whole = all(output.type.tensor_type.HasField("shape") for output in model.graph.output)
         if whole:
             onnx.checker.check_model(str(path))  # of any size
-        onnx.load_external_data_for_model(model, str(path.parent))
-        if not whole:  # as tools leave it out of an output that they add, and ONNX Runtime does without it
+        else:  # as tools leave it out of an output that they add, and ONNX Runtime does without it
             model = onnx.shape_inference.infer_shapes(model)
+        onnx.load_external_data_for_model(model, str(path.parent))
+        if not whole and model.ByteSize() < _MOST_IN_MEMORY:
             onnx.checker.check_model(model)
     except Exception as error:
         raise file_error(path, f"is no valid ONNX model: {last_line(error)}") from error

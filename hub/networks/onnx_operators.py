@@ -1,7 +1,5 @@
 """ONNX operators that TVM's importer lacks, or computes otherwise than ONNX Runtime does, in others that it has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -15,6 +13,7 @@ _MOST = 1 << 24
 # How TVM finds the pixels that a resized one is made of: by coordinates, and of the nearest one by rounding too.
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 _ROUNDED = (("half_pixel", "round_prefer_floor"), ("asymmetric", "floor"))
+_UNKNOWN = np.ones(1)  # in place of an input that is no constant
 
 
 def _resized(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -24,9 +23,11 @@ def _resized(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """
     from onnx import helper
 
-    facts, old = attributes_of(node), graph.dims(inputs[0])
+    facts, x, old = attributes_of(node), inputs[0], graph.dims(inputs[0])
     number = 1 if len(inputs) == 2 else 2  # of the factors; sizes come behind them
-    given = next((at for at in (number, number + 1) if at < len(inputs) and inputs[at]), None)
+    # Of opset 11, factors are an empty tensor where sizes are given.
+    held = [name and graph.values.get(name, _UNKNOWN).size for name in inputs]
+    given = next((at for at in (number, number + 1) if at < len(inputs) and held[at]), None)
     mode, coordinates = (facts.get(name, b"").decode() for name in ("mode", "coordinate_transformation_mode"))
     stretched = facts.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
     if old is None or given is None or inputs[given] not in graph.values or not stretched or coordinates[:2] == "tf":
@@ -44,10 +45,10 @@ def _resized(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
         and exact and rounded[0] in _COORDINATES and (not nearest or (whole and rounded in _ROUNDED))
         and not facts.get("antialias") and not facts.get("exclude_outside")
     ):  # fmt: skip
-        return None
+        beside = given > number and inputs[number]  # which TVM takes for a second way to say it
+        return [graph.op("Resize", x, *[""] * number, inputs[given], **attributes_of(node))] if beside else None
     if any(old[axis] * max(old[axis], sizes[axis]) > _MOST for axis in changed):
         return None
-    x = inputs[0]
     for axis in changed:
         by = np.ones(4, values.dtype) if given == number else np.array([1, old[axis], 1, 1])
         by[3] = changes[axis]
@@ -105,7 +106,9 @@ def _kept(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     if training is None or training:
         return None
     dims = graph.dims(inputs[0]) if len(node.output) > 1 else []
-    return None if dims is None else [inputs[0], graph.constant(np.ones(dims, bool))]
+    if dims is None or prod(dims) > _MOST:  # a file may ask for any number
+        return None
+    return [inputs[0], graph.constant(np.ones(dims, bool))]
 
 
 def _listed(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:

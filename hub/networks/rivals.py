@@ -218,7 +218,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         runs["pytorch"] = reference.run
     rivals, errors = rival_runs(request["rivals"], reference, expected, request["threads"])
     runs |= rivals
-    # A first impression of a slow library is its first run: an untuned network may take a minute.
+    # A first impression of a slow library is its first run: an untuned network may take long.
     slow = {n: [s] for n, s in first.items() if request["min_repeats"] == 1 and s > request["max_seconds"]}
     quick = {name: run for name, run in runs.items() if name not in slow}
     settle = torch.get_num_threads() > 1

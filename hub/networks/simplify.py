@@ -210,6 +210,8 @@ def _of_several(combine: Callable[[Any, Any], Any], *, mean: bool = False) -> Ca
             lambda one, other: builder.emit(combine(one, other)),
             [part if before is None else before.args[0] for before, part in broadcast],
         )
+        if static_shape(result) != static_shape(call):  # all of them were broadcast before
+            result = builder.emit(op.broadcast_to(result, call.ty.shape))
         return op.divide(result, relax.const(len(broadcast), _dtype(call))) if mean else result
 
     return rule
@@ -368,7 +370,8 @@ def legal_types() -> Any:
 
     NaN is unequal to everything, itself included. By LLVM's comparison it is neither equal nor unequal, and TVM takes
     whatever is compared with itself for equal. Of numbers none of which exceeds the least one, such as a row that is
-    masked throughout, the largest is the first, for TVM the one before it.
+    masked throughout, the largest is the first, for TVM the one before it: where some are the least and others -inf,
+    that is not the first of the larger ones.
     """
 
     def rewrite(_builder: Any, call: Any) -> Any:

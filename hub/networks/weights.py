@@ -5,8 +5,6 @@ times when the library is loaded. Where they are large they are tensors of a `.s
 read one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from tvm import IRModule, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...zoo.files import storing
+from .errors import NetworkLoadError
 
 # Bytes of constants from which on they are in a file, and of a constant that is worth an argument of its own.
 LARGE, _WORTH_AN_ARGUMENT = 512 << 20, 64 << 10
@@ -26,8 +25,8 @@ _TYPES = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "u
 
 
 def weights_file(library: Path) -> Path:
-    """Return the path of the weights of a library, which lie there if the library takes them as arguments."""
-    return library.with_suffix(".safetensors")
+    """Return the path of the weights of a library that takes them as arguments, e.g. `net.so.safetensors`."""
+    return library.with_name(f"{library.name}.safetensors")
 
 
 def lift_weights(mod: IRModule) -> tuple[IRModule, list[np.ndarray]]:
@@ -78,15 +77,17 @@ def write_weights(path: Path, weights: Sequence[np.ndarray]) -> None:
         if not weights:
             path.unlink(missing_ok=True)
             return
-        partial = path.with_name(f"{path.stem}.part{path.suffix}")
-        partial.touch()
-        mode = partial.stat().st_mode  # which the umask lets; safetensors' files are for their owner alone
+        partial = path.with_name(f".{path.name}.part")
         try:
+            partial.touch()
+            mode = partial.stat().st_mode  # which the umask lets; safetensors' files are for their owner alone
             save_file({f"{number:05}": array for number, array in enumerate(weights)}, partial)
+            partial.chmod(mode)
+            partial.replace(path)
         except SafetensorError as error:
             raise OSError(str(error)) from error
-        partial.chmod(mode)
-        partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def read_weights(library: Path, device: Any = None) -> list[Any]:
@@ -94,11 +95,18 @@ def read_weights(library: Path, device: Any = None) -> list[Any]:
 
     Args:
         device: TVM's, to which they are copied; None for this CPU.
+
+    Raises:
+        NetworkLoadError: the file is damaged.
     """
     if not (path := weights_file(library)).is_file():
         return []
-    with safe_open(path, framework="numpy") as file:
-        return [tvm.runtime.tensor(file.get_tensor(name), device) for name in sorted(file.keys())]
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return [tvm.runtime.tensor(file.get_tensor(name), device) for name in sorted(file.keys())]
+    except SafetensorError as error:
+        remedy = "copy the whole output folder again, or tune the network again"
+        raise NetworkLoadError(f"{path} cannot be read: {error}", remedy=remedy, path=str(path)) from error
 
 
 def with_weights(main: Callable[..., Any], weights: Sequence[Any]) -> Callable[..., Any]:

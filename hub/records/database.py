@@ -163,7 +163,7 @@ def programs_of(records: Any, mod: IRModule) -> Iterator[tuple[list[Any], tuple[
 
 
 def best_programs(records: Any, tasks: Sequence[TuningTask], without: Container[str] = ()) -> Any:
-    """Return a database in memory with the best program of each task, but for tasks to be compiled as they are."""
+    """Return a database in memory with the best program of each task, but for tasks to be compiled untuned."""
     best = ms.database.MemoryDatabase()
     for task in tasks:
         if task.task_id in without:

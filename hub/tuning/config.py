@@ -55,7 +55,7 @@ class TuneConfig:
             run begins with programs of earlier ones.
         reuse: begin with what earlier runs measured on this device. That is for the same target.
         resume: take up what the folder holds; False refuses a folder that holds a run.
-        untuned: also measure each task as extracted, once, outside the budget and its clock.
+        untuned: also measure each task by its default schedule, once, outside the budget and its clock.
         builder, runner: MetaSchedule objects instead of tchub's workers, e.g. for a remote device.
 
     Raises:

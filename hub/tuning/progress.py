@@ -96,7 +96,7 @@ def curve(
     Args:
         programs: in the order they were measured.
         weights: calls of each task in the network.
-        untuned: latency in seconds of tasks as extracted.
+        untuned: latency in seconds of tasks by their default schedules.
     """
     best: dict[str, float] = {}
     points: list[dict[str, Any]] = []

@@ -43,8 +43,8 @@ class TuneResult:
 
     Attributes:
         report: as `report.json` has it.
-        folder: with the library, `network.json`, `records.sqlite` with every measured program, the same as a
-            MetaSchedule database, `report.json` and `report.html`.
+        folder: with the library, large weights beside it, `network.json`, `records.sqlite` with every measured program,
+            the same as a MetaSchedule database, `report.json` and `report.html`.
     """
 
     report: dict[str, Any]

@@ -1,7 +1,5 @@
 """Functions without a schedule: their sums are computed row by row, over any number of columns, as they were."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -209,6 +209,12 @@ def test_a_constant_that_a_file_asks_terabytes_for_is_not_computed(kind: str, in
     assert folded(asked, {"x": [3, 4]}, "net") is asked
 
 
+def test_a_mask_that_would_fill_the_memory_is_not_made() -> None:
+    nodes = [node("Expand", ["x", "sizes"], ["many"]), node("Dropout", ["many"], ["kept", "mask"])]
+    asked = model([*nodes, node("ReduceSum", ["kept"], ["y"])], sizes=np.array([1 << 40, 3, 4]))
+    assert "Dropout" in {one.op_type for one in folded(asked, {"x": [3, 4]}, "net").graph.node}
+
+
 # Operators that the importer lacks or has otherwise
 
 RESIZED = {
@@ -219,6 +225,8 @@ RESIZED = {
     "by axes": (18, {"sizes": [10, 5]}, {"mode": "linear", "axes": [3, 2]}),
     "channels last": (19, {"scales": [1, 2, 2, 1]}, {"mode": "linear"}),
     "of opset 10": (10, {"scales": [1, 1, 2, 1.5]}, {"mode": "linear"}),
+    "to sizes, as PyTorch wrote them": (11, {"scales": [], "sizes": [1, 3, 8, 10]}, {"mode": "linear"}),
+    "to sizes that are no multiples": (11, {"scales": [], "sizes": [1, 3, 7, 9]}, {"mode": "nearest"}),
 }
 
 
@@ -226,7 +234,8 @@ RESIZED = {
 def test_images_are_resized_as_onnx_runtime_does(
     equal: Equal, opset: int, given: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> None:
-    inputs = ["x", "scales"] if opset == 10 else ["x", "", *(["scales"] if "scales" in given else ["", "sizes"])]
+    inputs = ["x", "scales"] if opset == 10 else ["x", "", "scales" if "scales" in given else "", "sizes"]
+    inputs = inputs if "sizes" in given else inputs[:3]
     values = {name: np.array(by, "float32" if name == "scales" else "int64") for name, by in given.items()}
     equal(model([node("Resize", inputs, ["y"], **facts)], inputs=[IMAGE], opset=opset, **values))
 

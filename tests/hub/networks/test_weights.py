@@ -1,7 +1,5 @@
 """Weights of a large network: in a file beside its library, read one by one, and checked before the library runs."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.rivals import _library
 from tchub.hub.networks.signature import Signature
+from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.tuned import bench, load_tuned
 from tchub.zoo.files import file_sha256
 
@@ -39,6 +38,18 @@ class Tied(torch.nn.Module):
 
 
 TOKENS = torch.tensor([[1, 5, 511]])
+
+
+class Half(torch.nn.Module):
+    """In half precision, but for a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(256, 256).bfloat16()
+        self.register_buffer("table", torch.randn(256, 256))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).float() @ self.table
 
 
 def _compile(folder: Path) -> Path:
@@ -76,7 +87,9 @@ def test_it_computes_the_same_wherever_it_runs(library: Path) -> None:
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x")])
 def test_weights_that_are_missing_or_changed_are_refused(library: Path, damage: Any) -> None:
     damage(weights.weights_file(library))
-    with pytest.raises(NetworkLoadError, match=r"tied.safetensors is missing, or has not the weights that were tuned"):
+    with pytest.raises(
+        NetworkLoadError, match=r"tied.so.safetensors is missing, or has not the weights that were tuned"
+    ):
         load_tuned(library.parent)
 
 
@@ -102,3 +115,19 @@ def test_a_large_programs_weights_leave_the_memory_where_the_disk_has_room(room:
     assert moved == ({"embedding.weight", "layer.weight", "table"} if room else set())
     for found, right in zip(exported.module()(TOKENS), Tied()(TOKENS), strict=True):
         assert torch.equal(found, right)
+
+
+def test_a_users_own_tensors_stay_where_they_are(monkeypatch: Any) -> None:
+    monkeypatch.setattr(exported_file, "LARGE", 100_000)
+    monkeypatch.setattr(exported_file, "_WORTH_A_FILE", 1 << 14)
+    module = Half().eval()
+    before = {name: tensor.data_ptr() for name, tensor in module.state_dict().items()}
+    open_network(module, [torch.randn(1, 256).bfloat16()]).export()
+    assert {name: tensor.data_ptr() for name, tensor in module.state_dict().items()} == before
+
+
+def test_a_file_of_the_user_beside_the_library_stays(tmp_path: Path) -> None:
+    own = tmp_path / "tied.safetensors"
+    own.write_bytes(b"a checkpoint")
+    _compile(tmp_path)
+    assert own.read_bytes() == b"a checkpoint"
