@@ -1,7 +1,5 @@
 """Ways to compute operators, as tasks that compete: directly, by Winograd's algorithm, or several by one function."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ one element or all. Zeros are added where query, key and value are permuted anyw
 nothing in the softmax, and what was computed for them is left out when the heads are joined.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ the nearest index in range stands for it, at the cost of two or three comparison
 search of a maximum gives need none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Any

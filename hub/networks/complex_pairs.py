@@ -4,8 +4,6 @@ A program with complex numbers runs once more, on PyTorch's own tensor of two pa
 Fourier transform is a product with the matrix of its cosines and that of its sines.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from operator import attrgetter

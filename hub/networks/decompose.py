@@ -5,8 +5,6 @@ PyTorch does: mixed data types, advanced indices with gaps, a maximum with its p
 number and NaN, TVM's maximum and minimum are the second operand: activations and clamps give a bound for NaN.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -6,8 +6,6 @@ loops stay, and which of the last two is innermost is measured. MetaSchedule fin
 `schedule_rule` of the last block.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

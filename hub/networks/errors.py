@@ -1,7 +1,5 @@
 """Errors of opening, importing, compiling, checking and calling a network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -3,8 +3,6 @@
 They are right to the accuracy of float32; tests/hub/test_graph.py holds them to 4e-7, relative.
 """
 
-from __future__ import annotations
-
 from math import e, log, log2
 from typing import Any
 

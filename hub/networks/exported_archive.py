@@ -7,8 +7,6 @@ symbolic shapes, and writes names of the graph into Python source that it execut
 checked is what is loaded.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Networks from exported programs: `.pt2` files, and what tchub exports itself."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import os

@@ -4,8 +4,6 @@ TVM folds operators of constants too, but neither creation operators (`arange`) 
 compiles each operator that it folds, so that NumPy does what it can before (`fold_arrays`).
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Container
 from typing import Any

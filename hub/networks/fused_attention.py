@@ -6,8 +6,6 @@ their softmax is exact. It is GTCO's customized sketch of two products with a so
 section III-B), for CPUs. MetaSchedule finds the design space by the annotation `schedule_rule`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -13,8 +13,6 @@ On ViT, BERT, DETR's encoder and ResNet-50 they are those of `FuseOps`, which th
 a network where they differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A network and a tuning database to a shared library."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`network.json` of an output folder: which libraries it holds, how they are called, and what they run on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

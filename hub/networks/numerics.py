@@ -4,8 +4,6 @@ The elimination of a matrix is written out, a few operators for each column. A s
 meaning, where PyTorch raises an error.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

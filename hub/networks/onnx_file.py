@@ -1,7 +1,5 @@
 """ONNX files as networks: TVM's own importer, and ONNX Runtime for the output check."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec

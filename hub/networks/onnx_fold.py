@@ -1,7 +1,5 @@
 """ONNX graphs written out for TVM's importer: constants computed, loops and branches unrolled, products of reals."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """What every rewriting of an ONNX graph needs: new operators and constants, attributes, and the sizes of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import count
 from math import prod

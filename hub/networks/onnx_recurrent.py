@@ -1,7 +1,5 @@
 """Recurrent layers of ONNX files, step by step: TVM's importer has no `LSTM`, `GRU` and `RNN`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

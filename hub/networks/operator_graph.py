@@ -4,8 +4,6 @@ A kernel is what `FuseTIR` can make one function of and MetaSchedule can schedul
 bytes that it reads and writes, and of its operations, also of those that it repeats.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Check of a compiled network's output against the original's: one that can fail, on any scale of output."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

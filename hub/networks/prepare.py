@@ -8,8 +8,6 @@ Exponentials and error functions become polynomials, as in PyTorch's own kernels
 element. They are right to the accuracy of float32 (tests/hub/test_graph.py holds them to 4e-7, relative).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import cache
 from typing import Any

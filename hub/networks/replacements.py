@@ -1,7 +1,5 @@
 """PyTorch operators in others that TVM has, or has right: attention, rows by index; see `decompose`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

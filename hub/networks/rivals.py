@@ -4,8 +4,6 @@ That a runtime does not take a network, or computes something else, is a fact of
 `python -m tchub.hub.networks.rivals` is the fresh process in which all of them run in turn (see `latency.compare`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -7,8 +7,6 @@ goes on with the longer tensors, and what was computed for the padding rows is l
 attention, and at the end.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

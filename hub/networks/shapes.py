@@ -1,7 +1,5 @@
 """Dynamic shapes: an exported program with symbolic sizes becomes one program for each choice of sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product

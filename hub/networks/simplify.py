@@ -1,7 +1,5 @@
 """Passes over an imported network's Relax graph: fewer operators, cheaper ones, and types that LLVM has."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import reduce

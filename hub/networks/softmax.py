@@ -5,8 +5,6 @@ unless somebody says so. Here the order is another one from the start. The desig
 MetaSchedule by the annotation `schedule_rule` of the last block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Open what `tune` takes: a reference network, a `.pt2` or `.onnx` file, a transformers config, or a module."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tuning tasks: the subgraphs of a network, each with its shapes, weight, operator class and identity."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod

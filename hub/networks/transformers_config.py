@@ -1,7 +1,5 @@
 """Networks from a transformers `config.json`: any model that transformers itself holds, and none that brings code."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -1,7 +1,5 @@
 """A tuned network as an object to call: `tuned = load_tuned("out/")`, then `y = tuned(x)`."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Reference workloads by name: networks of PyTorch and transformers, and single operators of TVM."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A network compiled without tuning, beside PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

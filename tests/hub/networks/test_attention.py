@@ -1,7 +1,5 @@
 """Attention, in parts over padded tokens and as one function, gives what PyTorch gives; so does softmax."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from random import Random

@@ -1,7 +1,5 @@
 """Whatever number an input holds, a compiled network reads and writes in its own tensors alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

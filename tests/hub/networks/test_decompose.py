@@ -1,7 +1,5 @@
 """What PyTorch computes and TVM's importer lacks or computes otherwise: compiled networks beside PyTorch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Functions that only move or combine elements have spaces of their own, whose programs are all right."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

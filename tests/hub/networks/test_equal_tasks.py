@@ -1,7 +1,5 @@
 """Networks that share tasks, tuned one after the other in one home: each begins with what the others measured."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import combinations

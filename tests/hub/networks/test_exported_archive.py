@@ -1,7 +1,5 @@
 """A `.pt2` file that would run code, fill the memory, or is of another version is refused before PyTorch loads it."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Callable

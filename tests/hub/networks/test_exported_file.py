@@ -1,7 +1,5 @@
 """Exported programs as users write them: nested and named inputs, constants, half precision, dynamic shapes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

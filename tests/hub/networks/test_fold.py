@@ -1,7 +1,5 @@
 """Constant folding of exported programs: what PyTorch can compute once is not computed at every call."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

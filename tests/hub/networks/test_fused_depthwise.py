@@ -1,7 +1,5 @@
 """A convolution and the depthwise one behind it, as one function: what it computes is what PyTorch computes."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Operator fusion by dynamic programming: it computes the same, and no choice of kernels is predicted to be faster."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

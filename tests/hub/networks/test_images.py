@@ -1,7 +1,5 @@
 """Pools, resizing, grids and transposed convolutions of images and volumes: compiled networks beside PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A tuned library: the database's schedules, and weights that were permuted when it was compiled."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A compiled network beside the original: the check of its output, the clock, and what ends a process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What `open_network` takes: names, files and configs; what it refuses, and which line of the user's code is named."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """ONNX files as users have them: several inputs, free sizes, half precision, data beside the file."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

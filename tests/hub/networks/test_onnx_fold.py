@@ -1,7 +1,5 @@
 """Loops, branches, functions and operators of ONNX files that TVM lacks, beside what ONNX Runtime computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Recurrent layers of ONNX files as steps: the same outputs as ONNX Runtime's, and what is left to the importer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

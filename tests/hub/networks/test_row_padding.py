@@ -1,7 +1,5 @@
 """Products over a number of rows that no tile divides are computed for a few more, and give what PyTorch gives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How a network is called: what `Signature` reads from an exported program, and what it refuses of a call."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass
 from typing import Any

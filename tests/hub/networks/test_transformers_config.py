@@ -1,7 +1,5 @@
 """A transformers `config.json` is a network: its inputs and outputs by name, and none of its repository's code."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

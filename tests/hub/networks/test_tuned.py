@@ -1,7 +1,5 @@
 """A tuned network is called as the original is: by threads, with PyTorch or without, and with nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Winograd's convolution computes what PyTorch's does, each way as tasks, and a run chooses by what it measures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 from typing import Any
