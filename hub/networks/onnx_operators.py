@@ -52,9 +52,9 @@ def _resized(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     for axis in changed:
         by = np.ones(4, values.dtype) if given == number else np.array([1, old[axis], 1, 1])
         by[3] = changes[axis]
-        names = ["x", *[""] * (len(inputs) - 1)]
-        names[given] = "by"
+        names = ["x", *["none"] * (given - 1), "by"]
         known = {"x": np.eye(old[axis], dtype=np.float32)[None, :, None], "by": by.astype(values.dtype)}
+        known |= {"none": np.zeros(0, np.float32)} if given > 1 else {}
         axis_node = helper.make_node(node.op_type, names, ["y"], **facts)
         results = run(axis_node, names, known, graph.opset, graph.version, _MOST)
         if results is None:

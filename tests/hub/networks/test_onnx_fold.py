@@ -223,8 +223,8 @@ RESIZED = {
     "by axes": (18, {"sizes": [10, 5]}, {"mode": "linear", "axes": [3, 2]}),
     "channels last": (19, {"scales": [1, 2, 2, 1]}, {"mode": "linear"}),
     "of opset 10": (10, {"scales": [1, 1, 2, 1.5]}, {"mode": "linear"}),
-    "to sizes, as PyTorch wrote them": (11, {"scales": [], "sizes": [1, 3, 8, 10]}, {"mode": "linear"}),
-    "to sizes that are no multiples": (11, {"scales": [], "sizes": [1, 3, 7, 9]}, {"mode": "nearest"}),
+    "to sizes, as PyTorch wrote them": (11, {"roi": [], "scales": [], "sizes": [1, 3, 8, 10]}, {"mode": "linear"}),
+    "to sizes that are no multiples": (11, {"roi": [], "scales": [], "sizes": [1, 3, 7, 9]}, {"mode": "nearest"}),
 }
 
 
@@ -232,9 +232,9 @@ RESIZED = {
 def test_images_are_resized_as_onnx_runtime_does(
     equal: Equal, opset: int, given: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> None:
-    inputs = ["x", "scales"] if opset == 10 else ["x", "", "scales" if "scales" in given else "", "sizes"]
-    inputs = inputs if "sizes" in given else inputs[:3]
-    values = {name: np.array(by, "float32" if name == "scales" else "int64") for name, by in given.items()}
+    every = ["scales"] if opset == 10 else ["roi", "scales", "sizes"]
+    inputs = ["x", *(name if name in given else "" for name in every)]
+    values = {name: np.array(by, "int64" if name == "sizes" else "float32") for name, by in given.items()}
     equal(model([node("Resize", inputs, ["y"], **facts)], inputs=[IMAGE], opset=opset, **values))
 
 
