@@ -56,7 +56,7 @@ def test_an_unpacked_bundle_runs_as_well_as_a_zipped_one(machine: Machine, tmp_p
 
 def test_a_program_that_crashes_or_hangs_costs_only_itself(machine: Machine, tmp_path: Path) -> None:
     bundle = toy_bundle(tmp_path, [GOOD, CRASH, HANG, GOOD])
-    done = machine.run(bundle, tmp_path / "results.jsonl", "--time-limit", "1")
+    done = machine.run(bundle, tmp_path / "results.jsonl", "--time-limit", "3")
     assert done.returncode == 0, done.stderr
     assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == [None, "crash", "run_timeout", None]
 
