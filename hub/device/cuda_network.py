@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PLAN, WEIGHTS = "network.json", "weights.bin"
 
 
-def default_schedules(mod: IRModule, target: Any) -> IRModule:
+def dlight_schedules(mod: IRModule, target: Any) -> IRModule:
     """Return a module whose functions that have no schedule yet have dlight's: a card runs none without threads."""
     from tvm.s_tir import dlight
 
@@ -71,7 +71,7 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
     tuned = sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels.values())
     reader = _RelaxReader()
     plan = reader.plan(mod["main"])
-    scheduled: Any = default_schedules(mod, target)
+    scheduled: Any = dlight_schedules(mod, target)
     facts = json.loads(str(target))
     with tempfile.TemporaryDirectory(prefix="tchub-cuda-") as folder, storing(path):
         images = [Path(folder, f"{number}.cubin") for number in range(len(reader.functions))]

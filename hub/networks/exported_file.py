@@ -2,9 +2,6 @@
 
 import inspect
 import logging
-import os
-import shutil
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -25,9 +22,7 @@ from .exported_archive import check_archive
 from .network import Network, at_sizes, check_memory, is_users, nodes_of
 from .replacements import quantised
 from .shapes import Shapes, example_leaves, export_again, fixed_program, free_sizes, nested_inputs
-from .weights import LARGE
-
-_WORTH_A_FILE = 1 << 20  # bytes
+from .weights import weights_on_disk
 
 
 def load_exported(path: Path) -> Any:
@@ -41,33 +36,6 @@ def load_exported(path: Path) -> Any:
     check_archive(path)
     exported = load_pt2(str(path)).exported_programs["model"]
     exported._guards_code = []  # Python source that `module()` would run
-    return exported
-
-
-def weights_on_disk(exported: Any) -> Any:
-    """Move the weights of a large program, which nobody else has, from memory into files without a name; return it.
-
-    The system reads them as they are needed, and has the memory for TVM's copies of them and for the process that
-    compares. They stay where the folder of temporary files has no room for them and for the two files of that process.
-    """
-    same: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}  # of a weight that has several names
-    for tensor in exported.state_dict.values():
-        if tensor.is_contiguous() and tensor.nbytes >= _WORTH_A_FILE:
-            same.setdefault((tensor.data_ptr(), tensor.dtype), []).append(tensor)
-    size, room = sum(one.nbytes for one, *_ in same.values()), shutil.disk_usage(tempfile.gettempdir()).free
-    if size < LARGE or room < 3 * size or not hasattr(os, "posix_fallocate"):
-        return exported
-    for tensors in same.values():
-        one = max(tensors, key=lambda tensor: tensor.nbytes)
-        try:
-            with tempfile.NamedTemporaryFile(prefix="tchub-weights-") as file:
-                os.posix_fallocate(file.fileno(), 0, one.nbytes)
-                stored = torch.from_file(file.name, shared=True, size=one.numel(), dtype=one.dtype)
-        except (OSError, RuntimeError):  # no room after all, or no memory mapping there
-            break
-        stored.copy_(one.detach().reshape(-1))
-        for tensor in tensors:
-            tensor.data = stored[: tensor.numel()].view(tensor.shape)
     return exported
 
 

@@ -9,11 +9,12 @@ from torch.export import ExportedProgram
 from torch.nn import Module
 
 from .errors import NetworkImportError, NetworkLoadError, file_error, reading
-from .exported_file import from_exported, from_torch, load_exported, weights_on_disk
+from .exported_file import from_exported, from_torch, load_exported
 from .network import Network
 from .onnx_file import read_onnx
 from .shapes import Shapes, choices
 from .transformers_config import read_config
+from .weights import weights_on_disk
 from .workloads import load_network
 
 _SUFFIXES = (".pt2", ".onnx", ".json")

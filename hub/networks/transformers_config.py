@@ -15,9 +15,10 @@ import torch
 
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import NetworkImportError, file_error, reading
-from .exported_file import export_module, precision_notes, weights_on_disk
+from .exported_file import export_module, precision_notes
 from .network import Network, at_sizes, check_memory
 from .shapes import FreeSize, Shapes
+from .weights import weights_on_disk
 
 DEFAULT_TOKENS = 128
 DEFAULT_PIXELS = 224

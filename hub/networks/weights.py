@@ -1,10 +1,13 @@
-"""Weights of a large network in a file beside its library, which takes them as further arguments.
+"""Weights of a large network: on disk while it is tuned, then in a file beside its library as further arguments.
 
 TVM writes a network's constants into its library, for which it copies all of them four times in memory, and three
 times when the library is loaded. Where they are large they are tensors of a `.safetensors` file instead, which are
 read one by one.
 """
 
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +22,38 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...zoo.files import storing
 from .errors import NetworkLoadError
 
-# Bytes of constants from which on they are in a file, and of a constant that is worth an argument of its own.
-LARGE, _WORTH_AN_ARGUMENT = 512 << 20, 64 << 10
+# Bytes of weights from which on they are on disk, and of one that is worth an argument, or a file while it is tuned.
+LARGE, _WORTH_AN_ARGUMENT, _WORTH_A_FILE = 512 << 20, 64 << 10, 1 << 20
 _TYPES = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
+
+
+def weights_on_disk(exported: Any) -> Any:
+    """Move the weights of a large program, which nobody else has, from memory into files without a name; return it.
+
+    The system reads them as they are needed, and has the memory for TVM's copies of them and for the process that
+    compares. They stay where the folder of temporary files has no room for them and for the two files of that process.
+    """
+    import torch  # which a tuned network does without
+
+    same: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}  # of a weight that has several names
+    for tensor in exported.state_dict.values():
+        if tensor.is_contiguous() and tensor.nbytes >= _WORTH_A_FILE:
+            same.setdefault((tensor.data_ptr(), tensor.dtype), []).append(tensor)
+    size, room = sum(one.nbytes for one, *_ in same.values()), shutil.disk_usage(tempfile.gettempdir()).free
+    if size < LARGE or room < 3 * size or not hasattr(os, "posix_fallocate"):
+        return exported
+    for tensors in same.values():
+        one = max(tensors, key=lambda tensor: tensor.nbytes)
+        try:
+            with tempfile.NamedTemporaryFile(prefix="tchub-weights-") as file:
+                os.posix_fallocate(file.fileno(), 0, one.nbytes)
+                stored = torch.from_file(file.name, shared=True, size=one.numel(), dtype=one.dtype)
+        except (OSError, RuntimeError):  # no room after all, or no memory mapping there
+            break
+        stored.copy_(one.detach().reshape(-1))
+        for tensor in tensors:
+            tensor.data = stored[: tensor.numel()].view(tensor.shape)
+    return exported
 
 
 def weights_file(library: Path) -> Path:

@@ -13,7 +13,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
-from ..device.cuda_network import default_schedules as cuda_schedules
+from ..device.cuda_network import dlight_schedules
 from ..device.host_facts import usable_cpus
 from ..networks.default_schedules import default_schedules
 from ..networks.prepare import register_rules
@@ -48,7 +48,7 @@ def untuned_candidate(task: TuningTask, target: Any = None) -> Any:
     args = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
     mod = task.mod
     if target is not None:
-        mod = cuda_schedules(mod, target) if target.kind.name == "cuda" else default_schedules(mod)
+        mod = dlight_schedules(mod, target) if target.kind.name == "cuda" else default_schedules(mod)
     return ms.MeasureCandidate(Schedule(mod), args)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import tvm
 from paper_card import PaperCard
-from tchub.hub.device.cuda_network import PLAN, CudaNetwork, build_network, default_schedules
+from tchub.hub.device.cuda_network import PLAN, CudaNetwork, build_network, dlight_schedules
 from tchub.hub.device.onsite.cuda import CudaDriver
 from tchub.hub.device.onsite.files import ProgramError
 from tchub.hub.networks.prepare import for_inference, lower
@@ -119,7 +119,7 @@ def test_inputs_of_another_size_are_refused(archive: Any) -> None:
 
 def test_default_schedules_leave_the_module_as_it_is(small_task: Any) -> None:
     before = tvm.ir.save_json(small_task.mod)
-    scheduled: Any = default_schedules(small_task.mod, TARGET)
+    scheduled: Any = dlight_schedules(small_task.mod, TARGET)
     assert "threadIdx.x" in scheduled.script()
     assert tvm.ir.save_json(small_task.mod) == before
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import tvm
 from safetensors.numpy import load_file
-from tchub.hub.networks import exported_file, weights
+from tchub.hub.networks import weights
 from tchub.hub.networks.errors import NetworkLoadError
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import write_manifest
@@ -104,13 +104,13 @@ def test_a_small_network_has_all_in_its_library_and_an_older_file_goes(library: 
 @pytest.mark.parametrize("room", [True, False])
 @torch.no_grad()
 def test_a_large_programs_weights_leave_the_memory_where_the_disk_has_room(room: bool, monkeypatch: Any) -> None:
-    monkeypatch.setattr(exported_file, "LARGE", 100_000)
-    monkeypatch.setattr(exported_file, "_WORTH_A_FILE", 1 << 14)
+    monkeypatch.setattr(weights, "LARGE", 100_000)
+    monkeypatch.setattr(weights, "_WORTH_A_FILE", 1 << 14)
     exported = torch.export.export(Tied().eval(), (TOKENS,))
     before = {name: tensor.data_ptr() for name, tensor in exported.state_dict.items()}
     if not room:
-        monkeypatch.setattr(exported_file.os, "posix_fallocate", Mock(side_effect=OSError(errno.ENOSPC, "no space")))
-    stored = exported_file.weights_on_disk(exported).state_dict
+        monkeypatch.setattr(weights.os, "posix_fallocate", Mock(side_effect=OSError(errno.ENOSPC, "no space")))
+    stored = weights.weights_on_disk(exported).state_dict
     moved = {name for name, tensor in stored.items() if tensor.data_ptr() != before[name]}
     assert moved == ({"embedding.weight", "layer.weight", "table"} if room else set())
     for found, right in zip(exported.module()(TOKENS), Tied()(TOKENS), strict=True):
@@ -118,8 +118,8 @@ def test_a_large_programs_weights_leave_the_memory_where_the_disk_has_room(room:
 
 
 def test_a_users_own_tensors_stay_where_they_are(monkeypatch: Any) -> None:
-    monkeypatch.setattr(exported_file, "LARGE", 100_000)
-    monkeypatch.setattr(exported_file, "_WORTH_A_FILE", 1 << 14)
+    monkeypatch.setattr(weights, "LARGE", 100_000)
+    monkeypatch.setattr(weights, "_WORTH_A_FILE", 1 << 14)
     module = Half().eval()
     before = {name: tensor.data_ptr() for name, tensor in module.state_dict().items()}
     open_network(module, [torch.randn(1, 256).bfloat16()]).export()
