@@ -16,7 +16,7 @@ import numpy as np
 from tvm import IRModule, relax, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .simplify import OPAQUE, bound_values, constant_values, function_pass, operator_name, static_shape, uses_of
+from .relax_graph import OPAQUE, bound_values, constant_values, function_pass, operator_name, static_shape, uses_of
 
 op: Any = relax.op
 

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir.expr import GenericConst
 
-from .simplify import call_pass, constant_values, operator_name, static_shape
+from .relax_graph import bound_value, call_pass, constant_values, operator_name, static_shape
 
 op: Any = relax.op
 
@@ -86,25 +86,20 @@ def _is_known(builder: Any, indices: Any, sizes: Sequence[int]) -> bool:
     """Return whether indices are constants, or places along an axis that is no longer than any of the sizes."""
     if isinstance(indices, GenericConst):
         return True
-    value, number = _value(builder, indices), 0
+    value, number = bound_value(builder, indices), 0
     attrs: Any
     while isinstance(value, relax.TupleGetItem) or (isinstance(value, relax.Call) and _keeps_numbers(value)):
         if isinstance(value, relax.Call):
-            value = _value(builder, value.args[0])
+            value = bound_value(builder, value.args[0])
             continue
-        number, value = value.index, _value(builder, value.tuple_value)
+        number, value = value.index, bound_value(builder, value.tuple_value)
         if isinstance(value, relax.Tuple):
-            value = _value(builder, value.fields[number])
+            value = bound_value(builder, value.fields[number])
     name = operator_name(value) if isinstance(value, relax.Call) else ""
     if name not in _PLACES or (name == "topk" and number == 0):
         return False
     shape, attrs = static_shape(value.args[0]), value.attrs
     return bool(shape) and (prod(shape) if attrs.axis is None else shape[int(attrs.axis)]) <= min(sizes)
-
-
-def _value(builder: Any, value: Any) -> Any:
-    """Return what a variable is bound to; another value is itself."""
-    return builder.lookup_binding(value) if isinstance(value, relax.Var) else value
 
 
 def _keeps_numbers(call: Any) -> bool:

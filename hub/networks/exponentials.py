@@ -10,7 +10,7 @@ from tvm import relax, te
 from tvm.ir import Op
 from tvm.tirx import const, reinterpret
 
-from .simplify import call_pass
+from .relax_graph import call_pass
 
 # 2 ** f for f from -0.5 to 0.5, the constant first, to 8e-8.
 _POWERS = (1.00000007, 0.693146967, 0.240221197, 0.0555071334, 0.00967554117, 0.00132764519)

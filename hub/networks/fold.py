@@ -17,7 +17,7 @@ from tvm import IRModule, relax
 from tvm.tirx import FloatImm, IntImm
 
 from .decompose import translated
-from .simplify import call_pass, constant_values, operator_name, static_shape
+from .relax_graph import bound_value, call_pass, constant_values, operator_name, static_shape
 
 # A folded value takes the place of its operators in the library: an expanded mask may be far larger than its inputs.
 MOST_BYTES = 16 << 20
@@ -298,4 +298,4 @@ def _constant_arguments(builder: Any, call: Any) -> list[np.ndarray] | None:
 
 def _values(builder: Any, arg: Any) -> np.ndarray | None:
     """Return the values of a constant or of a variable that is one; None for what is computed."""
-    return constant_values(builder.lookup_binding(arg) if isinstance(arg, relax.Var) else arg)
+    return constant_values(bound_value(builder, arg))

@@ -20,7 +20,7 @@ from tvm.tirx import IntImm, Select, const
 from .attention import follow_scores, match_products
 from .elementwise import followers
 from .exponentials import power_of_two
-from .simplify import TAKES_ELEMENTWISE, constant_values, function_pass, operator_name, static_shape
+from .relax_graph import TAKES_ELEMENTWISE, constant_values, function_pass, operator_name, static_shape
 from .softmax import is_by_lanes, lanes_of, reduced_by_lanes, vectorise_reductions
 
 op: Any = relax.op

@@ -24,7 +24,7 @@ from tvm.tirx import IntImm, const
 from .elementwise import blocks_before, followers
 from .exponentials import FAST_SIGMOID, fast_sigmoid
 from .fused_attention import compute_in_registers, in_registers
-from .simplify import (
+from .relax_graph import (
     TAKES_ELEMENTWISE,
     bound_values,
     constant_values,

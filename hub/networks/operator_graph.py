@@ -18,7 +18,7 @@ from tvm.tirx import IntImm
 from tvm_ffi import structural_walk
 
 from ...zoo.corpus.tir import flops_of, product_flops
-from .simplify import OPAQUE, TAKES_ELEMENTWISE, static_shape
+from .relax_graph import OPAQUE, TAKES_ELEMENTWISE, static_shape
 
 # TVM's patterns: elementwise operators, those that broadcast, those that move elements, and reductions.
 ELEMENTWISE, BROADCAST, INJECTIVE, REDUCTION = 0, 1, 2, 3

@@ -13,7 +13,8 @@ from typing import Any
 from tvm import relax
 
 from .attention import padded, padded_alone, padded_rows
-from .simplify import BINARY, UNARY, call_pass, constant_values, operator_name, static_shape
+from .relax_graph import call_pass, constant_values, operator_name, static_shape
+from .simplify import BINARY, UNARY
 
 op: Any = relax.op
 

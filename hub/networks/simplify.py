@@ -1,6 +1,5 @@
 """Passes over an imported network's Relax graph: fewer operators, cheaper ones, and types that LLVM has."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import reduce
 from math import isfinite, prod, sqrt
@@ -10,70 +9,20 @@ import numpy as np
 import tvm_ffi
 from tvm import IRModule, relax
 from tvm.ir import Op
-from tvm.ir.expr import GenericConst
-from tvm.ir.transform import module_pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.tirx import IntImm
+
+from .relax_graph import (
+    bound_value,
+    bound_values,
+    call_pass,
+    constant_values,
+    function_pass,
+    operator_name,
+    static_shape,
+    uses_of,
+)
 
 op: Any = relax.op
-# TVM's patterns, by which it fuses: opaque operators stay alone, others take what is elementwise, as convolutions do.
-OPAQUE, TAKES_ELEMENTWISE = 8, 4
-
-
-def call_pass(name: str, rewrite: Callable[[Any, Any], Any]) -> Any:
-    """Return a module pass that replaces every call of a Relax function by `rewrite(builder, call)`."""
-
-    @mutator
-    class Rewriter(PyExprMutator):
-        def visit_call_(self, call: Any) -> Any:
-            return rewrite(self.builder_, super().visit_call_(call))
-
-    return function_pass(name, lambda mod, _: Rewriter(mod))
-
-
-def function_pass(name: str, make: Callable[[IRModule, Any], Any]) -> Any:
-    """Return a module pass that rewrites each Relax function by the mutator that `make(module, function)` gives."""
-
-    @module_pass(opt_level=0, name=name)
-    def run(mod: IRModule, _: Any) -> IRModule:
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                rewriter = make(mod, func)
-                rewriter.builder_.update_func(var, rewriter.visit_expr(func))
-                mod = rewriter.builder_.get()
-        return mod
-
-    return run
-
-
-def operator_name(call: Any) -> str:
-    """Return the name of a call's operator, empty for a function's."""
-    return str(getattr(call.op, "name", "")).removeprefix("relax.")
-
-
-def static_shape(value: Any) -> tuple[int, ...]:
-    """Return a static shape; empty where it is not known, and for a scalar."""
-    extents = list(value.ty.shape or ())
-    return tuple(map(int, extents)) if all(isinstance(extent, IntImm) for extent in extents) else ()
-
-
-def constant_values(value: Any) -> np.ndarray | None:
-    """Return the values of a constant; None for what is computed."""
-    data: Any = value.value if isinstance(value, GenericConst) else None  # pyright: ignore[reportAttributeAccessIssue]
-    return data.numpy() if hasattr(data, "numpy") else None
-
-
-def bound_values(func: Any) -> dict[Any, Any]:
-    """Return what each variable of a Relax function is bound to."""
-    return {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
-
-
-def uses_of(func: Any) -> Counter[Any]:
-    """Return how many values of a Relax function use each variable, the function's result among them."""
-    uses = Counter(var for value in bound_values(func).values() for var in relax.analysis.free_vars(value))
-    uses.update(relax.analysis.free_vars(func.body.body))
-    return uses
-
 
 # Cheaper operators --------------------------------------------------------------------------------------
 
@@ -215,10 +164,10 @@ def _of_several(combine: Callable[[Any, Any], Any], *, mean: bool = False) -> Ca
     return rule
 
 
-def _bound_to(builder: Any, value: Any, name: str) -> Any:
-    """Return the call of an operator that a value is, or is bound to; None for any other."""
-    call: Any = builder.lookup_binding(value) if isinstance(value, relax.Var) else value
-    return call if isinstance(call, relax.Call) and operator_name(call) == name else None
+def _bound_to(builder: Any, value: Any, *names: str) -> Any:
+    """Return the call of one of some operators that a value is, or is bound to; None for any other."""
+    call = bound_value(builder, value)
+    return call if isinstance(call, relax.Call) and operator_name(call) in names else None
 
 
 def _same_type(one: Any, other: Any) -> bool:
@@ -316,7 +265,7 @@ def _reshaped(builder: Any, value: Any) -> Any:
     A chain of reshapes and permutations may come to that: an image to channels first, its pixels to one axis, and
     this before the channels.
     """
-    chain, source, call = [], None, _bound(builder, value)
+    chain, source, call = [], None, _bound_to(builder, value, *_SHAPING)
     while call is not None and len(chain) < _LONGEST_CHAIN:
         chain.append(call)
         below = call.args[0]
@@ -324,14 +273,8 @@ def _reshaped(builder: Any, value: Any) -> Any:
             break
         if _keeps_order(static_shape(below), chain[::-1]):
             source = below
-        call = _bound(builder, below)
+        call = _bound_to(builder, below, *_SHAPING)
     return source
-
-
-def _bound(builder: Any, value: Any) -> Any:
-    """Return the reshape or permutation that a value is, or is bound to; None for any other."""
-    call: Any = builder.lookup_binding(value) if isinstance(value, relax.Var) else value
-    return call if isinstance(call, relax.Call) and operator_name(call) in _SHAPING else None
 
 
 def _keeps_order(shape: tuple[int, ...], chain: Sequence[Any]) -> bool:

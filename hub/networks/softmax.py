@@ -11,7 +11,7 @@ from typing import Any
 from tvm import te, topi
 from tvm.ir import Op
 
-from .simplify import OPAQUE, call_pass, static_shape
+from .relax_graph import OPAQUE, call_pass, static_shape
 
 # Lanes by which a row is reduced, the widest first, down to those that are added one by one.
 _LANES, _FEW = (16, 8), 4

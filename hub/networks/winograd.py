@@ -20,7 +20,7 @@ from tvm.ir import Op
 from tvm.tirx import IntImm, Select, const
 
 from .elementwise import followers
-from .simplify import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values
+from .relax_graph import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values
 
 # Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}

@@ -1,0 +1,75 @@
+"""What every pass over a Relax graph needs: to replace calls, and to read operators, shapes, constants and bindings."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import IRModule, relax
+from tvm.ir.expr import GenericConst
+from tvm.ir.transform import module_pass
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.tirx import IntImm
+
+# TVM's patterns, by which it fuses: opaque operators stay alone, others take what is elementwise, as convolutions do.
+OPAQUE, TAKES_ELEMENTWISE = 8, 4
+
+
+def call_pass(name: str, rewrite: Callable[[Any, Any], Any]) -> Any:
+    """Return a module pass that replaces every call of a Relax function by `rewrite(builder, call)`."""
+
+    @mutator
+    class Rewriter(PyExprMutator):
+        def visit_call_(self, call: Any) -> Any:
+            return rewrite(self.builder_, super().visit_call_(call))
+
+    return function_pass(name, lambda mod, _: Rewriter(mod))
+
+
+def function_pass(name: str, make: Callable[[IRModule, Any], Any]) -> Any:
+    """Return a module pass that rewrites each Relax function by the mutator that `make(module, function)` gives."""
+
+    @module_pass(opt_level=0, name=name)
+    def run(mod: IRModule, _: Any) -> IRModule:
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                rewriter = make(mod, func)
+                rewriter.builder_.update_func(var, rewriter.visit_expr(func))
+                mod = rewriter.builder_.get()
+        return mod
+
+    return run
+
+
+def operator_name(call: Any) -> str:
+    """Return the name of a call's operator, empty for a function's."""
+    return str(getattr(call.op, "name", "")).removeprefix("relax.")
+
+
+def static_shape(value: Any) -> tuple[int, ...]:
+    """Return a static shape; empty where it is not known, and for a scalar."""
+    extents = list(value.ty.shape or ())
+    return tuple(map(int, extents)) if all(isinstance(extent, IntImm) for extent in extents) else ()
+
+
+def constant_values(value: Any) -> np.ndarray | None:
+    """Return the values of a constant; None for what is computed."""
+    data: Any = value.value if isinstance(value, GenericConst) else None  # pyright: ignore[reportAttributeAccessIssue]
+    return data.numpy() if hasattr(data, "numpy") else None
+
+
+def bound_values(func: Any) -> dict[Any, Any]:
+    """Return what each variable of a Relax function is bound to."""
+    return {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
+
+
+def uses_of(func: Any) -> Counter[Any]:
+    """Return how many values of a Relax function use each variable, the function's result among them."""
+    uses = Counter(var for value in bound_values(func).values() for var in relax.analysis.free_vars(value))
+    uses.update(relax.analysis.free_vars(func.body.body))
+    return uses
+
+
+def bound_value(builder: Any, value: Any) -> Any:
+    """Return what a variable is bound to; another value is itself."""
+    return builder.lookup_binding(value) if isinstance(value, relax.Var) else value
