@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_937, 31),
-    "hub/networks": (9_182, 45),
+    "hub/networks": (9_198, 46),
     "hub/search": (3_739, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_164, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_480, 57),
     "tests": (32_146, 211),
 }
-PRODUCT = (50_756, 288)
+PRODUCT = (50_772, 289)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
