@@ -81,7 +81,8 @@ def compare(
     hits all of them.
 
     Args:
-        libraries: builds the libraries, by the names of the systems; `pytorch` is added, except for an ONNX file.
+        libraries: builds the libraries, by the names of the systems; `pytorch` is added, except for an ONNX file. A
+            slash in a name is before the function of the library that is meant, which is `main` else.
         max_seconds: of timing, shared by the systems.
         min_repeats: of each system, however long they take; 1 where a first impression is enough.
         timeout: seconds that the whole process may compute.
@@ -131,7 +132,9 @@ def compare_in_process(
         inputs = Path(folder, "inputs.pt")
 
         def text() -> str:
-            built = {name: (str(path.resolve()), file_sha256(path)) for name, path in libraries().items()}
+            paths = libraries()
+            digests = {path: file_sha256(path) for path in set(paths.values())}
+            built = {name: (str(path.resolve()), digests[path]) for name, path in paths.items()}
             torch.save(network.inputs(), inputs)
             files = {"reference": str(reference_file(network, Path(folder))), "inputs": str(inputs)}
             return json.dumps(request | {"libraries": built} | files)

@@ -1,5 +1,8 @@
 """A network and a tuning database to a shared library."""
 
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +13,12 @@ from tvm import IRModule, relax
 from tvm.relax import transform
 from tvm.relax.backend.cpu_generic import pipeline
 from tvm.s_tir.stmt import SBlock
+from tvm.support.cc import create_shared
 from tvm_ffi import structural_walk
 
 from ...zoo.files import storing
 from ..device.candidate import WEIGHTS
+from ..device.host_facts import usable_cores
 from ..device.jobs import PREPACKED, linked_by, with_aligned_stack
 from ..device.weight_prefetch import prefetch_weights
 from .default_schedules import default_schedules
@@ -62,25 +67,52 @@ def build_library(
             fold = fold_functions(), transform.FoldConstant(), transform.CanonicalizeBindings()
             mod = prefetch_weights(tvm.transform.Sequential([*fold, transform.DeadCodeElimination()])(mod), target)
         mod, weights[:] = lift_weights(default_schedules(mod))
-        kernels = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
-        counts[:] = len(kernels), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels)
+        functions = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
+        counts[:] = len(functions), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in functions)
         passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
-        return tvm.transform.Sequential(passes)(mod)
+        mod = tvm.transform.Sequential(passes)(mod)
+        kernels.update((v, f) for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc))
+        for var in kernels:
+            mod[var] = relax.ExternFunc(var.name_hint)
+        return mod
 
+    kernels: dict[Any, Any] = {}
     lowering: Any = tvm.transform.module_pass(lower, opt_level=0)
     # An empty database is false, and must be there all the same.
     with target, nullcontext() if database is None else database, tvm.transform.PassContext(opt_level=3):
         library = relax.build(mod, target=target, relax_pipeline=lowering)
-    kernels = [with_aligned_stack(module) for module in library.mod.imports]
-    library.mod.clear_imports()
-    for module in kernels:
-        library.mod.import_module(module)
-    temporary = path.with_name(f"{path.stem}.part.so")
     write_weights(weights_file(path), weights)
     with storing(path):
-        library.export_library(str(temporary), fcompile=linked_by(linker) if linker else None)
-        temporary.replace(path)
+        _export(library, kernels, target, path, linker)
     return BuiltLibrary(str(path), *counts)
+
+
+def _export(library: Any, kernels: Mapping[Any, Any], target: Any, path: Path, linker: str | None) -> None:
+    """Write a network's executable with its kernels, which are compiled on all cores."""
+    cores, items = usable_cores(), list(kernels.items())
+    parts = [IRModule(dict(some)) for start in range(cores) if (some := items[start::cores])]
+    link = linked_by(linker) if linker else create_shared
+
+    def compiled(part: IRModule) -> Any:
+        with target, tvm.transform.PassContext(opt_level=3):
+            return with_aligned_stack(tvm.tirx.build(part, target=target))
+
+    with tempfile.TemporaryDirectory(prefix="tchub-code-") as folder, ThreadPoolExecutor(cores) as pool:
+
+        def write(number: int) -> str:
+            compiled(parts[number]).write_to_file(name := f"{folder}/part{number}.o", "o")
+            return name
+
+        others = [pool.submit(write, number) for number in range(1, len(parts))]
+        for part in parts[:1]:  # TVM compiles what a module imports, and the executable has to have some code
+            library.mod.import_module(compiled(part))
+
+        def link_all(output: str, objects: Sequence[str], **options: Any) -> None:
+            link(output, [*objects, *(other.result() for other in others)], **options)
+
+        temporary = path.with_name(f"{path.stem}.part.so")
+        library.export_library(str(temporary), fcompile=link_all)
+        temporary.replace(path)
 
 
 def _split_prepacking(mod: Any) -> Any:

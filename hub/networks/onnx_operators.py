@@ -119,9 +119,157 @@ def _listed(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     return [graph.op("Unsqueeze", inputs[0], graph.constant(axes.reshape(1)))]
 
 
+def _averaged(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Normalise rows by operators that give their mean and inverse deviation too, where these are results."""
+    facts, dims = attributes_of(node), graph.dims(inputs[0])
+    if sum(map(bool, node.output)) == 1 or dims is None:
+        return None
+    axes = list(range(facts.get("axis", -1) % len(dims), len(dims)))
+    given = [graph.constant(np.array(axes))] if graph.opset >= 18 else []
+
+    def mean(x: str) -> str:
+        return graph.op("ReduceMean", x, *given, **({} if given else {"axes": axes}))
+
+    average = mean(inputs[0])
+    centred = graph.op("Sub", inputs[0], average)
+    spread = graph.op(
+        "Add", mean(graph.op("Mul", centred, centred)), graph.constant(np.float32(facts.get("epsilon", 1e-5)))
+    )
+    inverse = graph.op("Reciprocal", graph.op("Sqrt", spread))
+    result = graph.op("Mul", graph.op("Mul", centred, inverse), inputs[1])
+    if inputs[2:] and inputs[2]:
+        result = graph.op("Add", result, inputs[2])
+    return [result, average, inverse]
+
+
+def _padded(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Give a transposed convolution the padding that its output's size, or `auto_pad`, comes to."""
+    facts, dims, weight = attributes_of(node), graph.dims(inputs[0]), graph.dims(inputs[1])
+    asked, kind = facts.pop("output_shape", None), facts.pop("auto_pad", b"NOTSET").decode()
+    if dims is None or weight is None or (asked is None and kind[:4] != "SAME"):
+        return None
+    axes = len(dims) - 2
+    strides, dilations = (facts.get(name, [1] * axes) for name in ("strides", "dilations"))
+    more = facts.get("output_padding", [0] * axes)
+    sizes = list(asked[-axes:]) if asked else [size * step for size, step in zip(dims[2:], strides, strict=True)]
+    begins, ends = [], []
+    for axis, size in enumerate(sizes):
+        reach = dilations[axis] * (weight[2 + axis] - 1) + 1
+        total = strides[axis] * (dims[2 + axis] - 1) + more[axis] + reach - size
+        if total < 0:
+            return None
+        begins.append(total // 2 if kind == "SAME_UPPER" else total - total // 2)
+        ends.append(total - begins[-1])
+    return [graph.op("ConvTranspose", *inputs, **facts | {"pads": begins + ends})]
+
+
+def _columns(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Add up columns where blocks overlap, by a transposed convolution that puts each number where it belongs."""
+    facts, dims = attributes_of(node), graph.dims(inputs[0])
+    image, block = (graph.values.get(name) for name in inputs[1:])
+    if dims is None or image is None or block is None:
+        return None
+    axes, size = len(block), prod(block)
+    pads, dilations, strides = (
+        facts.get("pads", [0] * 2 * axes),
+        *(facts.get(name, [1] * axes) for name in ("dilations", "strides")),
+    )
+    channels = dims[1] // size
+    if axes > 3 or channels * size * size > _MOST:
+        return None
+    # Blocks along each axis, and the pixels behind the last one, which no block has.
+    left = [image[i] + pads[i] + pads[axes + i] - dilations[i] * (block[i] - 1) - 1 for i in range(axes)]
+    blocks = [int(many // strides[i]) + 1 for i, many in enumerate(left)]
+    behind = [int(many % strides[i]) for i, many in enumerate(left)]
+    x = graph.op("Reshape", inputs[0], graph.constant(np.array([dims[0], dims[1], *blocks])))
+    unit = np.tile(np.eye(size, dtype=np.float32).reshape(size, 1, *block), (channels, *[1] * (axes + 1)))
+    facts = {"strides": strides, "dilations": dilations, "group": channels}
+    x = graph.op("ConvTranspose", x, graph.constant(unit), **facts)
+    around = [
+        0,
+        0,
+        *(-pad for pad in pads[:axes]),
+        0,
+        0,
+        *(b - pad for b, pad in zip(behind, pads[axes:], strict=True)),
+    ]
+    return [graph.op("Pad", x, graph.constant(np.array(around)))]
+
+
+def _reversed(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Read the first steps of each sequence from the last to the first, and the others as they are."""
+    facts, dims = attributes_of(node), graph.dims(inputs[0])
+    if dims is None:
+        return None
+    time, batch = facts.get("time_axis", 0), facts.get("batch_axis", 1)
+    shape = [1] * len(dims)
+    shape[batch] = -1
+    lengths = graph.op("Reshape", inputs[1], graph.constant(np.array(shape)))
+    shape[batch], shape[time] = 1, -1
+    steps = graph.constant(np.arange(dims[time]).reshape(shape))
+    back = graph.op("Sub", graph.op("Sub", lengths, graph.constant(np.int64(1))), steps)
+    order = graph.op("Where", graph.op("Less", steps, lengths), back, steps)
+    order = graph.op("Expand", order, graph.constant(np.array(dims)))
+    return [graph.op("GatherElements", inputs[0], order, axis=time)]
+
+
+def _waves(rows: int, columns: int, length: int, numbers: int, inverse: bool = False) -> np.ndarray:
+    """Return the matrix of Fourier's transform: rows of samples, of one or two numbers, to pairs of numbers."""
+    angles = (1 if inverse else -1) * 2 * np.pi / length * (np.outer(np.arange(rows), np.arange(columns)) % length)
+    scale = (np.arange(rows) < length)[:, None] / (length if inverse else 1)  # samples behind the length do not count
+    cos, sin = np.cos(angles) * scale, np.sin(angles) * scale
+    parts = [np.stack([cos, sin], -1), np.stack([-sin, cos], -1)][:numbers]
+    return np.stack(parts, 1).reshape(rows * numbers, columns * 2).astype(np.float32)
+
+
+def _transformed(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Compute Fourier's transform along an axis as a product with a matrix."""
+    facts, dims = attributes_of(node), graph.dims(inputs[0])
+    length, axis = [graph.values.get(name, _UNKNOWN) if name else None for name in [*inputs[1:], "", ""][:2]]
+    if dims is None or length is _UNKNOWN or axis is _UNKNOWN:
+        return None
+    at = int(axis.item()) if axis is not None else facts.get("axis", 1 if graph.opset < 20 else -2)
+    at, numbers = at % len(dims), dims[-1]
+    size = dims[at] if length is None else int(length.item())
+    onesided, inverse = facts.get("onesided", 0), facts.get("inverse", 0)
+    columns = size // 2 + 1 if onesided else size
+    if (onesided and inverse) or numbers > 2 or dims[at] * numbers * columns * 2 > _MOST:
+        return None
+    order = [*(i for i in range(len(dims) - 1) if i != at), at, len(dims) - 1]
+    others = [dims[i] for i in order[:-2]]
+    x = graph.op("Transpose", inputs[0], perm=order)
+    x = graph.op("Reshape", x, graph.constant(np.array([*others, dims[at] * numbers])))
+    x = graph.op("MatMul", x, graph.constant(_waves(dims[at], columns, size, numbers, bool(inverse))))
+    x = graph.op("Reshape", x, graph.constant(np.array([*others, columns, 2])))
+    return [graph.op("Transpose", x, perm=[order.index(i) for i in range(len(dims))])]
+
+
+def _spectrogram(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Compute Fourier's transform of overlapping frames of a signal as a product with a matrix."""
+    dims = graph.dims(inputs[0])
+    step, *frame = [graph.values.get(name, _UNKNOWN) for name in inputs[1:] if name]
+    if dims is None or step is _UNKNOWN or not frame or any(one is _UNKNOWN for one in frame):
+        return None
+    window = frame[0] if frame[0].ndim else None
+    size = len(window) if window is not None else int(frame[0].item())
+    numbers = dims[2] if len(dims) == 3 else 1
+    columns = size // 2 + 1 if attributes_of(node).get("onesided", 1) else size
+    frames = (dims[1] - size) // int(step.item()) + 1
+    if numbers > 2 or size * max(frames, numbers * columns * 2) > _MOST or frames < 1:
+        return None
+    places = int(step.item()) * np.arange(frames)[:, None] + np.arange(size)
+    x = graph.op("Gather", inputs[0], graph.constant(places), axis=1)
+    x = graph.op("Reshape", x, graph.constant(np.array([dims[0], frames, size * numbers])))
+    factors = np.repeat(np.ones(size) if window is None else window, numbers)[:, None]
+    waves = (_waves(size, columns, size, numbers) * factors).astype(np.float32)
+    x = graph.op("MatMul", x, graph.constant(waves))
+    return [graph.op("Reshape", x, graph.constant(np.array([dims[0], frames, columns, 2])))]
+
+
 RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
     "Resize": _resized, "Upsample": _resized, "OneHot": _one_hot, "RoiAlign": _aligned, "LpNormalization": _normalized,
-    "Dropout": _kept, "Unsqueeze": _listed,
+    "Dropout": _kept, "Unsqueeze": _listed, "LayerNormalization": _averaged, "ConvTranspose": _padded,
+    "Col2Im": _columns, "ReverseSequence": _reversed, "DFT": _transformed, "STFT": _spectrogram,
 }  # fmt: skip
 """By the operator, what writes a node in another way to a `_Fold`; None leaves it as it is."""
 

@@ -1,15 +1,17 @@
 """What every pass over a Relax graph needs: to replace calls, and to read operators, shapes, constants and bindings."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import IRModule, relax
 from tvm.ir.expr import GenericConst
 from tvm.ir.transform import module_pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import IntImm
+from tvm_ffi import structural_equal, structural_hash
 
 # TVM's patterns, by which it fuses: opaque operators stay alone, others take what is elementwise, as convolutions do.
 OPAQUE, TAKES_ELEMENTWISE = 8, 4
@@ -73,3 +75,51 @@ def uses_of(func: Any) -> Counter[Any]:
 def bound_value(builder: Any, value: Any) -> Any:
     """Return what a variable is bound to; another value is itself."""
     return builder.lookup_binding(value) if isinstance(value, relax.Var) else value
+
+
+def joined(mods: Sequence[IRModule]) -> IRModule:
+    """Return the functions of several modules in one; `main` of the second is `main_1` there, and so on.
+
+    Tensor functions that compute the same are there once, so that they are compiled once.
+    """
+    result, by_hash = mods[0].clone(), dict[int, list[Any]]()
+    for var, function in mods[0].functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            by_hash.setdefault(structural_hash(_nameless(function)), []).append((_nameless(function), var))
+    for number, mod in enumerate(mods[1:], 1):
+        renamed: dict[Any, Any] = {}
+        for var, function in mod.functions_items():
+            name, plain = f"{var.name_hint}_{number}", _nameless(function)
+            same = by_hash.setdefault(structural_hash(plain), []) if isinstance(plain, tvm.tirx.PrimFunc) else []
+            renamed[var] = next((one for other, one in same if structural_equal(plain, other)), None)
+            if renamed[var] is None:
+                renamed[var] = new = relax.GlobalVar(name)
+                relax.expr._update_type(new, var.ty)
+                same.append((plain, new))
+                if isinstance(function, tvm.tirx.PrimFunc):
+                    result[new] = plain.with_attr("global_symbol", name)
+        rename = _Renamer(mod, renamed)
+        for var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                network: Any = rename.visit_expr(function)
+                result[renamed[var]] = network.with_attr("global_symbol", renamed[var].name_hint)
+    return result
+
+
+def is_network(var: Any) -> bool:
+    """Return whether a module's function is a network, not one that a network calls."""
+    return var.name_hint.partition("_")[0] == "main"
+
+
+def _nameless(function: Any) -> Any:
+    return function.without_attr("global_symbol") if "global_symbol" in (function.attrs or ()) else function
+
+
+@mutator
+class _Renamer(PyExprMutator):
+    def __init__(self, mod: IRModule, renamed: dict[Any, Any]) -> None:
+        super().__init__(mod)
+        self._renamed = renamed
+
+    def visit_global_var_(self, var: Any) -> Any:
+        return self._renamed[var]

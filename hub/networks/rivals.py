@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -191,20 +192,30 @@ def _onnx_file(reference: ReferenceNetwork, folder: Path) -> str:
 # The worker
 
 
-def _library(path: str, sha256: str, inputs: Sequence[torch.Tensor]) -> Run:
-    device: Any = tvm.cpu()
-    main = relax.VirtualMachine(open_library(path, sha256), device)["main"]  # which keeps its machine
-    run = with_weights(main, read_weights(Path(path)))
+def _libraries(request: Mapping[str, Any], inputs: Sequence[torch.Tensor]) -> dict[str, Run]:
+    @cache
+    def opened(path: str, sha256: str) -> tuple[Any, list[Any]]:
+        device: Any = tvm.cpu()
+        return relax.VirtualMachine(open_library(path, sha256), device), read_weights(Path(path))
+
+    runs: dict[str, Run] = {}
     arguments = [tvm.runtime.tensor(x.numpy()) for x in inputs]
-    return lambda: run(*arguments)
+    for name, (path, sha256) in request["libraries"].items():
+        machine, weights = opened(path, sha256)
+        runs[name] = partial(with_weights(machine[function_of(name)], weights), *arguments)
+    return runs
+
+
+def function_of(system: str) -> str:
+    """Return the function of a library that a system is, see `latency.compare`."""
+    return system.partition("/")[2] or "main"
 
 
 @torch.inference_mode()
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Do what `latency.compare` asks."""
     reference = ReferenceNetwork(request)
-    libraries = request["libraries"].items()
-    runs = {name: _library(path, sha256, reference.inputs) for name, (path, sha256) in libraries}
+    runs = _libraries(request, reference.inputs)
     expected = arrays(reference.run())
     checks, first = {}, {}
     for name, run in runs.items():

@@ -21,6 +21,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...zoo.files import storing
 from .errors import NetworkLoadError
+from .relax_graph import is_network
 
 # Bytes of weights from which on they are on disk, and of one that is worth an argument, or a file while it is tuned.
 LARGE, _WORTH_AN_ARGUMENT, _WORTH_A_FILE = 512 << 20, 64 << 10, 1 << 20
@@ -62,19 +63,21 @@ def weights_file(library: Path) -> Path:
 
 
 def lift_weights(mod: IRModule) -> tuple[IRModule, list[np.ndarray]]:
-    """Return a Relax module whose `main` takes large constants as arguments, behind its inputs, and these constants.
+    """Return a Relax module whose networks take large constants as arguments, behind their inputs, and the constants.
 
-    A module with less than `LARGE` bytes of constants is returned as it is.
+    Each network, `main` and those that `relax_graph.joined` put beside it, takes all of them. A module with less than
+    `LARGE` bytes of constants is returned as it is.
     """
-    main: Any = mod["main"]
     lifter = _Lifter(mod)
-    body = lifter.visit_expr(main.body)
+    bodies = {var: lifter.of_network(mod[var]) for var in mod.get_global_vars() if is_network(var)}
     weights = [array for array, _ in lifter.lifted.values()]
     if sum(array.nbytes for array in weights) < LARGE:
         return mod, []
-    parameters = [*main.params, *(var for _, var in lifter.lifted.values())]
     mod = mod.clone()
-    mod["main"] = relax.Function(parameters, body, main.ret_ty, main.is_pure, main.attrs)
+    for var, (body, variables) in bodies.items():
+        main: Any = mod[var]
+        given = [variables[key] if key in variables else lifter.variable(key) for key in lifter.lifted]
+        mod[var] = relax.Function([*main.params, *given], body, main.ret_ty, main.is_pure, main.attrs)
     return mod, weights
 
 
@@ -85,6 +88,16 @@ class _Lifter(PyExprMutator):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.lifted: dict[tuple[Any, ...], tuple[np.ndarray, Any]] = {}
+        self._variables: dict[tuple[Any, ...], Any] = {}
+
+    def of_network(self, function: Any) -> tuple[Any, dict[tuple[Any, ...], Any]]:
+        """Return the body of a function with variables, and these by their keys in `lifted`."""
+        self._variables = {}
+        return self.visit_expr(function.body), self._variables
+
+    def variable(self, key: tuple[Any, ...]) -> Any:
+        """Return a new variable for a constant."""
+        return relax.Var(f"weight_{list(self.lifted).index(key)}", self.lifted[key][1])
 
     def visit_generic_const_(self, constant: Any) -> Any:
         tensor = constant.value
@@ -94,9 +107,10 @@ class _Lifter(PyExprMutator):
         if array.nbytes < _WORTH_AN_ARGUMENT:
             return constant
         key = (array.ctypes.data, array.shape, array.dtype)
-        if key not in self.lifted:
-            self.lifted[key] = array, relax.Var(f"weight_{len(self.lifted)}", constant.ty)
-        return self.lifted[key][1]
+        self.lifted.setdefault(key, (array, constant.ty))
+        if key not in self._variables:
+            self._variables[key] = self.variable(key)
+        return self._variables[key]
 
 
 def write_weights(path: Path, weights: Sequence[np.ndarray]) -> None:

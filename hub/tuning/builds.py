@@ -9,7 +9,7 @@ from typing import Any
 
 from ..device.device_choice import ChosenDevice
 from ..networks import LAYOUTS
-from ..networks.alternatives import Alternative, find_alternatives, find_shapes
+from ..networks.alternatives import find_shapes
 from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
 from ..networks.fused_attention import AttentionShape
 from ..networks.fused_depthwise import DepthwiseShape
@@ -18,8 +18,8 @@ from ..networks.library import build_library
 from ..networks.network import Network, has_branches, refused
 from ..networks.output_check import require
 from ..networks.prepare import OperatorShape, for_inference, lower
+from ..networks.relax_graph import joined
 from ..networks.signature import Signature
-from ..networks.tasks import TuningTask
 from ..networks.winograd import ConvShape
 from .remote_latency import compare_card, compare_remote
 
@@ -41,6 +41,7 @@ class FirstBuild:
         graph: what it was lowered from, which can be lowered otherwise too.
         layout: of its convolutions, see `networks.LAYOUTS`.
         comparison: of the untuned library with the original.
+        shapes: of the operators that may be computed otherwise.
         notes: sentences for the user.
     """
 
@@ -50,6 +51,7 @@ class FirstBuild:
     graph: Any
     layout: str
     comparison: Comparison
+    shapes: tuple[OperatorShape, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -79,7 +81,13 @@ def first_compare(device: ChosenDevice, threads: int, precision: str = "float32"
 
 
 def first_build(
-    network: Network, target: Any, layout: str, compare: Compare, linker: str | None, precision: str = "float32"
+    network: Network,
+    target: Any,
+    layout: str,
+    compare: Compare,
+    linker: str | None,
+    precision: str = "float32",
+    kinds: Collection[type[OperatorShape]] = (),
 ) -> FirstBuild:
     """Import, lower and compile a network, and compare the untuned library with the original.
 
@@ -89,6 +97,7 @@ def first_build(
         target: a `tvm.target.Target`.
         linker: see `build_library`.
         precision: see `prepare.for_inference`.
+        kinds: of other ways to compute operators that may be taken; each is compared with the original, too.
 
     Raises:
         NetworkImportError: TVM cannot import, lower or compile it; fields: network, operator.
@@ -105,7 +114,7 @@ def first_build(
         try:
             with refused(network.name, "compile", network.where):
                 graph = for_inference(imported, one, cpu=str(target.kind.name) == "llvm", precision=precision)
-            mod, comparison = _compared(network, graph, (), target, compare, linker)
+            mod, comparison, shapes, wrong = _Checks(network, graph, target, compare, linker).of_ways(kinds)
         except (NetworkImportError, OutputMismatchError) as error:
             first = first or error
             continue
@@ -114,63 +123,78 @@ def first_build(
         for check in (each for each in comparison.checks.values() if each.unchecked):
             uncounted = "" if check.checked else ", so the compiled network counts as not checked"
             notes.append(f"the output check says little: {'; '.join(check.unchecked)}{uncounted}")
-        return FirstBuild(network, network.signature(), mod, graph, one, comparison, tuple(notes))
+        notes += wrong
+        return FirstBuild(network, network.signature(), mod, graph, one, comparison, shapes, tuple(notes))
     assert first is not None
     raise first
 
 
-def try_alternatives(
-    first: FirstBuild,
-    tasks: Sequence[TuningTask],
-    target: Any,
-    compare: Compare,
-    linker: str | None,
-    kinds: Sequence[type[OperatorShape]],
-) -> tuple[list[TuningTask], list[Alternative], tuple[str, ...]]:
-    """Return tasks and alternatives as `find_alternatives` does, of the kinds of which a network alone was right.
+@dataclass(frozen=True)
+class _Checks:
+    """Untuned libraries of a graph beside the original."""
 
-    For each of the others there is a sentence for the user, which says why.
-    """
-    right: list[OperatorShape] = []
-    notes = []
-    groups: dict[tuple[type[OperatorShape], int], list[OperatorShape]] = {}
-    for shape in find_shapes(first.graph):
-        # A network has each convolution once, so that each size of tiles has a network of its own.
-        groups.setdefault((type(shape), shape.tile if isinstance(shape, ConvShape) else 0), []).append(shape)
-    for (kind, _), shapes in groups.items():
-        if kind not in kinds:
-            continue
-        try:
-            if compare is not None:
-                _compared(first.network, first.graph, shapes, target, compare, linker)
-            right += shapes
-        except (NetworkImportError, OutputMismatchError) as error:
-            notes.append(f"{_WITHOUT[kind]}: {error.message}")
-    return *find_alternatives(first.graph, tasks, target, first.network.name, right), tuple(dict.fromkeys(notes))
+    network: Network
+    graph: Any
+    target: Any
+    compare: Compare
+    linker: str | None
 
+    def of_ways(
+        self, kinds: Collection[type[OperatorShape]]
+    ) -> tuple[Any, Comparison, tuple[OperatorShape, ...], list[str]]:
+        """Return the tensor functions of the graph as it is and their comparison, which is right, and the other ways.
 
-def _compared(
-    network: Network,
-    graph: Any,
-    shapes: Collection[OperatorShape],
-    target: Any,
-    compare: Compare,
-    linker: str | None,
-) -> tuple[Any, Comparison]:
-    """Return a network's tensor functions, and their comparison with the original, which is right."""
-    with refused(network.name, "compile", network.where):
-        mod = lower(graph, shapes, cpu=str(target.kind.name) == "llvm")
-    if compare is None:
-        return mod, Comparison({}, {})
-    with tempfile.TemporaryDirectory(prefix="tchub-untuned-") as folder:
+        Of the operators that can be computed another way, those of which a network alone was right, and for each
+        other a sentence for the user, which says why.
+        """
+        groups: dict[tuple[type[OperatorShape], int], list[OperatorShape]] = {}
+        for shape in find_shapes(self.graph) if kinds else ():
+            if type(shape) in kinds:
+                # A network has each convolution once, so that each size of tiles has a network of its own.
+                groups.setdefault((type(shape), shape.tile if isinstance(shape, ConvShape) else 0), []).append(shape)
+        ways = [(), *groups.values()]
+        if self.compare is None:
+            return self._lowered(()), Comparison({}, {}), tuple(shape for way in ways for shape in way), []
+        try:  # all at once, since they have most functions in common
+            mod, comparisons = self._compared(ways)
+        except (NetworkImportError, LatencyError):
+            if not groups:
+                raise
+            # One of the ways may be what does not compile, or crashes.
+            mod, comparisons = self._compared(ways[:1])
+        self._require(comparisons[0])
+        right: list[OperatorShape] = []
+        notes = []
+        for number, ((kind, _), shapes) in enumerate(groups.items(), 1):
+            try:
+                alone = len(comparisons) == 1
+                self._require(self._compared([shapes])[1][0] if alone else comparisons[number])
+                right += shapes
+            except (NetworkImportError, OutputMismatchError, LatencyError) as error:
+                notes.append(f"{_WITHOUT[kind]}: {error.message}")
+        return mod, comparisons[0], tuple(right), list(dict.fromkeys(notes))
 
-        def untuned() -> dict[str, Path]:
-            path = Path(folder, "untuned.so")
-            with refused(network.name, "compile", network.where):
-                build_library(mod, target, None, path, linker)
-            return {"untuned": path}
+    def _lowered(self, shapes: Collection[OperatorShape]) -> Any:
+        with refused(self.network.name, "compile", self.network.where):
+            return lower(self.graph, shapes, cpu=str(self.target.kind.name) == "llvm")
 
-        comparison = compare(network, untuned)
-    for check in comparison.checks.values():
-        require(check, f"{network.name}, as TVM imports it,")
-    return mod, comparison
+    def _compared(self, ways: Sequence[Collection[OperatorShape]]) -> tuple[Any, list[Comparison]]:
+        """Return the tensor functions of the first of some ways, and the comparison of each with the original."""
+        assert self.compare is not None
+        mods = [self._lowered(shapes) for shapes in ways]
+        names = ["untuned", *(f"untuned/main_{number}" for number in range(1, len(ways)))]
+        with tempfile.TemporaryDirectory(prefix="tchub-untuned-") as folder:
+
+            def untuned() -> dict[str, Path]:
+                path = Path(folder, "untuned.so")
+                with refused(self.network.name, "compile", self.network.where):
+                    build_library(joined(mods), self.target, None, path, self.linker)
+                return dict.fromkeys(names, path)
+
+            whole = self.compare(self.network, untuned)
+        checks = [{"untuned": whole.checks[name]} if name in whole.checks else {} for name in names]
+        return mods[0], [Comparison(check, whole.latencies, whole.errors) for check in checks]
+
+    def _require(self, comparison: Comparison) -> None:
+        for check in comparison.checks.values():
+            require(check, f"{self.network.name}, as TVM imports it,")

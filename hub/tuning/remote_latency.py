@@ -21,7 +21,7 @@ from ..device.rpc_session import RpcAddress, set_threads
 from ..networks.latency import Comparison, Libraries, compare_in_process
 from ..networks.network import Network
 from ..networks.output_check import check_output
-from ..networks.rivals import ReferenceNetwork, arrays, rival_runs
+from ..networks.rivals import ReferenceNetwork, arrays, function_of, rival_runs
 from ..networks.weights import read_weights
 
 REPEATS = 15
@@ -70,24 +70,24 @@ def compare_card(
 
 
 class _RemoteNetwork:
-    """A compiled network on a server."""
+    """A compiled network, a function of a library, on a server."""
 
-    def __init__(self, session: Any, path: str, inputs: Sequence[torch.Tensor]) -> None:
-        self._device: Any = session.cpu()
+    def __init__(self, session: Any, path: str, function: str, inputs: Sequence[torch.Tensor]) -> None:
+        self._device, self._function = session.cpu(), function
         session.upload(path)
         self._machine: Any = relax.VirtualMachine(session.load_module(Path(path).name), self._device)
         arguments = [tvm.runtime.tensor(x.numpy(), self._device) for x in inputs]
-        self._machine.set_input("main", *arguments, *read_weights(Path(path), self._device))
+        self._machine.set_input(function, *arguments, *read_weights(Path(path), self._device))
 
     def run(self) -> Any:
         """Return the outputs, brought here."""
-        self._machine.invoke_stateful("main")
-        return self._machine.get_outputs("main")
+        self._machine.invoke_stateful(self._function)
+        return self._machine.get_outputs(self._function)
 
     def time(self, number: int) -> float:
         """Return seconds a run, timed on the server."""
         evaluator = self._machine.time_evaluator("invoke_stateful", self._device, number=number, repeat=1)
-        return float(evaluator("main").results[0])
+        return float(evaluator(self._function).results[0])
 
 
 class _CardNetwork:
@@ -159,16 +159,16 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         reference = ReferenceNetwork(request)
         expected = arrays(reference.run())
     inputs, precision = reference.inputs, request.get("precision", "float32")
-    open_network: Callable[[str], _RemoteNetwork | _CardNetwork]
+    open_network: Callable[[str, str], _RemoteNetwork | _CardNetwork]
     if "card" in request:
         driver = CudaDriver(number=request["card"])
-        open_network = lambda path: _CardNetwork(driver, path, inputs)  # noqa: E731
+        open_network = lambda path, _: _CardNetwork(driver, path, inputs)  # noqa: E731
     else:
         host, port, key = request["address"]
         session = rpc.connect_tracker(host, port).request(key, session_timeout=SECONDS)
         set_threads(session, request["threads"])
-        open_network = lambda path: _RemoteNetwork(session, path, inputs)  # noqa: E731
-    networks = {name: open_network(path) for name, (path, _) in request["libraries"].items()}
+        open_network = lambda path, function: _RemoteNetwork(session, path, function, inputs)  # noqa: E731
+    networks = {name: open_network(path, function_of(name)) for name, (path, _) in request["libraries"].items()}
     with torch.inference_mode():
         checks = {
             name: check_output(arrays(network.run()), expected, reference.exact, precision, reference.halved).as_dict()

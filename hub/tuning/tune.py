@@ -18,7 +18,7 @@ from ...zoo.files import locked_folder
 from ..device.device_choice import ChosenDevice, checkpoint_kind, choose_device, fitting_checkpoint
 from ..device.measure import MeasureConfig
 from ..device.timing import weights_between
-from ..networks.alternatives import Alternative, lower_known
+from ..networks.alternatives import Alternative, find_alternatives, lower_known
 from ..networks.errors import LatencyError
 from ..networks.fused_attention import AttentionShape
 from ..networks.fused_depthwise import DepthwiseShape
@@ -43,7 +43,7 @@ from ..search.roofline import measure_roofline
 from ..search.scheduler import TaskProgress
 from ..search.schedules import ScheduleDatabase
 from ..search.tensor_cores import check_precision
-from .builds import FirstBuild, first_build, first_compare, try_alternatives
+from .builds import FirstBuild, first_build, first_compare
 from .config import TuneConfig
 from .progress import TuneProgress
 from .remote_latency import compare_card, compare_remote
@@ -182,7 +182,10 @@ class _Run:
         if config.mode == "search":
             progress.stage("compile the network untuned and check its output")
             check = None if device.away else first_compare(device, threads, config.precision)
-        how = (self.target, config.layout, check, device.linker, config.precision)
+        # Nothing but measuring finds a good schedule of several operators as one: those that are known have none.
+        fused = [AttentionShape, DepthwiseShape] if config.mode == "search" else []
+        kinds = [ConvShape] * config.winograd + fused if device.card is None else []
+        how = (self.target, config.layout, check, device.linker, config.precision, kinds)
         try:
             self.variants = [first_build(one, *how) for one in self.network.variants]
         except LatencyError:  # Ctrl-C reaches the process that compares, too
@@ -191,17 +194,12 @@ class _Run:
         stop.check(early)
         groups: list[list[TuningTask]] = []
         self.alternatives: list[Alternative] = []
-        for number, first in enumerate(self.variants):
-            own = network_tasks(first.mod, self.target, first.network.name)
-            # Nothing but measuring finds a good schedule of several operators as one: those that are known have none.
-            fused = [AttentionShape, DepthwiseShape] if config.mode == "search" else []
-            kinds = [ConvShape] * config.winograd + fused
-            if device.card is None:
-                added, ways, notes = try_alternatives(first, own, self.target, check, device.linker, kinds)
-                own += added
-                self.alternatives += ways
-                self.variants[number] = replace(first, notes=first.notes + notes)
-            groups.append(own)
+        for first in self.variants:
+            name = first.network.name
+            own = network_tasks(first.mod, self.target, name)
+            added, ways = find_alternatives(first.graph, own, self.target, name, first.shapes)
+            self.alternatives += ways
+            groups.append(own + added)
         self.tasks, self.weights = merged_variants(groups), 0
         if isinstance(self.measure, WorkerMeasure) and device.address is None:
             self.weights = max(weights_between(weight_bytes(own)) for own in groups)

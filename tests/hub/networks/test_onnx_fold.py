@@ -43,14 +43,14 @@ def model(
 def equal(tmp_path: Path, run_compiled: Callable[..., Any]) -> Equal:
     """Compile a model, and assert that its outputs are ONNX Runtime's; return the network."""
 
-    def check(proto: Any) -> Any:
+    def check(proto: Any, atol: float = 1e-6) -> Any:
         path = tmp_path / "net.onnx"
         onnx.save(proto, path)
         network = open_network(path)
         found = run_compiled(prepare(network.imported()), *network.inputs())
         for ours, theirs in zip(found, reference_module(path)(*network.inputs()), strict=True):
             assert ours.dtype == theirs.numpy().dtype
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=atol)
         return network
 
     return check
@@ -273,3 +273,60 @@ def test_sums_and_extremes_of_several_are_computed_one_after_the_other(equal: Eq
     ]
     weights = {"w": kernel(4, 3, 3, 3).astype("float32") / 99, "b": np.float32([[[0.5]]] * 4), "low": np.float32(0)}
     equal(model(nodes, inputs=[IMAGE], **weights))
+
+
+TRANSPOSED = {
+    "to a size": {"output_shape": [13, 12], "strides": [2, 2]},
+    "to a size, more behind": {"output_shape": [13, 12], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    "to a multiple": {"strides": [2, 3], "auto_pad": "SAME_LOWER", "dilations": [2, 1]},
+}
+
+
+@pytest.mark.parametrize("facts", TRANSPOSED.values(), ids=TRANSPOSED)
+def test_transposed_convolutions_are_padded_as_their_size_asks(equal: Equal, facts: Mapping[str, Any]) -> None:
+    weight = kernel(3, 2, 4, 3).astype("float32") / 99
+    equal(model([node("ConvTranspose", ["x", "w"], ["y"], **facts)], inputs=[IMAGE], w=weight))
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+def test_means_and_deviations_may_be_results(equal: Equal, opset: int) -> None:
+    outputs = {"y": 4, "mean": 4, "inverse": 4}
+    normalised = node("LayerNormalization", ["x", "w", "b"], list(outputs), axis=2, epsilon=0.1)
+    weights = {"w": kernel(6, 6).astype("float32") / 99, "b": np.float32([0.5])}
+    equal(model([normalised], outputs, inputs=[IMAGE], opset=opset, **weights))
+
+
+BLOCKS = {"strides": [2, 3], "pads": [0, 1, 1, 0], "dilations": [1, 1]}
+
+
+def test_columns_become_an_image(equal: Equal) -> None:
+    columns = [node("Reshape", ["x", "shape"], ["c"]), node("Col2Im", ["c", "image", "block"], ["y"], **BLOCKS)]
+    given = {"shape": np.array([1, 12, 9]), "image": np.array([5, 9]), "block": np.array([2, 3])}
+    equal(model(columns, inputs=[IMAGE], opset=18, **given))
+
+
+def test_sequences_are_reversed_up_to_their_lengths(equal: Equal) -> None:
+    reversed_ = node("ReverseSequence", ["x", "n"], ["y"], time_axis=1, batch_axis=0)
+    equal(model([reversed_], n=np.array([1, 4, 3])))
+
+
+FOURIER = {
+    "half of it": (17, [node("DFT", ["r"], ["y"], axis=2, onesided=1)]),
+    "longer, and back": (
+        20,
+        [node("DFT", ["r", "n", "axis"], ["z"]), node("DFT", ["z", "", "axis"], ["y"], inverse=1)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("opset", "nodes"), FOURIER.values(), ids=FOURIER)
+def test_spectra_and_what_they_are_of(equal: Equal, opset: int, nodes: Sequence[Any]) -> None:
+    sizes = {"shape": np.array([3, 6, 6, 1]), "n": np.array(8), "axis": np.array(1)}
+    rows = node("Reshape", ["x", "shape"], ["r"])
+    equal(model([rows, *nodes], {"y": 4}, inputs=[IMAGE], opset=opset, **sizes), atol=1e-5)  # theirs is off by 4e-6
+
+
+def test_frames_of_a_signal_have_spectra(equal: Equal) -> None:
+    nodes = [node("Reshape", ["x", "shape"], ["r"]), node("STFT", ["r", "step", "window", "size"], ["y"])]
+    given = {"step": np.array(5), "window": np.hanning(16).astype("float32"), "size": np.array(16)}
+    equal(model(nodes, {"y": 4}, inputs=[IMAGE], shape=np.array([2, 54, 1]), **given))

@@ -15,7 +15,8 @@ from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import write_manifest
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
-from tchub.hub.networks.rivals import _library
+from tchub.hub.networks.relax_graph import joined
+from tchub.hub.networks.rivals import _libraries
 from tchub.hub.networks.signature import Signature
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.tuned import bench, load_tuned
@@ -55,7 +56,7 @@ class Half(torch.nn.Module):
 def _compile(folder: Path) -> Path:
     exported = torch.export.export(Tied().eval(), (TOKENS,))
     mod, library = prepare(import_exported(exported, "tied")), folder / "tied.so"
-    build_library(mod, tvm.target.Target({"kind": "llvm", "opt-level": 0}), None, library)
+    build_library(joined([mod, mod]), tvm.target.Target({"kind": "llvm", "opt-level": 0}), None, library)
     write_manifest(folder, "tied", [(library, Signature.of_exported(exported), mod)], {"kind": "llvm"}, threads=1)
     return library
 
@@ -75,11 +76,9 @@ def test_it_computes_the_same_wherever_it_runs(library: Path) -> None:
     )
     assert not any(one.tobytes() in library.read_bytes() for one in tensors.values()), "the library has none of them"
     expected = Tied()(TOKENS)
-    tuned = load_tuned(library.parent)
-    for outputs in (
-        tuned(TOKENS),
-        [torch.from_numpy(x.numpy()) for x in _library(str(library), file_sha256(library), [TOKENS])()],
-    ):
+    tuned, path = load_tuned(library.parent), (str(library), file_sha256(library))
+    runs = _libraries({"libraries": {"untuned": path, "untuned/main_1": path}}, [TOKENS])
+    for outputs in (tuned(TOKENS), *([torch.from_numpy(x.numpy()) for x in run()] for run in runs.values())):
         torch.testing.assert_close(list(outputs), list(expected))
     assert bench(tuned, seconds=0.1)[0].median > 0
 

@@ -1,19 +1,20 @@
 """The first build: what TVM cannot compile, or compiles wrongly, is refused before anything is measured."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tchub.hub.networks.errors import NetworkImportError, OutputMismatchError
+from tchub.hub.networks.errors import LatencyError, NetworkImportError, OutputMismatchError
 from tchub.hub.networks.fused_attention import AttentionShape
-from tchub.hub.networks.latency import Comparison, Libraries
+from tchub.hub.networks.latency import Comparison, Libraries, compare
 from tchub.hub.networks.network import Network
 from tchub.hub.networks.output_check import check_output
-from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.winograd import ConvShape
 from tchub.hub.tuning import builds as module
-from tchub.hub.tuning.builds import first_build, try_alternatives
+from tchub.hub.tuning.builds import first_build
 from torch import nn
 
 
@@ -98,46 +99,84 @@ def test_an_output_that_says_nothing_is_told(network: Network, target: Any) -> N
     assert "not checked" in note
 
 
-def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_other_kind_stays(target: Any) -> None:
+class Both(nn.Module):
+    """A convolution that Winograd's algorithm can compute, and attention over its pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(4, 16, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.convolution(x).flatten(2)
+        return (y.transpose(1, 2) @ y * 0.25).softmax(-1) @ y.transpose(1, 2)
+
+
+@pytest.fixture
+def both() -> Network:
     torch.manual_seed(0)
+    module, x = Both().eval(), torch.randn(1, 4, 8, 8)
+    return Network("both", lambda: torch.export.export(module, (x,)), lambda: (x,))
 
-    class Both(nn.Module):
-        """A convolution that Winograd's algorithm can compute, and attention over its pixels."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution = nn.Conv2d(4, 16, 3, padding=1)
+KINDS = [ConvShape, AttentionShape]
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.convolution(x).flatten(2)
-            return (y.transpose(1, 2) @ y * 0.25).softmax(-1) @ y.transpose(1, 2)
 
-    both, x = Both().eval(), torch.randn(1, 4, 8, 8)
-    network = Network("both", lambda: torch.export.export(both, (x,)), lambda: (x,))
-    first = first_build(network, target, "channels-last", compared(), None)
-    tasks = network_tasks(first.mod, target, "both")
-    kinds = [ConvShape, AttentionShape]
+def wrong_where(is_wrong: Callable[[str], bool], calls: list[list[str]]) -> Any:
+    """A comparison of which some systems are wrong; `calls` takes the names of all."""
 
-    def only_attention(_network: Any, libraries: Libraries) -> Comparison:
-        built = libraries()
-        wrong = b"winograd" in built["untuned"].read_bytes()
-        return compared(1.5 if wrong else 1.0)(_network, lambda: built)
+    def compare(_network: Any, libraries: Libraries) -> Comparison:
+        calls.append(list(libraries()))
+        output = np.arange(6.0)
+        checks = {name: check_output([output * (1 + is_wrong(name))], [output]) for name in calls[-1]}
+        return Comparison(checks, {})
 
-    for compare, ways, words in ((compared(), kinds, []), (only_attention, kinds[1:], ["convolutions are computed"])):
-        added, alternatives, notes = try_alternatives(first, tasks, target, compare, None, kinds)
-        assert list(dict.fromkeys(type(one.shape) for one in alternatives)) == ways
-        assert any("winograd" in task.name for task in added) == (ConvShape in ways)
-        assert {note.partition(" directly")[0] for note in notes} == {*words}
+    return compare
 
-    networks: list[bool] = []
 
-    def only_large_tiles(_network: Any, libraries: Libraries) -> Comparison:
-        """The first network with convolutions by Winograd's algorithm, which has the small tiles, is wrong."""
-        built = libraries()
-        networks.append(b"winograd" in built["untuned"].read_bytes())
-        return compared(1.5 if networks == [True] else 1.0)(_network, lambda: built)
+@pytest.mark.parametrize(
+    ("wrong", "ways", "words"),
+    [
+        ("", [2, 4, AttentionShape], []),
+        ("untuned/main_1", [4, AttentionShape], ["convolutions are computed directly"]),
+        ("untuned/main_3", [2, 4], ["attention is computed by three functions"]),
+    ],
+)
+def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_others_stay(
+    both: Network, target: Any, wrong: str, ways: list[Any], words: list[str]
+) -> None:
+    calls: list[list[str]] = []
+    first = first_build(both, target, "channels-last", wrong_where(wrong.__eq__, calls), None, kinds=KINDS)
+    assert calls == [["untuned", "untuned/main_1", "untuned/main_2", "untuned/main_3"]]
+    assert [one.tile if isinstance(one, ConvShape) else type(one) for one in first.shapes] == ways
+    assert [note.partition(",")[0] for note in first.notes] == words
+    assert list(first.comparison.checks) == ["untuned"]
 
-    _, alternatives, notes = try_alternatives(first, tasks, target, only_large_tiles, None, kinds[:1])
-    assert networks == [True, True]
-    assert [one.shape.tile for one in alternatives if isinstance(one.shape, ConvShape)] == [4]
-    assert len(notes) == 1
+
+def test_all_ways_are_right_in_one_library(both: Network, target: Any) -> None:
+    with torch.inference_mode():
+        first = first_build(both, target, "channels-last", partial(compare, max_seconds=0.1), None, kinds=KINDS)
+    assert first.notes == ()
+    assert len(first.shapes) == 3
+
+
+@pytest.mark.parametrize("error", [LatencyError, NetworkImportError])
+def test_where_one_library_of_all_fails_each_is_tried_alone(both: Network, target: Any, error: Any) -> None:
+    """As by a way that crashes, which is the last one here."""
+    calls: list[list[str]] = []
+    right = wrong_where(lambda _: False, calls)
+
+    def crashing(network: Any, libraries: Libraries) -> Comparison:
+        result = right(network, libraries)
+        if len(calls[-1]) > 1 or len(calls) == 5:
+            raise error("it crashed")
+        return result
+
+    first = first_build(both, target, "channels-last", crashing, None, kinds=KINDS)
+    assert [len(names) for names in calls] == [4, 1, 1, 1, 1]
+    assert [one.tile for one in first.shapes if isinstance(one, ConvShape)] == [2, 4]
+    assert len(first.shapes) == 2
+    assert first.notes == ("attention is computed by three functions, not by one: it crashed",)
+
+
+def test_without_a_comparison_all_ways_may_be_taken(both: Network, target: Any) -> None:
+    assert len(first_build(both, target, "channels-last", None, None, kinds=KINDS).shapes) == 3
