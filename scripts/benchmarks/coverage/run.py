@@ -20,7 +20,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -97,10 +97,11 @@ def tuned(source: Any, arguments: dict[str, Any], name: str, folder: Path) -> di
 
 
 def compiled(source: Any, arguments: dict[str, Any], name: str, threads: int = 1) -> dict[str, Any]:
-    """Compile untuned and compare with the original, as `tune` does before it measures anything."""
+    """Compile untuned, each other way too, and compare with the original, as `tune` does before it measures."""
     from tchub.hub.device.device_choice import choose_device
     from tchub.hub.networks import LAYOUTS
     from tchub.hub.networks.latency import compare
+    from tchub.hub.networks.prepare import OperatorShape
     from tchub.hub.networks.sources import open_network
     from tchub.hub.tuning.builds import first_build
     from tvm.target import Target
@@ -111,9 +112,11 @@ def compiled(source: Any, arguments: dict[str, Any], name: str, threads: int = 1
     def once(one: Any, libraries: Any) -> Any:
         return compare(one, libraries, threads=threads, max_seconds=0.0, min_repeats=1)
 
-    firsts = [first_build(variant, target, LAYOUTS[0], once, None) for variant in network.variants]
+    kinds = get_args(OperatorShape)
+    firsts = [first_build(variant, target, LAYOUTS[0], once, None, kinds=kinds) for variant in network.variants]
     checks = {f"untuned {n}": check.as_dict() for n, f in enumerate(firsts) for check in f.comparison.checks.values()}
-    return {"notes": [note for first in firsts for note in first.notes], **_checked(checks)}
+    ways, notes = (sum((getattr(first, name) for first in firsts), ()) for name in ("shapes", "notes"))
+    return {"notes": list(notes), "ways": len(ways), **_checked(checks)}
 
 
 def _checked(checks: dict[str, dict[str, Any]]) -> dict[str, Any]:
