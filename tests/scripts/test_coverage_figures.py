@@ -87,9 +87,9 @@ def test_a_network_as_it_is_brought_compiles_and_computes_the_same(
 ) -> None:
     first_build = builds.first_build
 
-    def unoptimised(network: Any, target: Any, *rest: Any) -> Any:
+    def unoptimised(network: Any, target: Any, *rest: Any, **ways: Any) -> Any:
         """LLVM takes half the time so, for the same graph and kernels."""
-        return first_build(network, Target(dict(target.export()) | {"opt-level": 0}), *rest)
+        return first_build(network, Target(dict(target.export()) | {"opt-level": 0}), *rest, **ways)
 
     monkeypatch.setattr(builds, "first_build", unoptimised)
     source, arguments = networks.networks()[name].bring(tmp_path)
