@@ -40,7 +40,7 @@ class BuiltLibrary:
 
 
 def build_library(
-    mod: IRModule, target: Any, database: Any | None, path: Path, linker: str | None = None
+    mod: IRModule, target: Any, database: Any | None, path: Path, linker: str | None = None, large: int | None = None
 ) -> BuiltLibrary:
     """Compile a fused Relax module, with the best schedules of a MetaSchedule database if there is one.
 
@@ -53,6 +53,7 @@ def build_library(
         database: MetaSchedule's, or None for an untuned network; functions that are not in it have default schedules.
         path: of the shared library, or for a card of its archive (`device.cuda_network`); written atomically.
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
+        large: bytes of weights from which on they are beside the library; None for `weights.LARGE`.
     """
     from ..device.cuda_network import build_network
 
@@ -66,7 +67,7 @@ def build_library(
             mod = _split_prepacking(transform.MetaScheduleApplyDatabase()(mod))
             fold = fold_functions(), transform.FoldConstant(), transform.CanonicalizeBindings()
             mod = prefetch_weights(tvm.transform.Sequential([*fold, transform.DeadCodeElimination()])(mod), target)
-        mod, weights[:] = lift_weights(default_schedules(mod))
+        mod, weights[:] = lift_weights(default_schedules(mod), large)
         functions = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
         counts[:] = len(functions), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in functions)
         passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)

@@ -62,16 +62,16 @@ def weights_file(library: Path) -> Path:
     return library.with_name(f"{library.name}.safetensors")
 
 
-def lift_weights(mod: IRModule) -> tuple[IRModule, list[np.ndarray]]:
+def lift_weights(mod: IRModule, large: int | None = None) -> tuple[IRModule, list[np.ndarray]]:
     """Return a Relax module whose networks take large constants as arguments, behind their inputs, and the constants.
 
     Each network, `main` and those that `relax_graph.joined` put beside it, takes all of them. A module with less than
-    `LARGE` bytes of constants is returned as it is.
+    `large` bytes of constants, None for `LARGE`, is returned as it is.
     """
     lifter = _Lifter(mod)
     bodies = {var: lifter.of_network(mod[var]) for var in mod.get_global_vars() if is_network(var)}
     weights = [array for array, _ in lifter.lifted.values()]
-    if sum(array.nbytes for array in weights) < LARGE:
+    if sum(array.nbytes for array in weights) < (LARGE if large is None else large):
         return mod, []
     mod = mod.clone()
     for var, (body, variables) in bodies.items():

@@ -30,6 +30,8 @@ _WITHOUT: dict[type[OperatorShape], str] = {
     AttentionShape: "attention is computed by three functions, not by one",
     DepthwiseShape: "a 1x1 and a depthwise convolution are computed by two functions, not by one",
 }
+# Bytes of weights from which on they are beside an untuned library, which takes a third of the time.
+_LARGE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class _Checks:
             def untuned() -> dict[str, Path]:
                 path = Path(folder, "untuned.so")
                 with refused(self.network.name, "compile", self.network.where):
-                    build_library(joined(mods), self.target, None, path, self.linker)
+                    build_library(joined(mods), self.target, None, path, self.linker, _LARGE)
                 return dict.fromkeys(names, path)
 
             whole = self.compare(self.network, untuned)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tchub.hub.networks import weights
 from tchub.hub.networks.errors import LatencyError, NetworkImportError, OutputMismatchError
 from tchub.hub.networks.fused_attention import AttentionShape
 from tchub.hub.networks.latency import Comparison, Libraries, compare
@@ -152,7 +153,13 @@ def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_others_stay(
     assert list(first.comparison.checks) == ["untuned"]
 
 
-def test_all_ways_are_right_in_one_library(both: Network, target: Any) -> None:
+@pytest.mark.parametrize("large", [1, 1 << 20])
+def test_all_ways_are_right_in_one_library(
+    both: Network, target: Any, compared_here: None, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it has the weights, or they are beside it."""
+    monkeypatch.setattr(module, "_LARGE", large)
+    monkeypatch.setattr(weights, "_WORTH_AN_ARGUMENT", large)
     with torch.inference_mode():
         first = first_build(both, target, "channels-last", partial(compare, max_seconds=0.1), None, kinds=KINDS)
     assert first.notes == ()
