@@ -54,8 +54,12 @@ class Network:
         """The networks of fixed shapes to tune: several where sizes were given for a dynamic shape, else itself."""
         return self.fixed or (self,)
 
-    def signature(self) -> Signature:
-        """Return how the network is called."""
+    def signature(self, imported: IRModule | None = None) -> Signature:
+        """Return how the network is called.
+
+        Args:
+            imported: what `imported` gave, where it is at hand.
+        """
         return Signature.of_exported((self.caller or self.export)())
 
     def imported(self) -> IRModule:

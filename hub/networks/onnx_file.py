@@ -106,9 +106,9 @@ class OnnxNetwork(Network):
         nodes = (node for graph in graphs_of(self.model) for node in graph.node if node.op_type == operator)
         return next((f"node {node.name or node.output[0]!r}" for node in nodes), "")
 
-    def signature(self) -> Signature:
+    def signature(self, imported: IRModule | None = None) -> Signature:
         """Return how the network is called: with tensors by position or by name."""
-        shapes = [tuple(map(int, one.shape)) for one in _output_types(self.imported())]
+        shapes = [tuple(map(int, one.shape)) for one in _output_types(imported or self.imported())]
         named = zip(self.returned.items(), shapes, strict=True)
         return Signature.of_tensors(self.taken, [TensorSpec(name, shape, dtype) for (name, dtype), shape in named])
 

@@ -126,7 +126,7 @@ def first_build(
             uncounted = "" if check.checked else ", so the compiled network counts as not checked"
             notes.append(f"the output check says little: {'; '.join(check.unchecked)}{uncounted}")
         notes += wrong
-        return FirstBuild(network, network.signature(), mod, graph, one, comparison, shapes, tuple(notes))
+        return FirstBuild(network, network.signature(imported), mod, graph, one, comparison, shapes, tuple(notes))
     assert first is not None
     raise first
 
