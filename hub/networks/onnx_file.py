@@ -108,7 +108,9 @@ class OnnxNetwork(Network):
 
     def signature(self, imported: IRModule | None = None) -> Signature:
         """Return how the network is called: with tensors by position or by name."""
-        shapes = [tuple(map(int, one.shape)) for one in _output_types(imported or self.imported())]
+        shapes = [
+            tuple(map(int, one.shape)) for one in _output_types(self.imported() if imported is None else imported)
+        ]
         named = zip(self.returned.items(), shapes, strict=True)
         return Signature.of_tensors(self.taken, [TensorSpec(name, shape, dtype) for (name, dtype), shape in named])
 
