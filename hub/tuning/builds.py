@@ -23,14 +23,14 @@ from ..networks.signature import Signature
 from ..networks.winograd import ConvShape
 from .remote_latency import compare_card, compare_remote
 
-Compare = Callable[["Network", Libraries], Comparison] | None
-"""Builds libraries and runs them beside the original, e.g. on an RPC server; None to compare at the end alone."""
+Compare = Callable[["Network", Libraries], Comparison]
+"""Builds libraries and runs them beside the original, e.g. on an RPC server."""
 _WITHOUT: dict[type[OperatorShape], str] = {
     ConvShape: "convolutions are computed directly, not by Winograd's algorithm",
     AttentionShape: "attention is computed by three functions, not by one",
     DepthwiseShape: "a 1x1 and a depthwise convolution are computed by two functions, not by one",
 }
-# Bytes of weights from which on they are beside an untuned library, which takes a third of the time.
+# Bytes of weights from which on they are beside an untuned library: LLVM takes long to write them into it.
 _LARGE = 16 << 20
 
 
@@ -86,7 +86,7 @@ def first_build(
     network: Network,
     target: Any,
     layout: str,
-    compare: Compare,
+    compare: Compare | None,
     linker: str | None,
     precision: str = "float32",
     kinds: Collection[type[OperatorShape]] = (),
@@ -97,6 +97,7 @@ def first_build(
 
     Args:
         target: a `tvm.target.Target`.
+        compare: None to compare at the end alone.
         linker: see `build_library`.
         precision: see `prepare.for_inference`.
         kinds: of other ways to compute operators that may be taken; each is compared with the original, too.
@@ -138,7 +139,7 @@ class _Checks:
     network: Network
     graph: Any
     target: Any
-    compare: Compare
+    compare: Compare | None
     linker: str | None
 
     def of_ways(

@@ -43,7 +43,7 @@ from ..search.roofline import measure_roofline
 from ..search.scheduler import TaskProgress
 from ..search.schedules import ScheduleDatabase
 from ..search.tensor_cores import check_precision
-from .builds import FirstBuild, first_build, first_compare
+from .builds import Compare, FirstBuild, first_build, first_compare
 from .config import TuneConfig
 from .progress import TuneProgress
 from .remote_latency import compare_card, compare_remote
@@ -153,6 +153,19 @@ class _FinishedBuild:
         }
 
 
+def _stopping(compare: Compare, stop: StopFlag, text: str) -> Compare:
+    """Return a comparison that stops when the user did: Ctrl-C reaches the process that compares, too."""
+
+    def compared(network: Network, libraries: Libraries) -> Comparison:
+        try:
+            return compare(network, libraries)
+        except LatencyError:
+            stop.check(text)
+            raise
+
+    return compared
+
+
 class _Run:
     """One call of `tune`: the network as tasks, the device, the folder."""
 
@@ -181,16 +194,12 @@ class _Run:
         check, early = None, "interrupted before anything was measured"
         if config.mode == "search":
             progress.stage("compile the network untuned and check its output")
-            check = None if device.away else first_compare(device, threads, config.precision)
+            check = None if device.away else _stopping(first_compare(device, threads, config.precision), stop, early)
         # Nothing but measuring finds a good schedule of several operators as one: those that are known have none.
         fused = [AttentionShape, DepthwiseShape] if config.mode == "search" else []
         kinds = [ConvShape] * config.winograd + fused if device.card is None else []
         how = (self.target, config.layout, check, device.linker, config.precision, kinds)
-        try:
-            self.variants = [first_build(one, *how) for one in self.network.variants]
-        except LatencyError:  # Ctrl-C reaches the process that compares, too
-            stop.check(early)
-            raise
+        self.variants = [first_build(one, *how) for one in self.network.variants]
         stop.check(early)
         groups: list[list[TuningTask]] = []
         self.alternatives: list[Alternative] = []

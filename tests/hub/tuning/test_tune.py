@@ -154,11 +154,11 @@ def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
 def test_ctrl_c_during_the_first_build_is_an_interruption_and_no_failure(
     tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: Any, **__: Any) -> Any:
+    def interrupted(*_: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         raise LatencyError("the process that compares was interrupted too")
 
-    monkeypatch.setattr(tune_module, "first_build", interrupted)
+    monkeypatch.setattr(tune_module, "first_compare", lambda *_: interrupted)
     with pytest.raises(InterruptedRunError, match="before anything was measured"):
         hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
 
