@@ -17,7 +17,7 @@ from tvm import IRModule, relax
 from tvm.tirx import FloatImm, IntImm
 
 from .decompose import translated
-from .relax_graph import bound_value, call_pass, constant_values, operator_name, static_shape
+from .relax_graph import bound_value, call_pass, constant_address, constant_values, operator_name, static_shape
 
 # A folded value takes the place of its operators in the library: an expanded mask may be far larger than its inputs.
 MOST_BYTES = 16 << 20
@@ -187,7 +187,11 @@ def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:
 
 
 def fold_arrays() -> Any:
-    """Return a Relax pass that computes operators of constants by NumPy: batch norms' factors, layouts of weights."""
+    """Return a Relax pass that computes operators of constants by NumPy: batch norms' factors, layouts of weights.
+
+    What several calls compute of the same constants, as the steps of a recurrent layer do, is computed once.
+    """
+    known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def value_of(builder: Any, arg: Any) -> Any:
         if isinstance(arg, IntImm | FloatImm):  # a batch norm's epsilon
@@ -207,13 +211,23 @@ def fold_arrays() -> Any:
         compute = computed.get(operator_name(call))
         if compute is None or not static_shape(call):
             return call
-        values = [value_of(builder, arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
-        if any(value is None for value in values):
-            return call
-        value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
-        return relax.const(np.ascontiguousarray(value, dtype=str(call.ty.dtype)))
+        arguments = [bound_value(builder, arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
+        key = (operator_name(call), str(call.attrs), static_shape(call), *map(_address, arguments))
+        if key not in known:
+            values = [value_of(builder, arg) for arg in arguments]
+            if any(value is None for value in values):
+                return call
+            value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
+            # With the arguments, whose addresses nothing else may have then.
+            known[key] = arguments, relax.const(np.ascontiguousarray(value, dtype=str(call.ty.dtype)))
+        return known[key][1]
 
     return call_pass("TchubFoldArrays", rewrite)
+
+
+def _address(argument: Any) -> Any:
+    """Return what tells a constant from others, or a number; of what is computed, the variable."""
+    return constant_address(argument) or (argument.value if isinstance(argument, IntImm | FloatImm) else argument)
 
 
 def fold_operators() -> Any:
@@ -269,14 +283,21 @@ def fold_functions() -> Any:
         except RuntimeError:  # TVM's: `FoldConstant`, which follows, leaves alone the one function that does not build
             return mod
 
+        known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
         def rewrite(builder: Any, call: Any) -> Any:
             arguments = _constant_arguments(builder, call)
             if arguments is None or call.args[0].name_hint not in functions:  # constant by what was computed just now
                 return call
-            results = [tvm.runtime.empty(tuple(map(int, one.shape)), str(one.dtype)) for one in _results(call)]
-            library[call.args[0].name_hint](*map(tvm.runtime.tensor, arguments), *results)
-            constants: list[Any] = [relax.const(result) for result in results]
-            return relax.Tuple(constants) if isinstance(call.ty, relax.TupleType) else constants[0]
+            constants = [bound_value(builder, one) for one in call.args[1]]
+            key = call.args[0].name_hint, *map(constant_address, constants)
+            if key not in known:
+                results = [tvm.runtime.empty(tuple(map(int, one.shape)), str(one.dtype)) for one in _results(call)]
+                library[call.args[0].name_hint](*map(tvm.runtime.tensor, arguments), *results)
+                computed: list[Any] = [relax.const(result) for result in results]
+                several = isinstance(call.ty, relax.TupleType)
+                known[key] = constants, relax.Tuple(computed) if several else computed[0]
+            return known[key][1]
 
         return call_pass("TchubFoldFunctions", rewrite)(mod)
 

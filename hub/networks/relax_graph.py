@@ -60,6 +60,12 @@ def constant_values(value: Any) -> np.ndarray | None:
     return data.numpy() if hasattr(data, "numpy") else None
 
 
+def constant_address(value: Any) -> int | None:
+    """Return the address of a constant's numbers, None for what is computed: a weight may be several constants."""
+    tensor: Any = getattr(value, "value", None) if isinstance(value, GenericConst) else None
+    return tensor.data_ptr() if hasattr(tensor, "data_ptr") else None
+
+
 def bound_values(func: Any) -> dict[Any, Any]:
     """Return what each variable of a Relax function is bound to."""
     return {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}

@@ -5,15 +5,17 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from tvm import DataType, IRModule
+from tvm import DataType, IRModule, relax
 from tvm.relax.analysis import has_reshape_pattern
 from tvm.s_tir.meta_schedule import relax_integration
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from ...zoo.corpus.canonical import renamed_module
 from ...zoo.corpus.tir import flops_of, operator_class, task_id
+from ..device.candidate import WEIGHTS
 from ..device.jobs import weight_arguments
 from .errors import NetworkLoadError
+from .relax_graph import bound_values, constant_address, operator_name
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,29 @@ def network_tasks(
 def argument_bytes(mod: IRModule) -> list[int]:
     """Return the bytes of each argument of a task."""
     infos: Any = ArgInfo.from_entry_func(mod, remove_preproc=False)
-    return [prod(map(int, info.shape)) * max(1, int(DataType(str(info.dtype)).bits) // 8) for info in infos]
+    return [_bytes(info) for info in infos]
 
 
-def weight_bytes(tasks: Iterable[TuningTask]) -> int:
-    """Return the bytes of weights that a network of these tasks reads in a run."""
-    return sum(task.weight * constant_bytes(task.mod) for task in tasks)
+def _bytes(tensor: Any) -> int:
+    return prod(map(int, tensor.shape)) * max(1, int(DataType(str(tensor.dtype)).bits) // 8)
+
+
+def weight_bytes(mod: IRModule) -> int:
+    """Return the bytes of weights that a lowered network has.
+
+    One that several calls read, as the steps of a recurrent layer do, is in the caches from the second on.
+    """
+    sizes: dict[int, int] = {}
+    functions = [function for _, function in mod.functions_items() if isinstance(function, relax.Function)]
+    for call in (value for function in functions for value in bound_values(function).values()):
+        if isinstance(call, relax.Call) and operator_name(call) == "call_tir":
+            callee: Any = call.args[0]
+            arguments: Any = call.args[1]
+            for position in (mod[callee].attrs or {}).get(WEIGHTS, ()):
+                weight = arguments.fields[int(position)]
+                if (address := constant_address(weight)) is not None:
+                    sizes[address] = _bytes(weight.value)
+    return sum(sizes.values())
 
 
 def constant_bytes(mod: IRModule) -> int:

@@ -211,7 +211,7 @@ class _Run:
             groups.append(own + added)
         self.tasks, self.weights = merged_variants(groups), 0
         if isinstance(self.measure, WorkerMeasure) and device.address is None:
-            self.weights = max(weights_between(weight_bytes(own)) for own in groups)
+            self.weights = max(weights_between(weight_bytes(first.mod)) for first in self.variants)
             self.measure.of_network(self.weights)
 
     def tune(self, models: list[ModelChoice]) -> TuneResult:

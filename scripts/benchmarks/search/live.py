@@ -45,7 +45,8 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
     local = detect_local(THREADS)
     target: Any = tvm.target.Target(local.target)
     graph = for_inference(load_network(network).imported(), LAYOUTS[0], cpu=True)
-    tasks = network_tasks(lower(graph, cpu=True), target, network)
+    mod = lower(graph, cpu=True)
+    tasks = network_tasks(mod, target, network)
     added, alternatives = find_alternatives(graph, tasks, target, network)
     tasks, curve = [*tasks, *added], [float("inf")]
     with_schedules, options = LIVE[system]
@@ -58,7 +59,7 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
 
     folder = work / "session"
     shutil.rmtree(folder, ignore_errors=True)
-    weights = weights_between(weight_bytes(tasks))
+    weights = weights_between(weight_bytes(mod))
     scope = MeasurementScope.of_device(local, weights)
     with RunStore(folder / FILE, scope) as store, Measurer(local.target, MeasureConfig(threads=THREADS)) as measurer:
         measure = WorkerMeasure(measurer)

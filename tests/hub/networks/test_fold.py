@@ -9,6 +9,8 @@ import tvm
 from tchub.hub.networks.fold import MOST_BYTES, fold_arrays, fold_constants, fold_functions
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
+from tchub.hub.networks.relax_graph import bound_values
+from tchub.hub.networks.tasks import weight_bytes
 from torch import nn
 from torch.nn.utils.parametrizations import orthogonal
 from tvm import relax, topi
@@ -133,6 +135,16 @@ def test_constants_stay_where_their_functions_do_not_build_together(monkeypatch:
     mod: Any = builder.get()
     monkeypatch.setattr(tvm.tirx, "build", refuse)
     assert fold_functions()(mod).script() == mod.script()
+
+
+def test_the_steps_of_a_recurrent_layer_share_its_weights() -> None:
+    layer = nn.GRU(8, 16, batch_first=True).eval()
+    exported = torch.export.export(layer, (torch.randn(1, 6, 8),))
+    mod = prepare(import_exported(exported, "recurrent"))
+    steps = [call for call in bound_values(mod["main"]).values() if "matmul" in str(getattr(call, "args", ""))]
+    assert len(steps) >= 6
+    weights = sum(x.nbytes for x in layer.parameters())
+    assert weights - 1024 < weight_bytes(mod) <= weights + 1024, "biases may be added up, and the first step's left out"
 
 
 def operators(mod: Any) -> set[str]:
