@@ -211,7 +211,8 @@ def fold_arrays() -> Any:
         if any(value is None for value in values):
             return call
         value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
-        return relax.const(np.ascontiguousarray(value, dtype=str(call.ty.dtype)))
+        dtype = str(call.ty.dtype)  # without which TVM makes an int64 array a constant of int32
+        return relax.const(np.ascontiguousarray(value, dtype=dtype), dtype)
 
     return call_pass("TchubFoldArrays", rewrite)
 
