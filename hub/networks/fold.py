@@ -218,8 +218,9 @@ def fold_arrays() -> Any:
             if any(value is None for value in values):
                 return call
             value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
-            # With the arguments, whose addresses nothing else may have then.
-            known[key] = arguments, relax.const(np.ascontiguousarray(value, dtype=str(call.ty.dtype)))
+            dtype = str(call.ty.dtype)  # without which TVM makes an int64 array a constant of int32
+            constant = relax.const(np.ascontiguousarray(value, dtype=dtype), dtype)
+            known[key] = arguments, constant  # whose addresses nothing else may have then
         return known[key][1]
 
     return call_pass("TchubFoldArrays", rewrite)

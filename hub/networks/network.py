@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
-from tvm import IRModule
+from tvm import IRModule, relax
 from tvm.relax import transform
 
 from ...zoo.errors import TchubError, last_line
@@ -150,8 +150,8 @@ def import_exported(exported: Any, name: str) -> IRModule:
 
 
 def has_branches(mod: IRModule) -> bool:
-    """Return whether a Relax module has functions beside its main one, as `torch.cond` makes of its branches."""
-    return len(mod.get_global_vars()) > 1
+    """Return whether a Relax module has Relax functions beside its main one, as `torch.cond` makes of its branches."""
+    return sum(isinstance(function, relax.Function) for _, function in mod.functions_items()) > 1
 
 
 def where_in_network(exported: Any, operator: str) -> str:

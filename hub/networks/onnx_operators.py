@@ -142,6 +142,17 @@ def _averaged(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     return [result, average, inverse]
 
 
+def _powered(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Multiply for a small whole exponent, whose type may be another than the base's, which TVM refuses."""
+    exponent = graph.values.get(inputs[1])
+    if exponent is None or exponent.dtype.kind not in "iu" or exponent.size != 1 or not 2 <= exponent.item() <= 4:
+        return None
+    x = inputs[0]
+    for _ in range(int(exponent.item()) - 1):
+        x = graph.op("Mul", x, inputs[0])
+    return [x]
+
+
 def _padded(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Give a transposed convolution the padding that its output's size, or `auto_pad`, comes to."""
     facts, dims, weight = attributes_of(node), graph.dims(inputs[0]), graph.dims(inputs[1])
@@ -270,6 +281,7 @@ RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
     "Resize": _resized, "Upsample": _resized, "OneHot": _one_hot, "RoiAlign": _aligned, "LpNormalization": _normalized,
     "Dropout": _kept, "Unsqueeze": _listed, "LayerNormalization": _averaged, "ConvTranspose": _padded,
     "Col2Im": _columns, "ReverseSequence": _reversed, "DFT": _transformed, "STFT": _spectrogram,
+    "Pow": _powered,
 }  # fmt: skip
 """By the operator, what writes a node in another way to a `_Fold`; None leaves it as it is."""
 

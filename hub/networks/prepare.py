@@ -10,6 +10,7 @@ element. They are right to the accuracy of float32 (tests/hub/test_graph.py hold
 
 from collections.abc import Collection
 from functools import cache
+from math import prod
 from typing import Any
 
 import tvm
@@ -19,6 +20,7 @@ from tvm.relax import backend, transform
 from tvm.s_tir.stmt import SBlock
 from tvm.sym import detect_linear_equation
 from tvm.target import Target
+from tvm.tirx import IterVar, Var
 from tvm_ffi import structural_walk
 
 from ..device.candidate import WEIGHTS
@@ -105,23 +107,45 @@ def _tensor_functions(cpu: bool) -> list[Any]:
         transform.FuseTIR(),
         *([own_spaces()] if cpu else []),
         transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
-        _keep_reversed,
+        _keep_weights,
     ]
 
 
-@tvm.transform.module_pass(opt_level=0, name="KeepReversed")
-def _keep_reversed(mod: Any, _context: Any) -> Any:
-    """Let weights that are read backwards, as a transposed convolution reads them, be stored as they are.
+@tvm.transform.module_pass(opt_level=0, name="KeepWeights")
+def _keep_weights(mod: Any, _context: Any) -> Any:
+    """Let weights be stored as they are that TVM would permute wrongly for a schedule.
 
-    Where a schedule splits a reversed axis, TVM rounds the index of the permuted weights the wrong way, and the program
-    reads beside them.
+    Where a schedule splits a reversed axis, as a transposed convolution reads it, TVM rounds the index of the permuted
+    weights the wrong way, and the program reads beside them. And it permutes weights as the last block reads them that
+    takes them up: a bias whose sums are then split has a block for each part, whose index leaves the others out.
     """
     for var, function in mod.functions_items():
         free = function.attrs.get(WEIGHTS, ()) if function.attrs else ()
-        kept = [n for n in free if not _reads_backwards(function, function.params[int(n)])]
+        parameters = [(n, function.params[int(n)]) for n in free]
+        kept = [n for n, one in parameters if not _reads_backwards(function, one) and _reads_whole(function, one)]
         if len(kept) < len(free):
             mod[var] = function.with_attr(WEIGHTS, kept)
     return mod
+
+
+def _reads_whole(function: Any, parameter: Any) -> bool:
+    """Return whether one block reads a parameter, and all of it, and so on with what is computed of it, up to a sum."""
+    blocks: list[Any] = []
+    structural_walk(function.body, (SBlock, blocks.append))
+    source = parameter
+    while readers := [(b, region.region) for b in blocks for region in b.reads if region.source.same_as(source)]:
+        block, region = readers[0]
+        used: list[Any] = []
+        for index in region:
+            structural_walk(index.min, (Var, used.append))
+        axes = [axis for axis in block.iter_vars if any(axis.var.same_as(one) for one in used)]
+        extents = [axis.dom.extent for axis in axes] + [index.extent for index in region]
+        if len(readers) > 1 or prod(map(int, extents)) < prod(map(int, source.shape)):
+            return False
+        if len(block.writes) != 1 or any(axis.iter_type != IterVar.DataPar for axis in block.iter_vars):
+            return True
+        source = block.writes[0].source
+    return True
 
 
 def _reads_backwards(function: Any, parameter: Any) -> bool:

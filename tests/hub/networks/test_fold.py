@@ -106,6 +106,17 @@ def test_what_follows_from_constants_alone_is_computed_by_numpy(run_compiled: An
     np.testing.assert_allclose(run_compiled(prepare(mod), x)[0], network(x).detach().numpy(), atol=1e-5)
 
 
+def test_folded_arrays_keep_their_type() -> None:
+    builder: Any = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2,), "int64"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            steps = builder.emit(relax.op.add(relax.const(np.arange(2), "int64"), relax.const(1, "int64")))
+            result = builder.emit_output(relax.op.add(x, steps))
+        builder.emit_func_output(result)
+    assert fold_arrays()(builder.get())["main"].ret_ty.dtype == "int64"
+
+
 def test_tensor_functions_of_constants_are_computed_with_one_result_or_several(run_compiled: Any) -> None:
     weights = np.arange(4, dtype="float32").reshape(2, 2)
     builder: Any = relax.BlockBuilder()

@@ -1,13 +1,14 @@
 """A tuned library: the database's schedules, and weights that were permuted when it was compiled."""
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tchub.hub.device.candidate import WEIGHTS
+from tchub.hub.device.candidate import WEIGHTS, tuning_record
 from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.prepare import prepare
@@ -54,6 +55,33 @@ def test_weights_are_permuted_at_compile_time_and_the_output_is_right(
     result = machine["main"](tvm.runtime.tensor(x.numpy()))
     output = (result if hasattr(result, "numpy") else result[0]).numpy()
     np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [lambda x: x.split(32, -1), lambda x: (x[:, :32],)], ids=["split", "slice"])
+def test_a_weight_of_which_no_block_reads_all_keeps_its_layout(
+    tmp_path: Path, target: Any, parts: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
+) -> None:
+    """TVM permutes weights as one block reads them: an LSTM's first step took the bias of one gate for all of them."""
+    import tvm
+    from tvm import relax
+    from tvm.s_tir import meta_schedule as ms
+
+    class Gates(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(parts(x + torch.arange(128.0)))
+
+    x = torch.randn(1, 128)
+    network = open_network(Gates(), [x])
+    (task,) = extract(network, target)
+    database: Any = ms.database.MemoryDatabase()
+    workload = database.commit_workload(task.mod)
+    (candidate,) = random_candidates(task, target, 1)
+    database.commit_tuning_record(tuning_record(task.mod, target, workload, json.loads(candidate.trace), [1e-6]))
+    path = tmp_path / "tuned.so"
+    assert build_library(prepare(network.imported()), target, database, path).tuned
+    result = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())["main"](tvm.runtime.tensor(x.numpy()))
+    for ours, theirs in zip(result if isinstance(result, Iterable) else [result], Gates()(x), strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
 def test_a_function_that_is_one_call_of_tvms_runtime_stands_beside_tuned_ones(tmp_path: Path, target: Any) -> None:

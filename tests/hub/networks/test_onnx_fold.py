@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tchub.hub.networks import onnx_fold
 from tchub.hub.networks.errors import NetworkImportError
+from tchub.hub.networks.network import has_branches
 from tchub.hub.networks.onnx_file import reference_module
 from tchub.hub.networks.onnx_fold import folded
 from tchub.hub.networks.prepare import prepare
@@ -308,6 +309,16 @@ def test_columns_become_an_image(equal: Equal) -> None:
 def test_sequences_are_reversed_up_to_their_lengths(equal: Equal) -> None:
     reversed_ = node("ReverseSequence", ["x", "n"], ["y"], time_axis=1, batch_axis=0)
     equal(model([reversed_], n=np.array([1, 4, 3])))
+
+
+def test_a_power_may_have_an_exponent_of_another_type(equal: Equal) -> None:
+    equal(model([node("Pow", ["x", "n"], ["y"])], n=np.array(3)))
+
+
+def test_tensor_functions_beside_the_network_are_no_branches(equal: Equal) -> None:
+    """TVM's importer gives padding a function of its own, for which convolutions were left channels-first."""
+    padded = node("Pad", ["x", "pads"], ["y"], mode="edge")
+    assert not has_branches(equal(model([padded], pads=np.array([0, 1, 0, 2]))).imported())
 
 
 FOURIER = {
