@@ -129,22 +129,24 @@ def _keep_weights(mod: Any, _context: Any) -> Any:
 
 
 def _reads_whole(function: Any, parameter: Any) -> bool:
-    """Return whether one block reads a parameter, and all of it, and so on with what is computed of it, up to a sum."""
+    """Return whether each block that reads a parameter reads all of it, and so on with what is computed of it alike."""
     blocks: list[Any] = []
     structural_walk(function.body, (SBlock, blocks.append))
-    source = parameter
-    while readers := [(b, region.region) for b in blocks for region in b.reads if region.source.same_as(source)]:
-        block, region = readers[0]
-        used: list[Any] = []
-        for index in region:
-            structural_walk(index.min, (Var, used.append))
-        axes = [axis for axis in block.iter_vars if any(axis.var.same_as(one) for one in used)]
-        extents = [axis.dom.extent for axis in axes] + [index.extent for index in region]
-        if len(readers) > 1 or prod(map(int, extents)) < prod(map(int, source.shape)):
-            return False
-        if len(block.writes) != 1 or any(axis.iter_type != IterVar.DataPar for axis in block.iter_vars):
-            return True
-        source = block.writes[0].source
+    pending = [parameter]
+    while pending:
+        source = pending.pop()
+        for block, region in [
+            (b, region.region) for b in blocks for region in b.reads if region.source.same_as(source)
+        ]:
+            used: list[Any] = []
+            for index in region:
+                structural_walk(index.min, (Var, used.append))
+            axes = [axis for axis in block.iter_vars if any(axis.var.same_as(one) for one in used)]
+            extents = [axis.dom.extent for axis in axes] + [index.extent for index in region]
+            if prod(map(int, extents)) < prod(map(int, source.shape)):
+                return False
+            if len(block.writes) == 1 and all(axis.iter_type == IterVar.DataPar for axis in block.iter_vars):
+                pending.append(block.writes[0].source)
     return True
 
 
