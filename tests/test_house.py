@@ -18,10 +18,10 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_937, 31),
-    "hub/networks": (9_493, 46),
+    "hub/networks": (9_558, 46),
     "hub/search": (3_739, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_198, 11),
+    "hub/tuning": (2_215, 11),
     "hub/adaptation": (1_971, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (895, 5),
@@ -34,10 +34,10 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_483, 57),
-    "tests": (32_296, 211),
+    "scripts": (9_484, 57),
+    "tests": (32_361, 211),
 }
-PRODUCT = (51_089, 289)
+PRODUCT = (51_183, 289)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

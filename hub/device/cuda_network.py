@@ -76,7 +76,7 @@ def build_network(mod: IRModule, target: Any, database: Any | None, path: Path) 
     with tempfile.TemporaryDirectory(prefix="tchub-cuda-") as folder, storing(path):
         images = [Path(folder, f"{number}.cubin") for number in range(len(reader.functions))]
         started, compiler, cache = [], find_compiler(), CubinCache.here()
-        for name, image in zip(reader.functions, images, strict=True):  # by one thread: TVM's passes take no more
+        for name, image in zip(reader.functions, images, strict=True):  # in turn: the compiler takes longer
             main = tvm.IRModule({"main": scheduled[name].with_attr("global_symbol", "main")})
             started.append(start_cuda(main, facts, image, "cubin", compiler, cache))
         plan["functions"] = [launches for launches, _ in started]

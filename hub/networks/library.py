@@ -82,15 +82,17 @@ def build_library(
     # An empty database is false, and must be there all the same.
     with target, nullcontext() if database is None else database, tvm.transform.PassContext(opt_level=3):
         library = relax.build(mod, target=target, relax_pipeline=lowering)
-    write_weights(weights_file(path), weights)
     with storing(path):
-        _export(library, kernels, target, path, linker)
+        _export(library, kernels, weights, target, path, linker)
     return BuiltLibrary(str(path), *counts)
 
 
-def _export(library: Any, kernels: Mapping[Any, Any], target: Any, path: Path, linker: str | None) -> None:
-    """Write a network's executable with its kernels, which are compiled on all cores."""
-    cores, items = usable_cores(), list(kernels.items())
+def _export(
+    library: Any, kernels: Mapping[Any, Any], weights: Sequence[Any], target: Any, path: Path, linker: str | None
+) -> None:
+    """Write a network's executable with its kernels, which are compiled on all cores, and its weights."""
+    # LLVM's options are the whole process's.
+    cores, items = 1 if "cl-opt" in target.attrs else usable_cores(), list(kernels.items())
     parts = [IRModule(dict(some)) for start in range(cores) if (some := items[start::cores])]
     link = linked_by(linker) if linker else create_shared
 
@@ -112,8 +114,12 @@ def _export(library: Any, kernels: Mapping[Any, Any], target: Any, path: Path, l
             link(output, [*objects, *(other.result() for other in others)], **options)
 
         temporary = path.with_name(f"{path.stem}.part.so")
-        library.export_library(str(temporary), fcompile=link_all)
-        temporary.replace(path)
+        try:
+            library.export_library(str(temporary), fcompile=link_all)
+            write_weights(weights_file(path), weights)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _split_prepacking(mod: Any) -> Any:

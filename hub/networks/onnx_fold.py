@@ -119,7 +119,7 @@ class _Fold(GraphWriter):
             if outputs is None:
                 outputs = [name if outermost or not name else self.fresh() for name in node.output]
                 self._copy(node, inputs, outputs, names)
-            names |= zip(node.output, outputs, strict=False)
+            names |= {name: output for name, output in zip(node.output, outputs, strict=False) if name}
 
     def _copy(self, node: Any, inputs: Sequence[str], outputs: Sequence[str], names: Mapping[str, str]) -> None:
         import onnx

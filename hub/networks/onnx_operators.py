@@ -157,21 +157,21 @@ def _padded(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Give a transposed convolution the padding that its output's size, or `auto_pad`, comes to."""
     facts, dims, weight = attributes_of(node), graph.dims(inputs[0]), graph.dims(inputs[1])
     asked, kind = facts.pop("output_shape", None), facts.pop("auto_pad", b"NOTSET").decode()
-    if dims is None or weight is None or (asked is None and kind[:4] != "SAME"):
+    if dims is None or weight is None or not (asked or kind[:4] == "SAME"):
         return None
     axes = len(dims) - 2
     strides, dilations = (facts.get(name, [1] * axes) for name in ("strides", "dilations"))
-    more = facts.get("output_padding", [0] * axes)
+    more = [*facts.get("output_padding", [0] * axes)]
     sizes = list(asked[-axes:]) if asked else [size * step for size, step in zip(dims[2:], strides, strict=True)]
     begins, ends = [], []
     for axis, size in enumerate(sizes):
         reach = dilations[axis] * (weight[2 + axis] - 1) + 1
         total = strides[axis] * (dims[2 + axis] - 1) + more[axis] + reach - size
         if total < 0:
-            return None
+            more[axis], total = more[axis] - total, 0
         begins.append(total // 2 if kind == "SAME_UPPER" else total - total // 2)
         ends.append(total - begins[-1])
-    return [graph.op("ConvTranspose", *inputs, **facts | {"pads": begins + ends})]
+    return [graph.op("ConvTranspose", *inputs, **facts | {"pads": begins + ends, "output_padding": more})]
 
 
 def _columns(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -180,7 +180,7 @@ def _columns(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     image, block = (graph.values.get(name) for name in inputs[1:])
     if dims is None or image is None or block is None:
         return None
-    axes, size = len(block), prod(block)
+    axes, size = len(block), prod(map(int, block))
     pads, dilations, strides = (
         facts.get("pads", [0] * 2 * axes),
         *(facts.get(name, [1] * axes) for name in ("dilations", "strides")),
@@ -210,17 +210,19 @@ def _columns(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
 def _reversed(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Read the first steps of each sequence from the last to the first, and the others as they are."""
     facts, dims = attributes_of(node), graph.dims(inputs[0])
-    if dims is None:
+    if dims is None or prod(dims) > _MOST or graph.opset < 11:
         return None
-    time, batch = facts.get("time_axis", 0), facts.get("batch_axis", 1)
-    shape = [1] * len(dims)
-    shape[batch] = -1
-    lengths = graph.op("Reshape", inputs[1], graph.constant(np.array(shape)))
-    shape[batch], shape[time] = 1, -1
-    steps = graph.constant(np.arange(dims[time]).reshape(shape))
-    back = graph.op("Sub", graph.op("Sub", lengths, graph.constant(np.int64(1))), steps)
-    order = graph.op("Where", graph.op("Less", steps, lengths), back, steps)
-    order = graph.op("Expand", order, graph.constant(np.array(dims)))
+    time, batch = (facts.get(name, axis) % len(dims) for name, axis in (("time_axis", 0), ("batch_axis", 1)))
+    of_batch, of_time = ([-1 if one == axis else 1 for one in range(len(dims))] for axis in (batch, time))
+    steps = np.arange(dims[time]).reshape(of_time)
+    if (known := graph.values.get(inputs[1])) is not None:
+        lengths = known.reshape(of_batch)
+        order = graph.constant(np.broadcast_to(np.where(steps < lengths, lengths - 1 - steps, steps), dims).copy())
+    else:
+        lengths, steps = graph.op("Reshape", inputs[1], graph.constant(np.array(of_batch))), graph.constant(steps)
+        back = graph.op("Sub", graph.op("Sub", lengths, graph.constant(np.int64(1))), steps)
+        order = graph.op("Where", graph.op("Less", steps, lengths), back, steps)
+        order = graph.op("Expand", order, graph.constant(np.array(dims)))
     return [graph.op("GatherElements", inputs[0], order, axis=time)]
 
 
@@ -244,7 +246,7 @@ def _transformed(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     size = dims[at] if length is None else int(length.item())
     onesided, inverse = facts.get("onesided", 0), facts.get("inverse", 0)
     columns = size // 2 + 1 if onesided else size
-    if (onesided and inverse) or numbers > 2 or dims[at] * numbers * columns * 2 > _MOST:
+    if (onesided and inverse) or size < 1 or numbers > 2 or dims[at] * numbers * columns * 2 > _MOST:
         return None
     order = [*(i for i in range(len(dims) - 1) if i != at), at, len(dims) - 1]
     others = [dims[i] for i in order[:-2]]
@@ -265,11 +267,12 @@ def _spectrogram(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     size = len(window) if window is not None else int(frame[0].item())
     numbers = dims[2] if len(dims) == 3 else 1
     columns = size // 2 + 1 if attributes_of(node).get("onesided", 1) else size
-    frames = (dims[1] - size) // int(step.item()) + 1
-    if numbers > 2 or size * max(frames, numbers * columns * 2) > _MOST or frames < 1:
+    by = max(1, int(step.item()))
+    frames = (dims[1] - size) // by + 1
+    if numbers > 2 or size < 1 or size * max(frames, numbers * columns * 2) > _MOST or frames < 1:
         return None
-    places = int(step.item()) * np.arange(frames)[:, None] + np.arange(size)
-    x = graph.op("Gather", inputs[0], graph.constant(places), axis=1)
+    samples = by * np.arange(frames)[:, None] + np.arange(size)
+    x = graph.op("Gather", inputs[0], graph.constant(samples), axis=1)
     x = graph.op("Reshape", x, graph.constant(np.array([dims[0], frames, size * numbers])))
     factors = np.repeat(np.ones(size) if window is None else window, numbers)[:, None]
     waves = (_waves(size, columns, size, numbers) * factors).astype(np.float32)

@@ -10,6 +10,7 @@ from tvm import IRModule, relax
 from tvm.ir.expr import GenericConst
 from tvm.ir.transform import module_pass
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.utils import copy_with_new_vars
 from tvm.tirx import IntImm
 from tvm_ffi import structural_equal, structural_hash
 
@@ -107,7 +108,7 @@ def joined(mods: Sequence[IRModule]) -> IRModule:
         rename = _Renamer(mod, renamed)
         for var, function in mod.functions_items():
             if isinstance(function, relax.Function):
-                network: Any = rename.visit_expr(function)
+                network: Any = rename.visit_expr(copy_with_new_vars(function))
                 result[renamed[var]] = network.with_attr("global_symbol", renamed[var].name_hint)
     return result
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...zoo.files import StorageError
 from ..device.device_choice import ChosenDevice
 from ..networks import LAYOUTS
 from ..networks.alternatives import find_shapes
@@ -20,6 +21,8 @@ from ..networks.output_check import require
 from ..networks.prepare import OperatorShape, for_inference, lower
 from ..networks.relax_graph import joined
 from ..networks.signature import Signature
+from ..networks.tasks import weight_bytes
+from ..networks.weights import LARGE
 from ..networks.winograd import ConvShape
 from .remote_latency import compare_card, compare_remote
 
@@ -31,7 +34,7 @@ _WITHOUT: dict[type[OperatorShape], str] = {
     DepthwiseShape: "a 1x1 and a depthwise convolution are computed by two functions, not by one",
 }
 # Bytes of weights from which on they are beside an untuned library: LLVM takes long to write them into it.
-_LARGE = 16 << 20
+_BESIDE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -147,8 +150,8 @@ class _Checks:
     ) -> tuple[Any, Comparison, tuple[OperatorShape, ...], list[str]]:
         """Return the tensor functions of the graph as it is and their comparison, which is right, and the other ways.
 
-        Of the operators that can be computed another way, those of which a network alone was right, and for each
-        other a sentence for the user, which says why.
+        Of the operators that can be computed another way, those whose networks are right, and for each other a
+        sentence for the user, which says why.
         """
         groups: dict[tuple[type[OperatorShape], int], list[OperatorShape]] = {}
         for shape in find_shapes(self.graph) if kinds else ():
@@ -158,45 +161,50 @@ class _Checks:
         ways = [(), *groups.values()]
         if self.compare is None:
             return self._lowered(()), Comparison({}, {}), tuple(shape for way in ways for shape in way), []
-        try:  # all at once, since they have most functions in common
-            mod, comparisons = self._compared(ways)
-        except (NetworkImportError, LatencyError):
+        try:
+            mods = [self._lowered(way) for way in ways]
+            own = sum(map(weight_bytes, mods)) - len(mods) * weight_bytes(mods[0])
+            # All at once, since they have most functions in common, unless their own weights fill the memory.
+            comparisons = self._compared(mods if own <= LARGE else mods[:1])
+        except (NetworkImportError, LatencyError, StorageError):
             if not groups:
                 raise
             # One of the ways may be what does not compile, or crashes.
-            mod, comparisons = self._compared(ways[:1])
+            mods = [self._lowered(())]
+            comparisons = self._compared(mods)
         self._require(comparisons[0])
         right: list[OperatorShape] = []
         notes = []
         for number, ((kind, _), shapes) in enumerate(groups.items(), 1):
             try:
                 alone = len(comparisons) == 1
-                self._require(self._compared([shapes])[1][0] if alone else comparisons[number])
+                self._require(self._compared([self._lowered(shapes)])[0] if alone else comparisons[number])
                 right += shapes
             except (NetworkImportError, OutputMismatchError, LatencyError) as error:
                 notes.append(f"{_WITHOUT[kind]}: {error.message}")
-        return mod, comparisons[0], tuple(right), list(dict.fromkeys(notes))
+        return mods[0], comparisons[0], tuple(right), list(dict.fromkeys(notes))
 
     def _lowered(self, shapes: Collection[OperatorShape]) -> Any:
         with refused(self.network.name, "compile", self.network.where):
             return lower(self.graph, shapes, cpu=str(self.target.kind.name) == "llvm")
 
-    def _compared(self, ways: Sequence[Collection[OperatorShape]]) -> tuple[Any, list[Comparison]]:
-        """Return the tensor functions of the first of some ways, and the comparison of each with the original."""
+    def _compared(self, mods: Sequence[Any]) -> list[Comparison]:
+        """Return the comparison of each of some networks of tensor functions, built as one library."""
         assert self.compare is not None
-        mods = [self._lowered(shapes) for shapes in ways]
-        names = ["untuned", *(f"untuned/main_{number}" for number in range(1, len(ways)))]
+        names = ["untuned", *(f"untuned/main_{number}" for number in range(1, len(mods)))]
         with tempfile.TemporaryDirectory(prefix="tchub-untuned-") as folder:
 
             def untuned() -> dict[str, Path]:
                 path = Path(folder, "untuned.so")
                 with refused(self.network.name, "compile", self.network.where):
-                    build_library(joined(mods), self.target, None, path, self.linker, _LARGE)
+                    build_library(joined(mods), self.target, None, path, self.linker, _BESIDE)
                 return dict.fromkeys(names, path)
 
             whole = self.compare(self.network, untuned)
+        if len(mods) > 1 and not whole.checks:  # as of a server that went away
+            raise LatencyError(f"the ways of {self.network.name} could not be compared together")
         checks = [{"untuned": whole.checks[name]} if name in whole.checks else {} for name in names]
-        return mods[0], [Comparison(check, whole.latencies, whole.errors) for check in checks]
+        return [Comparison(check, whole.latencies, whole.errors) for check in checks]
 
     def _require(self, comparison: Comparison) -> None:
         for check in comparison.checks.values():

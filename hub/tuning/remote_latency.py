@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,13 @@ def compare_card(
 
 
 class _RemoteNetwork:
-    """A compiled network, a function of a library, on a server."""
+    """A compiled network, a function of a library, on a server; `library` is what `_loaded` gives."""
 
-    def __init__(self, session: Any, path: str, function: str, inputs: Sequence[torch.Tensor]) -> None:
-        self._device, self._function = session.cpu(), function
-        session.upload(path)
-        self._machine: Any = relax.VirtualMachine(session.load_module(Path(path).name), self._device)
+    def __init__(self, library: tuple[Any, Any, list[Any]], function: str, inputs: Sequence[torch.Tensor]) -> None:
+        self._device, self._machine, weights = library
+        self._function = function
         arguments = [tvm.runtime.tensor(x.numpy(), self._device) for x in inputs]
-        self._machine.set_input(function, *arguments, *read_weights(Path(path), self._device))
+        self._machine.set_input(function, *arguments, *weights)
 
     def run(self) -> Any:
         """Return the outputs, brought here."""
@@ -88,6 +88,14 @@ class _RemoteNetwork:
         """Return seconds a run, timed on the server."""
         evaluator = self._machine.time_evaluator("invoke_stateful", self._device, number=number, repeat=1)
         return float(evaluator(self._function).results[0])
+
+
+def _loaded(session: Any, path: str, sha256: str) -> tuple[Any, Any, list[Any]]:
+    """Return a server's device, and a library and its weights there, under a name that no other library has."""
+    device, name = session.cpu(), f"{sha256}.so"
+    session.upload(path, name)
+    machine: Any = relax.VirtualMachine(session.load_module(name), device)
+    return device, machine, read_weights(Path(path), device)
 
 
 class _CardNetwork:
@@ -159,16 +167,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         reference = ReferenceNetwork(request)
         expected = arrays(reference.run())
     inputs, precision = reference.inputs, request.get("precision", "float32")
-    open_network: Callable[[str, str], _RemoteNetwork | _CardNetwork]
+    open_network: Callable[[str, str, str], _RemoteNetwork | _CardNetwork]
     if "card" in request:
         driver = CudaDriver(number=request["card"])
-        open_network = lambda path, _: _CardNetwork(driver, path, inputs)  # noqa: E731
+        open_network = lambda path, *_: _CardNetwork(driver, path, inputs)  # noqa: E731
     else:
         host, port, key = request["address"]
         session = rpc.connect_tracker(host, port).request(key, session_timeout=SECONDS)
         set_threads(session, request["threads"])
-        open_network = lambda path, function: _RemoteNetwork(session, path, function, inputs)  # noqa: E731
-    networks = {name: open_network(path, function_of(name)) for name, (path, _) in request["libraries"].items()}
+        loaded = cache(partial(_loaded, session))
+        open_network = lambda path, sha, function: _RemoteNetwork(loaded(path, sha), function, inputs)  # noqa: E731
+    networks = {name: open_network(path, sha, function_of(name)) for name, (path, sha) in request["libraries"].items()}
     with torch.inference_mode():
         checks = {
             name: check_output(arrays(network.run()), expected, reference.exact, precision, reference.halved).as_dict()

@@ -10,7 +10,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tchub.hub.networks import onnx_fold
 from tchub.hub.networks.errors import NetworkImportError
-from tchub.hub.networks.network import has_branches
 from tchub.hub.networks.onnx_file import reference_module
 from tchub.hub.networks.onnx_fold import folded
 from tchub.hub.networks.prepare import prepare
@@ -279,6 +278,7 @@ def test_sums_and_extremes_of_several_are_computed_one_after_the_other(equal: Eq
 TRANSPOSED = {
     "to a size": {"output_shape": [13, 12], "strides": [2, 2]},
     "to a size, more behind": {"output_shape": [13, 12], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    "to a larger size": {"output_shape": [15, 20], "strides": [2, 3]},
     "to a multiple": {"strides": [2, 3], "auto_pad": "SAME_LOWER", "dilations": [2, 1]},
 }
 
@@ -306,19 +306,25 @@ def test_columns_become_an_image(equal: Equal) -> None:
     equal(model(columns, inputs=[IMAGE], opset=18, **given))
 
 
-def test_sequences_are_reversed_up_to_their_lengths(equal: Equal) -> None:
-    reversed_ = node("ReverseSequence", ["x", "n"], ["y"], time_axis=1, batch_axis=0)
-    equal(model([reversed_], n=np.array([1, 4, 3])))
+@pytest.mark.parametrize("known", [True, False])
+def test_sequences_are_reversed_up_to_their_lengths(equal: Equal, known: bool) -> None:
+    """Whose lengths are constants, or computed of an input."""
+    shaped = [node("Reshape", ["x", "shape"], ["r"]), node("ReduceMax", ["x"], ["m"], axes=[1], keepdims=0)]
+    lengths = [] if known else [node("Clip", ["m", "", "one"], ["c"]), node("Cast", ["c"], ["n"], to=INT64)]
+    nodes = [*shaped, *lengths, node("ReverseSequence", ["r", "n"], ["y"], time_axis=1, batch_axis=0)]
+    given = {"n": np.array([1, 4, 3])} if known else {"one": np.float32(1)}
+    equal(model(nodes, {"y": 3}, shape=np.array([3, 4, 1]), **given))
 
 
-def test_a_power_may_have_an_exponent_of_another_type(equal: Equal) -> None:
-    equal(model([node("Pow", ["x", "n"], ["y"])], n=np.array(3)))
+def test_a_sequence_that_would_fill_the_memory_is_not_reversed() -> None:
+    nodes = [node("ConstantOfShape", ["sizes"], ["s"]), node("ReverseSequence", ["s", "n"], ["y"])]
+    asked = model(nodes, {"y": 2}, sizes=np.array([1 << 40, 1]), n=np.array([3]))
+    assert folded(asked, {"x": [3, 4]}, "net") is asked
 
 
-def test_tensor_functions_beside_the_network_are_no_branches(equal: Equal) -> None:
-    """TVM's importer gives padding a function of its own, for which convolutions were left channels-first."""
-    padded = node("Pad", ["x", "pads"], ["y"], mode="edge")
-    assert not has_branches(equal(model([padded], pads=np.array([0, 1, 0, 2]))).imported())
+def test_an_output_that_nobody_asks_for_is_no_input_that_is_left_out(equal: Equal) -> None:
+    normalised = node("LayerNormalization", ["x", "w"], ["z", "", "inverse"])
+    equal(model([normalised, node("Clip", ["z", "", "most"], ["y"])], w=MATRIX[0], most=np.float32(0.5)))
 
 
 FOURIER = {

@@ -1,7 +1,6 @@
 """The first build: what TVM cannot compile, or compiles wrongly, is refused before anything is measured."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -157,18 +156,34 @@ def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_others_stay(
 def test_all_ways_are_right_in_one_library(
     both: Network, target: Any, compared_here: None, large: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it has the weights, or they are beside it."""
-    monkeypatch.setattr(module, "_LARGE", large)
+    """Its weights are in it or beside it; some of them one way lacks, as Winograd's algorithm has its own."""
+    monkeypatch.setattr(module, "_BESIDE", large)
     monkeypatch.setattr(weights, "_WORTH_AN_ARGUMENT", large)
+    calls: list[tuple[int, bool]] = []
+
+    def once(network: Network, libraries: Libraries) -> Comparison:
+        found = compare(network, lambda: built, max_seconds=0.1) if (built := libraries()) else None
+        assert found is not None
+        calls.append((len(built), weights.weights_file(built["untuned"]).is_file()))
+        return found
+
     with torch.inference_mode():
-        first = first_build(both, target, "channels-last", partial(compare, max_seconds=0.1), None, kinds=KINDS)
-    assert first.notes == ()
-    assert len(first.shapes) == 3
+        first = first_build(both, target, "channels-last", once, None, kinds=KINDS)
+    assert (calls, first.notes, len(first.shapes)) == ([(4, large == 1)], (), 3)
+
+
+def test_ways_whose_weights_fill_the_memory_together_are_compared_one_by_one(
+    both: Network, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LARGE", 1000)
+    calls: list[list[str]] = []
+    first = first_build(both, target, "channels-last", wrong_where(lambda _: False, calls), None, kinds=KINDS)
+    assert (calls, len(first.shapes)) == ([["untuned"]] * 4, 3)
 
 
 @pytest.mark.parametrize("error", [LatencyError, NetworkImportError])
 def test_where_one_library_of_all_fails_each_is_tried_alone(both: Network, target: Any, error: Any) -> None:
-    """As by a way that crashes, which is the last one here."""
+    """The last way is the one that crashes here."""
     calls: list[list[str]] = []
     right = wrong_where(lambda _: False, calls)
 
