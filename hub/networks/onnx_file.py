@@ -124,9 +124,14 @@ def reference_module(path: Path) -> torch.nn.Module:
     """Return an ONNX file as a PyTorch module that ONNX Runtime runs on the inputs in the file's order."""
     model = load_onnx(path)
     source = model.SerializeToString() if onnx_in_float32(model) else str(path)  # a large one is better read from disk
-    from onnxruntime import InferenceSession
+    import onnxruntime
 
-    original, names = InferenceSession(source, providers=["CPUExecutionProvider"]), [one.name for one in _inputs(model)]
+    runtime: Any = onnxruntime  # of which pyright knows half
+    options = runtime.SessionOptions()
+    # More threads than cores of the process that compares, which has real-time priority, wait for each other for long.
+    options.intra_op_num_threads = torch.get_num_threads()
+    original = runtime.InferenceSession(source, options, ["CPUExecutionProvider"])
+    names = [one.name for one in _inputs(model)]
 
     class OnnxReference(torch.nn.Module):
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
