@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_937, 31),
-    "hub/networks": (9_563, 46),
+    "hub/networks": (9_557, 46),
     "hub/search": (3_739, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_215, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_484, 57),
-    "tests": (32_361, 211),
+    "tests": (32_373, 211),
 }
-PRODUCT = (51_188, 289)
+PRODUCT = (51_182, 289)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -193,11 +193,11 @@ def fold_arrays() -> Any:
     """
     known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
-    def value_of(builder: Any, arg: Any) -> Any:
+    def value_of(arg: Any) -> Any:
         if isinstance(arg, IntImm | FloatImm):  # a batch norm's epsilon
             dtype: Any = arg.ty
             return np.array(arg.value, str(dtype.dtype))
-        return _values(builder, arg)
+        return constant_values(arg)
 
     computed: dict[str, Any] = {
         **{name: getattr(np, name) for name in ("add", "divide", "multiply", "negative", "sqrt", "subtract")},
@@ -212,11 +212,12 @@ def fold_arrays() -> Any:
         if compute is None or not static_shape(call):
             return call
         arguments = [bound_value(builder, arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
-        key = (operator_name(call), str(call.attrs), static_shape(call), *map(_address, arguments))
+        identities = [_identity(arg) for arg in arguments]
+        if None in identities:
+            return call
+        key = (operator_name(call), str(call.attrs), static_shape(call), *identities)
         if key not in known:
-            values = [value_of(builder, arg) for arg in arguments]
-            if any(value is None for value in values):
-                return call
+            values = [value_of(arg) for arg in arguments]
             value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
             dtype = str(call.ty.dtype)  # without which TVM makes an int64 array a constant of int32
             constant = relax.const(np.ascontiguousarray(value, dtype=dtype), dtype)
@@ -226,9 +227,13 @@ def fold_arrays() -> Any:
     return call_pass("TchubFoldArrays", rewrite)
 
 
-def _address(argument: Any) -> Any:
-    """Return what tells a constant from others, or a number; of what is computed, the variable."""
-    return constant_address(argument) or (argument.value if isinstance(argument, IntImm | FloatImm) else argument)
+def _identity(argument: Any) -> Any:
+    """Return what tells a constant or a number from others; None for what is computed."""
+    if isinstance(argument, IntImm | FloatImm):
+        return argument.value
+    if (address := constant_address(argument)) is None:
+        return None
+    return address, static_shape(argument), str(argument.ty.dtype)  # a part of a tensor may begin where it does
 
 
 def fold_operators() -> Any:
@@ -287,14 +292,13 @@ def fold_functions() -> Any:
         known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
         def rewrite(builder: Any, call: Any) -> Any:
-            arguments = _constant_arguments(builder, call)
-            if arguments is None or call.args[0].name_hint not in functions:  # constant by what was computed just now
+            constants = _constant_arguments(builder, call)
+            if constants is None or call.args[0].name_hint not in functions:  # constant by what was computed just now
                 return call
-            constants = [bound_value(builder, one) for one in call.args[1]]
             key = call.args[0].name_hint, *map(constant_address, constants)
             if key not in known:
                 results = [tvm.runtime.empty(tuple(map(int, one.shape)), str(one.dtype)) for one in _results(call)]
-                library[call.args[0].name_hint](*map(tvm.runtime.tensor, arguments), *results)
+                library[call.args[0].name_hint](*(one.value for one in constants), *results)
                 computed: list[Any] = [relax.const(result) for result in results]
                 several = isinstance(call.ty, relax.TupleType)
                 known[key] = constants, relax.Tuple(computed) if several else computed[0]
@@ -310,14 +314,9 @@ def _results(call: Any) -> list[Any]:
     return list(getattr(call.ty, "fields", [call.ty]))
 
 
-def _constant_arguments(builder: Any, call: Any) -> list[np.ndarray] | None:
-    """Return the arguments of a tensor function's call where they are constants, else None."""
+def _constant_arguments(builder: Any, call: Any) -> list[Any] | None:
+    """Return the arguments of a tensor function's call where all are constants, else None."""
     if operator_name(call) != "call_tir" or len(call.args) != 2:  # a third argument holds symbolic sizes
         return None
-    values = [_values(builder, one) for one in call.args[1]]
-    return [value for value in values if value is not None] if all(value is not None for value in values) else None
-
-
-def _values(builder: Any, arg: Any) -> np.ndarray | None:
-    """Return the values of a constant or of a variable that is one; None for what is computed."""
-    return constant_values(bound_value(builder, arg))
+    arguments = [bound_value(builder, one) for one in call.args[1]]
+    return arguments if all(constant_address(one) is not None for one in arguments) else None

@@ -196,15 +196,8 @@ def _columns(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     unit = np.tile(np.eye(size, dtype=np.float32).reshape(size, 1, *block), (channels, *[1] * (axes + 1)))
     facts = {"strides": strides, "dilations": dilations, "group": channels}
     x = graph.op("ConvTranspose", x, graph.constant(unit), **facts)
-    around = [
-        0,
-        0,
-        *(-pad for pad in pads[:axes]),
-        0,
-        0,
-        *(b - pad for b, pad in zip(behind, pads[axes:], strict=True)),
-    ]
-    return [graph.op("Pad", x, graph.constant(np.array(around)))]
+    first, last = [-pad for pad in pads[:axes]], [more - pad for more, pad in zip(behind, pads[axes:], strict=True)]
+    return [graph.op("Pad", x, graph.constant(np.array([0, 0, *first, 0, 0, *last])))]
 
 
 def _reversed(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -267,9 +260,11 @@ def _spectrogram(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     size = len(window) if window is not None else int(frame[0].item())
     numbers = dims[2] if len(dims) == 3 else 1
     columns = size // 2 + 1 if attributes_of(node).get("onesided", 1) else size
-    by = max(1, int(step.item()))
+    by = int(step.item())
+    if by < 1 or size < 1:
+        return None
     frames = (dims[1] - size) // by + 1
-    if numbers > 2 or size < 1 or size * max(frames, numbers * columns * 2) > _MOST or frames < 1:
+    if numbers > 2 or size * max(frames, numbers * columns * 2) > _MOST or frames < 1:
         return None
     samples = by * np.arange(frames)[:, None] + np.arange(size)
     x = graph.op("Gather", inputs[0], graph.constant(samples), axis=1)

@@ -180,7 +180,7 @@ class _Checks:
                 alone = len(comparisons) == 1
                 self._require(self._compared([self._lowered(shapes)])[0] if alone else comparisons[number])
                 right += shapes
-            except (NetworkImportError, OutputMismatchError, LatencyError) as error:
+            except (NetworkImportError, OutputMismatchError, LatencyError, StorageError) as error:
                 notes.append(f"{_WITHOUT[kind]}: {error.message}")
         return mods[0], comparisons[0], tuple(right), list(dict.fromkeys(notes))
 

@@ -148,6 +148,22 @@ def test_constants_stay_where_their_functions_do_not_build_together(monkeypatch:
     assert fold_functions()(mod).script() == mod.script()
 
 
+def test_constants_that_begin_at_one_address_are_not_taken_for_each_other(run_compiled: Any) -> None:
+    whole = tvm.runtime.tensor(np.array([1.0, 2.0, 3.0, 4.0], np.float32))
+    part = whole._create_view((1,))
+    builder: Any = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4,), "float32"))  # pyright: ignore[reportCallIssue]
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            sums = [relax.op.add(relax.const(whole), relax.const(one)) for one in (whole, part)]
+            result = builder.emit_output(
+                builder.emit(relax.op.multiply(x, relax.op.subtract(*map(builder.emit, sums))))
+            )
+        builder.emit_func_output(result)
+    mod = prepare(fold_arrays()(builder.get()))
+    np.testing.assert_array_equal(run_compiled(mod, torch.ones(4))[0], [0.0, 1.0, 2.0, 3.0])
+
+
 def test_the_steps_of_a_recurrent_layer_share_its_weights() -> None:
     layer = nn.GRU(8, 16, batch_first=True).eval()
     exported = torch.export.export(layer, (torch.randn(1, 6, 8),))

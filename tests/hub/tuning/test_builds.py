@@ -134,7 +134,7 @@ def wrong_where(is_wrong: Callable[[str], bool], calls: list[list[str]]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "ways", "words"),
+    ("wrong", "ways", "notes"),
     [
         ("", [2, 4, AttentionShape], []),
         ("untuned/main_1", [4, AttentionShape], ["convolutions are computed directly"]),
@@ -142,13 +142,13 @@ def wrong_where(is_wrong: Callable[[str], bool], calls: list[list[str]]) -> Any:
     ],
 )
 def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_others_stay(
-    both: Network, target: Any, wrong: str, ways: list[Any], words: list[str]
+    both: Network, target: Any, wrong: str, ways: list[Any], notes: list[str]
 ) -> None:
     calls: list[list[str]] = []
     first = first_build(both, target, "channels-last", wrong_where(wrong.__eq__, calls), None, kinds=KINDS)
     assert calls == [["untuned", "untuned/main_1", "untuned/main_2", "untuned/main_3"]]
     assert [one.tile if isinstance(one, ConvShape) else type(one) for one in first.shapes] == ways
-    assert [note.partition(",")[0] for note in first.notes] == words
+    assert [note.partition(",")[0] for note in first.notes] == notes
     assert list(first.comparison.checks) == ["untuned"]
 
 
@@ -162,10 +162,9 @@ def test_all_ways_are_right_in_one_library(
     calls: list[tuple[int, bool]] = []
 
     def once(network: Network, libraries: Libraries) -> Comparison:
-        found = compare(network, lambda: built, max_seconds=0.1) if (built := libraries()) else None
-        assert found is not None
+        built = libraries()
         calls.append((len(built), weights.weights_file(built["untuned"]).is_file()))
-        return found
+        return compare(network, lambda: built, max_seconds=0.1)
 
     with torch.inference_mode():
         first = first_build(both, target, "channels-last", once, None, kinds=KINDS)
