@@ -18,7 +18,7 @@ from torch.nn import functional
 from tvm import IRModule, relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from . import images, numerics
+from . import images, numerics, recurrence
 from . import replacements as our
 from .complex_pairs import fourier, inverse_real_fourier, pair_complex, real_fourier
 
@@ -156,6 +156,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten._fft_c2r.default: inverse_real_fourier,
         aten._int_mm.default: lambda x, y: x.to(torch.int32) @ y.to(torch.int32),
         **our.quantised(),
+        **recurrence.decompositions(),
     })  # fmt: skip
     return table
 
@@ -318,6 +319,7 @@ def converters() -> dict[str, Converter]:
         "scatter_reduce.two": _scatter,
         "select.int": _select,
         "sort.default": _sort,
+        "recurrence.default": recurrence.convert,
         **dict.fromkeys(("bitwise_left_shift.Tensor", "__lshift__.Tensor"), _shift(left=True)),
         **dict.fromkeys(("bitwise_right_shift.Tensor", "__rshift__.Tensor"), _shift(left=False)),
     }

@@ -1,6 +1,5 @@
 """ONNX files as networks: TVM's own importer, and ONNX Runtime for the output check."""
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -18,7 +17,7 @@ from .errors import NetworkImportError, file_error
 from .exported_file import precision_notes
 from .network import Network, at_sizes, check_memory, refused
 from .onnx_fold import folded
-from .onnx_recurrent import with_steps
+from .onnx_recurrent import imported, with_recurrences
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
 
@@ -73,20 +72,15 @@ class OnnxNetwork(Network):
 
     def imported(self) -> IRModule:
         """Return the network as Relax operators, weights as constants; its function takes the inputs one by one."""
-        from tvm.relax.frontend.onnx import from_onnx
-
         shapes = {spec.name: list(spec.shape) for spec in self.taken}
         nodes = [node for graph in graphs_of(self.model) for node in graph.node if node.domain in _REMEDIES]
         remedies = {node.op_type: _REMEDIES[node.domain] for node in nodes}
         with refused(self.name, "import", self.where, remedies):
-            model = with_steps(folded(self.model, shapes, self.name), shapes)
+            model = with_recurrences(folded(self.model, shapes, self.name), shapes)
             for node in (node for graph in graphs_of(model) for node in graph.node):
                 if node.op_type in _SELECTING:
                     raise self._unsized("operator", f"{node.op_type}, node {node.name or node.output[0]!r}")
-            with warnings.catch_warnings():
-                # A resize to sizes has no factors here, which ONNX's opset 11 wants and TVM refuses.
-                warnings.filterwarnings("ignore", "(?s)Node .* is marked single but has an empty string", UserWarning)
-                mod = from_onnx(model, shape_dict=shapes, keep_params_in_input=False)
+            mod = imported(model, shapes)
         for name, type_ in zip(self.returned, _output_types(mod), strict=True):
             sizes: Any = getattr(type_, "shape", None)
             if sizes is None or not all(isinstance(size, IntImm) for size in sizes):

@@ -34,11 +34,15 @@ class GraphWriter:
 
     def op(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         """Add an operator; return the name of its output."""
+        name = output or self.fresh()
+        self.node(kind, inputs, [name], **attributes)
+        return name
+
+    def node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
+        """Add an operator of several outputs, whose names are given."""
         from onnx import helper
 
-        name = output or self.fresh()
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
-        return name
+        self.nodes.append(helper.make_node(operator, list(inputs), list(outputs), **attributes))
 
     def fresh(self) -> str:
         """Return a name that the graph does not have."""

@@ -1,23 +1,52 @@
-"""Recurrent layers of ONNX files, step by step: TVM's importer has no `LSTM`, `GRU` and `RNN`."""
+"""Recurrent layers of ONNX files: TVM's importer has no `LSTM`, `GRU` and `RNN`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tvm import IRModule
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from .onnx_graph import DEFAULT, GraphWriter, attributes_of, infer_types, opset_of
+from .recurrence import KINDS, marker
 
-# Gates, and the activations that ONNX takes where a node names none. Others are left to TVM's importer, which refuses.
-_LAYERS = {"LSTM": (4, ["Sigmoid", "Tanh", "Tanh"]), "GRU": (3, ["Sigmoid", "Tanh"]), "RNN": (1, ["Tanh"])}
+# Kinds, and the activations that ONNX takes where a node names none. Others are left to TVM's importer, which refuses.
+_LAYERS = {
+    "LSTM": ("iofg", ["Sigmoid", "Tanh", "Tanh"]),
+    "GRU": ("zrn", ["Sigmoid", "Tanh"]),
+    "RNN": ("tanh", ["Tanh"]),
+}
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _LEAST_OPSET = 10  # from which on `Slice` takes its bounds as inputs
+_OPERATOR = "TchubRecurrence"
 
 
-def with_steps(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """Return an ONNX model whose recurrent layers are operators of each step; itself where it has none.
+def imported(model: Any, shapes: Mapping[str, Sequence[int]]) -> IRModule:
+    """Return the Relax module of an ONNX model whose recurrent layers `with_recurrences` has written."""
+    return _Importer(dict(shapes), "float32").from_onnx(model.graph, opset_of(model) or 1)
 
-    The length of a sequence is known at fixed shapes alone, and a layer becomes as many steps. Left as they are: layers
-    in branches and loops, with a length for each sequence, peepholes, clipping, or other activations than usual.
+
+class _Importer(ONNXGraphImporter):
+    """TVM's importer, with one operator more."""
+
+    def _check_for_unsupported_ops(self, graph: Any) -> None:
+        rest = type(graph)()
+        rest.node.extend(node for node in graph.node if node.op_type != _OPERATOR)
+        super()._check_for_unsupported_ops(rest)
+
+    def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+        if op_name != _OPERATOR:
+            return super()._convert_operator(op_name, inputs, attrs, opset)
+        projected, recurrent, bias, *states = inputs
+        kind, backwards = attrs["kind"].decode(), bool(attrs["backwards"])
+        return self.bb.emit(marker(self.bb.normalize(projected), recurrent, bias, states, kind, backwards))
+
+
+def with_recurrences(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """Return an ONNX model whose recurrent layers are products and `recurrence`; itself where it has none.
+
+    Left as they are: layers in branches and loops, with a length for each sequence, peepholes, clipping, or other
+    activations than usual.
 
     Args:
         model: stays as it is.
@@ -28,11 +57,11 @@ def with_steps(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     if opset_of(model) < _LEAST_OPSET or not any(_is_plain(node) for node in model.graph.node):
         return model
     types = infer_types(model, shapes)
-    writer = GraphWriter("steps_")
+    writer = GraphWriter("recurrent_")
     for node in model.graph.node:
         sequence = types.get(node.input[0]) if _is_plain(node) else None
         sizes = [dim.dim_value for dim in sequence.shape.dim] if sequence is not None else []
-        if sequence is None or len(sizes) != 3 or not all(sizes[:2]):
+        if sequence is None or len(sizes) != 3 or not all(sizes):
             writer.nodes.append(node)
         else:
             _Layer(node, sizes, onnx.helper.tensor_dtype_to_np_dtype(sequence.elem_type), writer).write()
@@ -58,96 +87,72 @@ class _Layer:
     """A recurrent layer as operators; names follow ONNX's specification of `LSTM`, `GRU` and `RNN`.
 
     Args:
-        sizes: of its sequence `X`: steps and batch, or the batch first where the node's `layout` is 1.
+        sizes: of its sequence `X`: steps, batch and features, or the batch first where the node's `layout` is 1.
         writer: takes the operators and constants.
     """
 
     def __init__(self, node: Any, sizes: Sequence[int], dtype: np.dtype[Any], writer: GraphWriter) -> None:
         facts = attributes_of(node)
-        self._node, self._dtype, self._op, self._constant = node, dtype, writer.op, writer.constant
+        self._node, self._dtype, self._writer, self._op = node, dtype, writer, writer.op
         self._batch_first = bool(facts.get("layout"))
-        self._length, self._batch = (sizes[1], sizes[0]) if self._batch_first else (sizes[0], sizes[1])
-        self._hidden, self._gates = facts["hidden_size"], _LAYERS[node.op_type][0]
+        self._steps, self._batch = (sizes[1], sizes[0]) if self._batch_first else (sizes[0], sizes[1])
+        self._features, self._hidden, self._kind = sizes[2], facts["hidden_size"], _LAYERS[node.op_type][0]
         self._directions = _DIRECTIONS[facts.get("direction", b"forward").decode()]
-        self._reset_after = bool(facts.get("linear_before_reset"))
+        if self._kind == "zrn" and not facts.get("linear_before_reset"):
+            self._kind += "_reset_before"
 
     def write(self) -> None:
-        """Write all steps of all directions, and the node's outputs."""
-        x = self._turned(self._node.input[0], [1, 0, 2])
-        outputs, lasts = zip(*(self._direction(x, *one) for one in enumerate(self._directions)), strict=True)
-        states = [self._op("Concat", *parts, axis=0) for parts in zip(*lasts, strict=True)]
-        written = [self._turned(self._op("Concat", *outputs, axis=1), [2, 0, 1, 3])]
-        written += [self._turned(state, [1, 0, 2]) for state in states]
-        for name, value in zip(self._node.output, written, strict=False):
+        """Write the layer, and the node's outputs."""
+        count, gates = len(self._directions), KINDS[self._kind]
+        weights = self._op("Transpose", self._node.input[1], perm=[2, 0, 1])
+        weights = self._shaped(weights, self._features, count * gates * self._hidden)
+        projected = self._op("MatMul", self._turned(self._node.input[0]), weights)
+        bias, inner = self._biases()
+        projected = self._op("Add", projected, bias) if bias else projected
+        projected = self._shaped(projected, self._steps, self._batch, count, gates, self._hidden)
+        recurrent = self._shaped(self._node.input[2], count, gates, self._hidden, self._hidden)
+        zeros = self._writer.constant(np.zeros((count, self._batch, self._hidden), self._dtype))
+        states = [self._turned(name) if (name := self._input(at)) else zeros for at in (5, 6)]
+        states = states[: 2 if self._node.op_type == "LSTM" else 1]
+        outputs = [self._writer.fresh() for _ in states]
+        facts = {"kind": self._kind, "backwards": int(self._directions == (True,))}
+        self._writer.node(_OPERATOR, [projected, recurrent, inner, *states], outputs, **facts)
+        lasts = [
+            self._part(self._part(outputs[0], 0, 0 if backwards else self._steps - 1), 2, d)
+            for d, backwards in enumerate(self._directions)
+        ]
+        last = self._shaped(self._op("Concat", *lasts, axis=2), self._batch, count, self._hidden)
+        last = last if self._batch_first else self._op("Transpose", last, perm=[1, 0, 2])
+        y = self._op("Transpose", outputs[0], perm=[1, 0, 2, 3] if self._batch_first else [0, 2, 1, 3])
+        for name, value in zip(self._node.output, [y, last, *map(self._turned, outputs[1:])], strict=False):
             if name:
                 self._op("Identity", value, output=name)
 
-    def _direction(self, x: str, number: int, backwards: bool) -> tuple[str, list[str]]:
-        """Return the output `[steps, 1, batch, hidden]` of one direction, and its last states."""
-        weights, recurrent, bias, h, c = (self._input(position, number) for position in (1, 2, 3, 5, 6))
-        projected = self._op("MatMul", x, self._op("Transpose", weights, perm=[1, 0]))
-        recurrent = self._op("Transpose", recurrent, perm=[1, 0])
-        wide = self._gates * self._hidden
-        if bias:
-            projected = self._op("Add", projected, self._part(bias, 0, wide, 0))
-            bias = self._part(bias, wide, 2 * wide, 0)
-        zeros = self._constant(np.zeros((self._batch, self._hidden), self._dtype))
-        state = [h or zeros, c or zeros][: 2 if self._node.op_type == "LSTM" else 1]
-        outputs: dict[int, str] = {}
-        for step in reversed(range(self._length)) if backwards else range(self._length):
-            now = self._op("Gather", projected, self._constant(np.int64(step)), axis=0)
-            state = getattr(self, f"_{self._node.op_type.lower()}")(now, recurrent, bias, *state)
-            outputs[step] = self._shaped(state[0], 1, 1)
-        return self._op("Concat", *(outputs[step] for step in range(self._length)), axis=0), [
-            self._shaped(one, 1) for one in state
-        ]
+    def _biases(self) -> tuple[str, str]:
+        """Return what is added to the projected inputs, an empty text for nothing, and the bias of `recurrence`."""
+        count, gates, hidden = len(self._directions), KINDS[self._kind], self._hidden
+        zeros = self._writer.constant(np.zeros((count, hidden), self._dtype))
+        if not (bias := self._input(3)):
+            return "", zeros
+        wide = gates * hidden
+        inputs, states = self._part(bias, 1, 0, wide), self._part(bias, 1, wide, wide)
+        if self._kind != "zrn":
+            return self._shaped(self._op("Add", inputs, states), count * wide), zeros
+        candidate = self._part(states, 1, 2 * hidden, hidden)  # which is multiplied by the reset gate
+        states = self._op("Concat", self._part(states, 1, 0, 2 * hidden), zeros, axis=1)
+        return self._shaped(self._op("Add", inputs, states), count * wide), candidate
 
-    def _lstm(self, now: str, recurrent: str, bias: str, h: str, c: str) -> list[str]:
-        gates = self._op("Add", now, self._linear(h, recurrent, bias))
-        i, o, f = (self._op("Sigmoid", self._gate(gates, k)) for k in range(3))
-        new = self._op("Mul", i, self._op("Tanh", self._gate(gates, 3)))
-        c = self._op("Add", self._op("Mul", f, c), new)
-        return [self._op("Mul", o, self._op("Tanh", c)), c]
+    def _input(self, position: int) -> str:
+        """Return the name of an input; an empty text where the node has no such input."""
+        return next(iter(self._node.input[position : position + 1]), "")
 
-    def _gru(self, now: str, recurrent: str, bias: str, h: str) -> list[str]:
-        update, wide = 2 * self._hidden, 3 * self._hidden
-        split = [
-            (self._part(recurrent, *ends, 1), bias and self._part(bias, *ends, 0))
-            for ends in ((0, update), (update, wide))
-        ]
-        both = self._op("Sigmoid", self._op("Add", self._part(now, 0, update, 1), self._linear(h, *split[0])))
-        z, r = self._gate(both, 0), self._gate(both, 1)
-        if self._reset_after:
-            hidden = self._op("Mul", r, self._linear(h, *split[1]))
-        else:
-            hidden = self._linear(self._op("Mul", r, h), *split[1])
-        new = self._op("Tanh", self._op("Add", self._gate(now, 2), hidden))
-        return [self._op("Add", new, self._op("Mul", z, self._op("Sub", h, new)))]
-
-    def _rnn(self, now: str, recurrent: str, bias: str, h: str) -> list[str]:
-        return [self._op("Tanh", self._op("Add", now, self._linear(h, recurrent, bias)))]
-
-    def _linear(self, h: str, recurrent: str, bias: str) -> str:
-        product = self._op("MatMul", h, recurrent)
-        return self._op("Add", product, bias) if bias else product
-
-    def _input(self, position: int, direction: int) -> str:
-        """Return an input's part of a direction; an empty text where the node has no such input."""
-        name = next(iter(self._node.input[position : position + 1]), "")
-        if not name:
-            return ""
-        turned = self._turned(name, [1, 0, 2]) if position > 4 else name
-        return self._op("Gather", turned, self._constant(np.int64(direction)), axis=0)
-
-    def _turned(self, value: str, axes: list[int]) -> str:
+    def _turned(self, value: str) -> str:
         """Return a value with its first axes exchanged where the node has the batch first."""
-        return self._op("Transpose", value, perm=axes) if self._batch_first else value
+        return self._op("Transpose", value, perm=[1, 0, 2]) if self._batch_first else value
 
-    def _gate(self, value: str, number: int) -> str:
-        return self._part(value, number * self._hidden, (number + 1) * self._hidden, 1)
+    def _part(self, value: str, axis: int, start: int, size: int = 1) -> str:
+        bounds = (start, start + size, axis)
+        return self._op("Slice", value, *(self._writer.constant(np.array([n], np.int64)) for n in bounds))
 
-    def _part(self, value: str, start: int, end: int, axis: int) -> str:
-        return self._op("Slice", value, *(self._constant(np.array([n], np.int64)) for n in (start, end, axis)))
-
-    def _shaped(self, value: str, *ones: int) -> str:
-        return self._op("Reshape", value, self._constant(np.array([*ones, self._batch, self._hidden], np.int64)))
+    def _shaped(self, value: str, *shape: int) -> str:
+        return self._op("Reshape", value, self._writer.constant(np.array(shape, np.int64)))

@@ -32,6 +32,7 @@ from .exponentials import sigmoids
 from .fold import fold_arrays, fold_operators
 from .fused_attention import AttentionShape, attention, fuse_attention
 from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
+from .recurrence import recurrences
 from .row_padding import pad_rows, pointwise_products
 from .simplify import channels_first_only, elementwise_first, legal_types, simplify
 from .softmax import by_lanes, softmax
@@ -61,7 +62,7 @@ def for_inference(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True, 
     """
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
     steps = _inference_passes(cpu, mixed) if layout == LAYOUTS[0] else mixed
-    return _run([legal_types(), bounded_indices(), *steps], mod)
+    return _run([legal_types(), bounded_indices(), recurrences(cpu), *steps], mod)
 
 
 def lower(graph: IRModule, otherwise: Collection[OperatorShape] = (), *, cpu: bool = True) -> IRModule:

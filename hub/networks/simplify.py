@@ -121,6 +121,47 @@ def _convolution_of_one_row(builder: Any, call: Any) -> Any:
     return op.squeeze(builder.emit(convolved), [2])
 
 
+def _product_with_one_matrix(builder: Any, call: Any) -> Any:
+    """Multiply by a weight itself where it is repeated for each matrix of a batch, as PyTorch does for transposed ones.
+
+    The copies would be constants: so many times the memory that is read.
+    """
+    x, weight = (_repeated(builder, one) for one in call.args)
+    (shape, other), result = map(static_shape, call.args), static_shape(call)
+    if weight is not None and len(result) > 2 and shape[:-2] == result[:-2]:
+        rows = builder.emit(op.reshape(call.args[0], [prod(shape[:-1]), shape[-1]]))
+        product = builder.emit(op.matmul(rows, builder.emit(weight), call.attrs.out_dtype or None))
+        return op.reshape(product, call.ty.shape)
+    if x is not None and len(result) > 2 and other[:-2] == result[:-2]:
+        return op.matmul(builder.emit(x), call.args[1], call.attrs.out_dtype or None)
+    return call
+
+
+def _repeated(builder: Any, value: Any) -> Any:
+    """Return the matrix, made of constants alone, that a batch of matrices repeats; None for any other."""
+    call, shape = bound_value(builder, value), static_shape(value)
+    if isinstance(call, relax.Call) and operator_name(call) == "reshape":  # of the axes of the batch
+        call = bound_value(builder, call.args[0])
+    if (
+        not isinstance(call, relax.Call)
+        or operator_name(call) != "broadcast_to"
+        or static_shape(call)[-2:] != shape[-2:]
+    ):
+        return None
+    matrix = call.args[0]
+    own = static_shape(matrix)
+    is_one = own[-2:] == shape[-2:] and prod(own[:-2]) == 1 and len(own) > 1
+    return op.reshape(matrix, list(shape[-2:])) if is_one and _is_constant(builder, matrix) else None
+
+
+def _is_constant(builder: Any, value: Any) -> bool:
+    """Return whether a value is a constant, or a constant in another shape or order."""
+    value = bound_value(builder, value)
+    while isinstance(value, relax.Call) and operator_name(value) in _SHAPING:
+        value = bound_value(builder, value.args[0])
+    return constant_values(value) is not None
+
+
 def _absorb_padding(builder: Any, call: Any) -> Any:
     """Let a convolution of an image padded with zeros pad by itself."""
     padded, attrs = _bound_to(builder, call.args[0], "nn.pad"), call.attrs
@@ -185,7 +226,7 @@ _SIMPLER: dict[str, Callable[[Any, Any], Any]] = {
     "add": _without(0), "multiply": _without(1), "power": _power,
     "sum": _of_several(op.add), "mean": _of_several(op.add, mean=True),
     "max": _of_several(op.maximum), "min": _of_several(op.minimum),
-    "nn.conv1d": _convolution_of_one_row, "nn.conv2d": _absorb_padding,
+    "nn.conv1d": _convolution_of_one_row, "nn.conv2d": _absorb_padding, "matmul": _product_with_one_matrix,
 }  # fmt: skip
 
 

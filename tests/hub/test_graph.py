@@ -6,7 +6,7 @@ import torch
 import tvm
 from scipy import special
 from tchub.hub.networks import LAYOUTS
-from tchub.hub.networks.exponentials import fast_sigmoid
+from tchub.hub.networks.exponentials import fast_sigmoid, tanh
 from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.tasks import network_tasks
 from tvm import relax, te, topi
@@ -241,6 +241,7 @@ def test_a_small_power_is_products(transformer) -> None:
 POLYNOMIALS = {
     "erf": (topi.fast_erf, special.erf), "exp": (topi.fast_exp, np.exp), "tanh": (topi.fast_tanh, np.tanh),
     "sigmoid": (fast_sigmoid, special.expit),
+    "tanh of a recurrent layer": (lambda x: te.compute(x.shape, lambda *i: tanh(x(*i)), name="tanh"), np.tanh),
 }  # fmt: skip
 
 

@@ -164,14 +164,63 @@ def test_constants_that_begin_at_one_address_are_not_taken_for_each_other(run_co
     np.testing.assert_array_equal(run_compiled(mod, torch.ones(4))[0], [0.0, 1.0, 2.0, 3.0])
 
 
-def test_the_steps_of_a_recurrent_layer_share_its_weights() -> None:
-    layer = nn.GRU(8, 16, batch_first=True).eval()
-    exported = torch.export.export(layer, (torch.randn(1, 6, 8),))
+class Cells(nn.Module):
+    """A recurrent cell, step by step, as a user writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(8, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = x.new_zeros(1, 16)
+        for step in range(6):
+            h = self.cell(x[:, step], h)
+        return h
+
+
+def test_the_steps_of_a_recurrent_cell_share_its_weights() -> None:
+    network = Cells().eval()
+    exported = torch.export.export(network, (torch.randn(1, 6, 8),))
     mod = prepare(import_exported(exported, "recurrent"))
     steps = [call for call in bound_values(mod["main"]).values() if "matmul" in str(getattr(call, "args", ""))]
     assert len(steps) >= 6
-    weights = sum(x.nbytes for x in layer.parameters())
+    weights = sum(x.nbytes for x in network.parameters())
     assert weights - 1024 < weight_bytes(mod) <= weights + 1024, "biases may be added up, and the first step's left out"
+
+
+# Linear layers of sequences and images whose axes were exchanged, which PyTorch multiplies matrix by matrix.
+TRANSPOSED = {
+    "a sequence of a batch": (torch.randn(4, 9, 8), lambda x: x.transpose(0, 1)),
+    "an image": (torch.randn(2, 8, 3, 5), lambda x: x.permute(0, 2, 3, 1)),
+    "one sequence": (torch.randn(1, 8, 9), lambda x: x.transpose(1, 2)),
+}
+
+
+@pytest.mark.parametrize(("x", "turned"), TRANSPOSED.values(), ids=TRANSPOSED)
+def test_a_weight_is_not_repeated_for_each_matrix_of_a_batch(equal: Any, x: torch.Tensor, turned: Any) -> None:
+    def network(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return layer(turned(x))
+
+    layer = nn.Linear(8, 16)
+    equal(network, x, parts=(layer,))
+    exported = torch.export.export(nn.Sequential(Turned(turned), layer).eval(), (x,))
+    assert weight_bytes(prepare(import_exported(exported, "network"))) == sum(one.nbytes for one in layer.parameters())
+
+
+def test_a_weight_on_the_left_is_not_repeated_either(equal: Any) -> None:
+    weight = torch.randn(16, 8)
+    equal(lambda x: weight @ x, torch.randn(3, 8, 9))
+    exported = torch.export.export(Turned(lambda x: weight @ x).eval(), (torch.randn(3, 8, 9),))
+    assert weight_bytes(prepare(import_exported(exported, "network"))) == weight.nbytes
+
+
+class Turned(nn.Module):
+    def __init__(self, turned: Any) -> None:
+        super().__init__()
+        self.turned = turned
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.turned(x)
 
 
 def operators(mod: Any) -> set[str]:

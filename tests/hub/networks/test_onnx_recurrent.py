@@ -1,5 +1,6 @@
-"""Recurrent layers of ONNX files as steps: the same outputs as ONNX Runtime's, and what is left to the importer."""
+"""Recurrent layers of ONNX files: the same outputs as ONNX Runtime's, and what is left to the importer."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
 from tchub.hub.networks.onnx_file import read_onnx
-from tchub.hub.networks.onnx_recurrent import with_steps
+from tchub.hub.networks.onnx_recurrent import imported, with_recurrences
+from tchub.hub.networks.prepare import prepare
 
 STEPS, BATCH, FEATURES, HIDDEN = 4, 2, 3, 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -20,11 +22,13 @@ def layer(kind: str, direction: str = "forward", inputs: int = 8, batch_first: b
     """A model of one layer; `inputs`: how many the node has, of X, W, R, B, lengths, and initial states."""
     rng = np.random.default_rng(0)
     count, wide = 1 + (direction == "bidirectional"), GATES[kind] * HIDDEN
-    states = (BATCH, count, HIDDEN) if batch_first else (count, BATCH, HIDDEN)
+    states = (count, BATCH, HIDDEN)
     shapes = {"W": (count, wide, FEATURES), "R": (count, wide, HIDDEN), "B": (count, 2 * wide), "": (), "h": states}
     shapes |= {"c": states} if kind == "LSTM" else {}
     names = ["X", *list(shapes)[: inputs - 1]]
-    weights = [numpy_helper.from_array(rng.standard_normal(shapes[n]).astype("float32"), n) for n in names[1:] if n]
+    arrays = {name: rng.standard_normal(shapes[name]).astype("float32") for name in names[1:] if name}
+    turned = {name: arrays[name].swapaxes(0, 1).copy() for name in arrays.keys() & "hc" if batch_first}
+    weights = [numpy_helper.from_array(array, name) for name, array in (arrays | turned).items()]
     outputs = ["Y", "Y_h", "Y_c"][: 3 if kind == "LSTM" else 2]
     facts |= {"layout": 1} if batch_first else {}
     node = helper.make_node(kind, names, outputs, direction=direction, hidden_size=HIDDEN, **facts)
@@ -39,6 +43,16 @@ def run(model: Any, x: np.ndarray) -> list[Any]:
     return list(session.run(None, {"X": x}))
 
 
+def compiled(run_compiled: Callable[..., Any], model: Any, x: np.ndarray) -> list[Any]:
+    shapes = {"X": x.shape}
+    return run_compiled(prepare(imported(with_recurrences(model, shapes), shapes)), torch.from_numpy(x))
+
+
+def assert_equal(ours: list[Any], right: list[Any]) -> None:
+    for one, other in zip(ours, right, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def sequence() -> np.ndarray:
     return np.random.default_rng(1).standard_normal((STEPS, BATCH, FEATURES)).astype("float32")
 
@@ -48,36 +62,32 @@ def sequence() -> np.ndarray:
 @pytest.mark.parametrize(
     ("kind", "facts"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})]
 )
-def test_the_steps_compute_what_the_layer_does(kind: str, facts: dict[str, Any], direction: str, inputs: int) -> None:
+def test_the_network_computes_what_the_layer_does(
+    run_compiled: Callable[..., Any], kind: str, facts: dict[str, Any], direction: str, inputs: int
+) -> None:
     model, x = layer(kind, direction, inputs, **facts), sequence()
-    steps = with_steps(model, {"X": x.shape})
-    assert not {node.op_type for node in steps.graph.node} & set(GATES)
-    for ours, right in zip(run(steps, x), run(model, x), strict=True):
-        np.testing.assert_allclose(ours, right, rtol=1e-5, atol=1e-6)
+    assert_equal(compiled(run_compiled, model, x), run(model, x))
 
 
 @pytest.mark.parametrize("kind", GATES)
-def test_batch_first_is_the_same_with_its_axes_exchanged(kind: str) -> None:
+def test_batch_first_is_the_same_with_its_axes_exchanged(run_compiled: Callable[..., Any], kind: str) -> None:
     x = sequence()
-    plain, turned = layer(kind, "bidirectional", 4), layer(kind, "bidirectional", 4, batch_first=True)
-    y, *states = run(with_steps(turned, {"X": (BATCH, STEPS, FEATURES)}), x.transpose(1, 0, 2))
-    right, *last = run(plain, x)
-    np.testing.assert_allclose(y.transpose(1, 2, 0, 3), right, rtol=1e-5, atol=1e-6)
-    for ours, one in zip(states, last, strict=True):
-        np.testing.assert_allclose(ours.transpose(1, 0, 2), one, rtol=1e-5, atol=1e-6)
+    plain, turned = layer(kind, "bidirectional"), layer(kind, "bidirectional", batch_first=True)
+    y, *states = compiled(run_compiled, turned, x.transpose(1, 0, 2).copy())
+    assert_equal([y.transpose(1, 2, 0, 3), *(one.transpose(1, 0, 2) for one in states)], run(plain, x))
 
 
-def test_what_the_steps_do_not_know_is_left_and_the_file_stays_as_it_is() -> None:
+def test_what_is_not_known_is_left_and_the_file_stays_as_it_is() -> None:
     model, x = layer("LSTM"), sequence()
     before = model.SerializeToString()
-    assert with_steps(model, {"X": x.shape}) is not model
+    assert with_recurrences(model, {"X": x.shape}) is not model
     assert model.SerializeToString() == before
     for odd in (layer("RNN", activations=["Relu"]), layer("LSTM", clip=1.0), layer("LSTM", input_forget=1)):
-        assert with_steps(odd, {"X": x.shape}) is odd
+        assert with_recurrences(odd, {"X": x.shape}) is odd
     lengths = layer("LSTM")
     lengths.graph.initializer.append(numpy_helper.from_array(np.array([STEPS, 2], np.int32), "lengths"))
     lengths.graph.node[0].input[4] = "lengths"
-    assert with_steps(lengths, {"X": x.shape}) is lengths
+    assert with_recurrences(lengths, {"X": x.shape}) is lengths
 
 
 def test_a_file_is_a_network_at_each_length_asked_for(tmp_path: Path) -> None:

@@ -1,0 +1,194 @@
+"""The kernel of a recurrent layer for CPUs: step by step, the gates of a few units at a time in registers."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from .exponentials import power_of_e, tanh
+
+# The layers by their kinds, with the letters of their gates in the order of the weights, as PyTorch and ONNX have them:
+# input, forget, output and candidate `g`; reset, update `z` and candidate `n`. In `zrn_reset_before` the candidate
+# reads the state times the reset gate; elsewhere that multiplies the product.
+KINDS = {"ifgo": 4, "iofg": 4, "rzn": 3, "zrn": 3, "zrn_reset_before": 3, "tanh": 1, "relu": 1}
+# Numbers of a vector; vectors of sums that are kept in registers of a row, and of all rows together.
+_LANES, _SUMS, _ALL_SUMS = 16, 8, 24
+
+
+def width_of(hidden: int, gates: int) -> int:
+    """Return the hidden units whose gates are computed together: few that no unit needs, then as many as fit."""
+    widths = [_LANES * vectors for vectors in range(1, max(1, _SUMS // gates) + 1)]
+    return min(widths, key=lambda width: (ceil(hidden / width) * width, -width))
+
+
+def recurrence_function(projected: Any, packed: Any, bias: Any, *states: Any, kind: str, backwards: bool) -> Any:
+    """Return the tensor function of `recurrence.recurrence`, whose weights are packed as `_Chains` reads them."""
+    shape = [projected.shape[i] for i in (0, 1, 2, 4)]
+    results = [shape, *(one.shape for one in states[1:])]
+    types = [str(projected.dtype)] * len(results)
+
+    def body(inputs: Any, outputs: Any) -> Any:
+        with IRBuilder() as builder:
+            _Chains(kind, backwards, inputs, outputs).write()
+            return builder.get()
+
+    return te.extern(results, [projected, packed, bias, *states], body, name="recurrence", dtype=types)
+
+
+class _Chains:
+    """The kernel of a recurrent layer: for each direction and some rows of the batch, one step after the other.
+
+    Args:
+        inputs: `projected`; the packed weights `[directions, tiles, hidden, gates, width]`; `bias`; and the states.
+        outputs: the states of all steps, and of an LSTM the last cells.
+    """
+
+    def __init__(self, kind: str, backwards: bool, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self.kind, self.backwards = kind, backwards
+        self.projected, self.packed, self.bias, *self.states = inputs
+        self.result, *self.cells = outputs
+        self.steps, self.batch, self.directions, _, self.hidden = map(int, self.projected.shape)
+        _, self.tiles, _, self.gates, self.width = map(int, self.packed.shape)
+        self.dtype = str(self.projected.dtype)
+        most = max(1, _ALL_SUMS // (self.gates * self.width // _LANES))
+        self.rows = next(rows for rows in range(most, 0, -1) if self.batch % rows == 0)
+        self.letters = kind.partition("_")[0] if self.gates > 1 else "h"
+        self.pads = self.tiles * self.width > self.hidden
+
+    def write(self) -> None:
+        """Write the loops over the chains, each of which has its own states."""
+        blocks = self.batch // self.rows
+        with T.parallel(0, self.directions * blocks) as chain:
+            self.d, self.first = tirx.floordiv(chain, blocks), tirx.floormod(chain, blocks) * self.rows
+            self.h = self._buffer(2, self.rows)  # of the last step, and of this one
+            self.c: Any = self._buffer(self.rows) if self.cells else None
+            self.resets: Any = self._buffer(self.rows) if self._resets_before else None
+            self.updates: Any = self._buffer(self.rows) if self._resets_before else None
+            # Where the units do not fill the last tile, what is read is copied, and filled up by zeros.
+            self.inputs: Any = self._buffer(self.rows, self.gates) if self.pads else None
+            self.own: Any = self._buffer() if self.pads else None
+            self._begin()
+            with T.serial(0, self.steps) as step:
+                self.now = self._step_of(step)
+                self.old, self.new = tirx.floormod(step, 2), tirx.floormod(step + 1, 2)
+                if self.pads:
+                    with T.grid(self.rows, self.gates, self.hidden) as (row, gate, j):
+                        self._put(self.inputs, self._given(row, gate, j), row, gate, j)
+                self._tiled("rz" if self._resets_before else self.letters)
+                if self._resets_before:
+                    self._tiled("n")
+                if self.pads:
+                    with T.grid(self.rows, self.hidden) as (row, j):
+                        self._put(self.result, self.h[self.new, row, j], self.now, self.first + row, self.d, j)
+            if self.cells:
+                with T.grid(self.rows, self.hidden) as (row, j):
+                    self._put(self.cells[0], self.c[row, j], self.d, self.first + row, j)
+
+    @property
+    def _resets_before(self) -> bool:
+        return self.kind.endswith("before")
+
+    def _buffer(self, *shape: int) -> Any:
+        """Allocate numbers for the units of all tiles, zeros to begin with where the units do not fill them."""
+        shape = (*shape, self.tiles * self.width)
+        buffer = T.alloc_buffer([*shape], self.dtype)
+        if self.pads:
+            with T.grid(*shape) as i:
+                self._put(buffer, tirx.const(0, self.dtype), *(i if len(shape) > 1 else [i]))
+        return buffer
+
+    def _step_of(self, step: Any) -> Any:
+        if self.directions == 1:
+            return self.steps - 1 - step if self.backwards else step
+        return step + self.d * (self.steps - 1 - 2 * step)
+
+    def _begin(self) -> None:
+        with T.grid(self.rows, self.hidden) as (row, j):
+            self._put(self.h, self.states[0][self.d, self.first + row, j], 0, row, j)
+            if self.cells:
+                self._put(self.c, self.states[1][self.d, self.first + row, j], row, j)
+        if self.pads:
+            with T.serial(0, self.hidden) as j:
+                self._put(self.own, self.bias[self.d, j], j)
+
+    def _given(self, row: Any, gate: Any, unit: Any) -> Any:
+        return self.projected[self.now, self.first + row, self.d, gate, unit]
+
+    def _tiled(self, letters: str) -> None:
+        """Write the products of a state for gates, and what comes of them, tile by tile."""
+        with T.serial(0, self.tiles) as tile:
+            rows, vectors = range(self.rows), range(self.width // _LANES)
+            sums = {
+                (row, letter, v): T.alloc_buffer([_LANES], self.dtype)
+                for row in rows for letter in letters for v in vectors
+            }  # fmt: skip
+            for (row, letter, v), one in sums.items():
+                with T.vectorized(0, _LANES) as lane:
+                    self._put(one, self._addend(letter, row, self._unit(tile, v, lane)), lane)
+            with T.serial(0, self.hidden) as k:
+                for letter in letters:
+                    for v in vectors:
+                        for row in rows:
+                            one, gate = sums[row, letter, v], self.letters.index(letter)
+                            state = self.resets[row, k] if letters == "n" else self.h[self.old, row, k]
+                            with T.vectorized(0, _LANES) as lane:
+                                weight = self.packed[self.d, tile, k, gate, v * _LANES + lane]
+                                self._put(one, one[lane] + state * weight, lane)
+            for row in rows:
+                for v in vectors:
+                    with T.vectorized(0, _LANES) as lane:
+                        own = {letter: sums[row, letter, v][lane] for letter in letters}
+                        self._finish(own, row, self._unit(tile, v, lane))
+                    if not self.pads and letters != "rz":
+                        with T.vectorized(0, _LANES) as lane:
+                            unit = self._unit(tile, v, lane)
+                            value, at = self.h[self.new, row, unit], (self.now, self.first + row, self.d, unit)
+                            self._put(self.result, value, *at)
+
+    def _unit(self, tile: Any, vector: int, lane: Any) -> Any:
+        return tile * self.width + vector * _LANES + lane
+
+    def _addend(self, letter: str, row: int, unit: Any) -> Any:
+        """Return what a sum begins with: a GRU's candidate is multiplied by a gate before the inputs' part comes."""
+        if letter == "n" and not self._resets_before:
+            return self.own[unit] if self.pads else self.bias[self.d, unit]
+        return self._inputs(letter, row, unit)
+
+    def _inputs(self, letter: str, row: int, unit: Any) -> Any:
+        """Return what the inputs give to a gate."""
+        gate = self.letters.index(letter)
+        return self.inputs[row, gate, unit] if self.pads else self._given(row, gate, unit)
+
+    def _finish(self, own: dict[str, Any], row: int, unit: Any) -> None:
+        """Write the states of a vector of units, given the sums of their gates."""
+        old, new = self.h[self.old, row, unit], [self.new, row, unit]
+        if "i" in own:
+            i, f, o = (self._sigmoid(own[letter]) for letter in "ifo")
+            self._put(self.c, f * self.c[row, unit] + i * self._tanh(own["g"]), row, unit)
+            self._put(self.h, o * self._tanh(self.c[row, unit]), *new)
+        elif "h" in own:
+            x = own["h"]
+            self._put(self.h, self._tanh(x) if self.kind == "tanh" else te.max(x, tirx.const(0, self.dtype)), *new)
+        elif "n" not in own:
+            self._put(self.resets, self._sigmoid(own["r"]) * old, row, unit)
+            self._put(self.updates, self._sigmoid(own["z"]), row, unit)
+        else:
+            n, z = own["n"], self.updates[row, unit] if self._resets_before else self._sigmoid(own["z"])
+            if not self._resets_before:
+                n = self._inputs("n", row, unit) + self._sigmoid(own["r"]) * n
+            n = self._tanh(n)
+            self._put(self.h, n + z * (old - n), *new)
+
+    def _put(self, buffer: Any, value: Any, *place: Any) -> None:
+        T.buffer_store(buffer, value, [*place])
+
+    def _sigmoid(self, x: Any) -> Any:
+        if self.dtype != "float32":
+            return tirx.sigmoid(x)
+        return tirx.const(1.0, "float32") / (tirx.const(1.0, "float32") + power_of_e(-x))
+
+    def _tanh(self, x: Any) -> Any:
+        return tanh(x) if self.dtype == "float32" else tirx.tanh(x)
