@@ -6,21 +6,27 @@ loops stay, and which of the last two is innermost is measured. MetaSchedule fin
 `schedule_rule` of the last block.
 """
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import tvm
 from tvm import IRModule
+from tvm.ir import TensorLoad
 from tvm.ir.transform import module_pass
 from tvm.relax.analysis import has_reshape_pattern
 from tvm.s_tir import Schedule
 from tvm.s_tir.stmt import SBlockRealize
-from tvm.tirx import IntImm, IterVar
+from tvm.sym import Analyzer
+from tvm.tirx import BufferStore, IntImm, IterVar, Var, const
+from tvm_ffi import structural_hash, structural_map, structural_walk
 
 RULE = "tchub.elementwise"
 _LANES = (16, 8)
+# What a scattered element costs, over one that is written by itself; and one whose neighbours come next, over another.
+_SCATTERED, _NEAR = 4.0, 0.6
 # Elements that one thread moves before several have begun.
-_FEW = 1 << 16
+FEW = 1 << 16
 
 
 def own_spaces() -> Any:
@@ -48,7 +54,7 @@ def is_of_blocks(func: Any) -> bool:
 
 def _last(schedule: Any) -> Any:
     """Return the block that writes the output of a function of elementwise blocks; None for another function."""
-    blocks = _blocks(schedule)
+    blocks = blocks_of(schedule)
     for block in blocks:
         inner = schedule.get(block)
         loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
@@ -68,7 +74,7 @@ def blocks_before(schedule: Any, block: Any) -> list[Any]:
         new = [one for one in producers if schedule.get(one).name_hint not in names]
         names |= {schedule.get(one).name_hint for one in new}
         pending += new
-    return [one for one in _blocks(schedule) if schedule.get(one).name_hint in names]
+    return [one for one in blocks_of(schedule) if schedule.get(one).name_hint in names]
 
 
 def followers(schedule: Any, block: Any) -> list[Any]:
@@ -77,18 +83,18 @@ def followers(schedule: Any, block: Any) -> list[Any]:
     Empty where several are last.
     """
     names = {schedule.get(one).name_hint for one in blocks_before(schedule, block)}
-    blocks = [one for one in _blocks(schedule) if schedule.get(one).name_hint not in names]
+    blocks = [one for one in blocks_of(schedule) if schedule.get(one).name_hint not in names]
     return blocks if sum(not schedule.get_consumers(one) for one in blocks) == 1 else []
 
 
-def _blocks(schedule: Any) -> list[Any]:
+def blocks_of(schedule: Any) -> list[Any]:
     """Return the blocks of a function, each behind those that it reads."""
     return list(schedule.get_child_blocks(schedule.get_sblock("root")))
 
 
 def elementwise(schedule: Any, block: Any) -> list[Any]:
-    """Return the spaces of an elementwise function, one program each: which axes are innermost."""
-    for one in _blocks(schedule)[:-1]:
+    """Return the spaces of an elementwise function, one program each: which axes are innermost; the cheapest first."""
+    for one in blocks_of(schedule)[:-1]:
         schedule.compute_inline(one)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
@@ -96,7 +102,70 @@ def elementwise(schedule: Any, block: Any) -> list[Any]:
     pairs = [(one, last) for one, extent in enumerate(extents[:-1]) if extent > 1]
     pairs += [(last, one) for one, _ in pairs]
     beside = [(around, axis) for around, axis in pairs if _lanes(extents[axis]) > 1]
-    return [_arranged(schedule.copy(), block, around, axis) for around, axis in [(None, last), *beside]]
+    strides = strides_of(schedule.get(block))
+    ways = sorted([(None, last), *beside], key=lambda way: _cost(strides, *way, _lanes(extents[way[1]])))
+    return [_arranged(schedule.copy(), block, around, axis) for around, axis in ways]
+
+
+def cheapest_first(mod: IRModule, spaces: Sequence[Any]) -> list[Any]:
+    """Return the spaces of a function as `elementwise` orders them: MetaSchedule turns them with each rule that it has.
+
+    Spaces of another function stay as they are.
+    """
+    schedule: Any = Schedule(mod)
+    last = blocks_of(schedule)[-1] if is_of_blocks(mod["main"]) else None
+    if last is None or schedule.get(last).annotations.get("schedule_rule") != RULE:
+        return list(spaces)
+    order = {structural_hash(one.mod): number for number, one in enumerate(elementwise(schedule, last))}
+    return sorted(spaces, key=lambda space: order.get(structural_hash(space.mod), len(order)))
+
+
+def strides_of(statement: Any) -> list[list[tuple[bool, int, bool]]]:
+    """Return for each axis of a block what each access of its body does.
+
+    Whether it writes, by how many elements it moves on when the axis does, and whether it is of the block's own result.
+    """
+    accesses: list[Any] = []
+    written = statement.writes[0].source
+    structural_walk(statement.body, [(TensorLoad, accesses.append), (BufferStore, accesses.append)])
+
+    def tensor_of(access: Any) -> Any:
+        return access.buffer if isinstance(access, BufferStore) else access.source
+
+    def offset(access: Any, moved: Any) -> int:
+        def value(var: Any) -> Any:
+            dtype = str(getattr(var.ty, "dtype", ""))
+            return IntImm(dtype, int(var.same_as(moved))) if dtype.startswith("int") else var
+
+        offset: Any = const(0, "int64")
+        for index, extent in zip(access.indices, tensor_of(access).shape, strict=True):
+            offset = offset * extent + index
+        number = Analyzer().simplify(structural_map(offset, (Var, value)))
+        return int(number) if isinstance(number, IntImm) else -1  # where a tensor says
+
+    return [
+        [
+            (isinstance(one, BufferStore), offset(one, axis.var) - offset(one, None), tensor_of(one).same_as(written))
+            for one in accesses
+        ]
+        for axis in statement.iter_vars
+    ]
+
+
+def _cost(strides: Sequence[Sequence[tuple[bool, int, bool]]], around: int | None, axis: int, lanes: int) -> float:
+    """Return about what an element costs, see `_arranged` for the arguments.
+
+    Vectors of elements side by side are cheap. Those that are gathered are not, less so where the loop around takes
+    their neighbours; to scatter a vector takes longer than to write its elements one by one.
+    """
+    if lanes == 1:
+        return float(len(strides[axis]))
+    total = 0.0
+    for number, (writes, stride, _) in enumerate(strides[axis]):
+        near = around is not None and strides[around][number][1] == 1
+        apart = (_SCATTERED if writes else 1.0) * (_NEAR if near else 1.0)
+        total += 1 / lanes if stride in (0, 1) else apart
+    return total
 
 
 def _lanes(extent: int) -> int:
@@ -119,6 +188,6 @@ def _arranged(schedule: Any, block: Any, around: int | None, axis: int) -> Any:
             schedule.reorder(*outer, blocks, loops[around], inner)
         if around is not None or not outer:
             outer.append(blocks)
-    if outer and prod(extents) > _FEW:
+    if outer and prod(extents) > FEW:
         schedule.parallel(schedule.fuse(*outer))
     return schedule

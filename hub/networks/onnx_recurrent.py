@@ -23,7 +23,9 @@ _OPERATOR = "TchubRecurrence"
 
 def imported(model: Any, shapes: Mapping[str, Sequence[int]]) -> IRModule:
     """Return the Relax module of an ONNX model whose recurrent layers `with_recurrences` has written."""
-    return _Importer(dict(shapes), "float32").from_onnx(model.graph, opset_of(model) or 1)
+    return _Importer({name: [*shape] for name, shape in shapes.items()}, "float32").from_onnx(
+        model.graph, opset_of(model) or 1
+    )
 
 
 class _Importer(ONNXGraphImporter):

@@ -27,6 +27,7 @@ from ..device.candidate import WEIGHTS
 from . import LAYOUTS
 from .attention import join_projections, pad_attention
 from .bounds import bounded_indices
+from .channel_reductions import channel_reduction, channel_spaces
 from .elementwise import elementwise, own_spaces
 from .exponentials import sigmoids
 from .fold import fold_arrays, fold_operators
@@ -86,7 +87,15 @@ def register_rules() -> None:
 
     They are needed wherever design spaces are generated, and nowhere else.
     """
-    for rule in (winograd_input, winograd_output, elementwise, softmax, attention, expanded_depthwise):
+    for rule in (
+        winograd_input,
+        winograd_output,
+        elementwise,
+        channel_reduction,
+        softmax,
+        attention,
+        expanded_depthwise,
+    ):
         tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
 
 
@@ -106,7 +115,7 @@ def _tensor_functions(cpu: bool) -> list[Any]:
         fold_operators(),
         transform.FuseOps(),
         transform.FuseTIR(),
-        *([own_spaces()] if cpu else []),
+        *([own_spaces(), channel_spaces()] if cpu else []),
         transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
         _keep_weights,
     ]

@@ -182,8 +182,8 @@ class _Chains:
             n = self._tanh(n)
             self._put(self.h, n + z * (old - n), *new)
 
-    def _put(self, buffer: Any, value: Any, *place: Any) -> None:
-        T.buffer_store(buffer, value, [*place])
+    def _put(self, buffer: Any, value: Any, *at: Any) -> None:
+        T.buffer_store(buffer, value, [*at])
 
     def _sigmoid(self, x: Any) -> Any:
         if self.dtype != "float32":

@@ -132,7 +132,9 @@ class DecisionSearch:
         self._rng = Random(seed)
         registers = None if target is None else vector_registers(target)
         self.spaces = [DesignSpace(mod, postprocs, schedule, seed, registers) for schedule in schedules]
-        self.fixed = len(self.spaces) == 1 and not self.spaces[0].template.samplers
+        # Spaces of one program each are in the order in which to try them, as their rule gives them.
+        self._listed = not any(space.template.samplers for space in self.spaces)
+        self.fixed = len(self.spaces) == 1 and self._listed
         self.latencies: dict[Key, float] = {}
         self._tried: set[Key] = set()
         self._values: dict[Decision, Decision] = {}
@@ -194,8 +196,11 @@ class DecisionSearch:
     def unmeasured(self) -> list[Any]:
         """Return the program to take where none is measured, as a list of one candidate, or of none.
 
-        It is the one of a similar task that the model likes best.
+        It is the one of a similar task that the model likes best, or the first of a list.
         """
+        if self._listed:
+            pool = self._scored([(number, ()) for number in range(len(self.spaces))], set())
+            return self._liked(ProgramPool(pool.keys, pool.features, -np.arange(len(pool.keys), dtype=float)))
         return self._liked(self._scored(self.carried[:SIMILAR], set()))
 
     def _liked(self, pool: ProgramPool) -> list[Any]:
@@ -306,6 +311,9 @@ class DecisionSearch:
 
     def _ordered(self, pool: ProgramPool, wanted: int) -> Iterator[tuple[int, bool]]:
         """Yield indices of programs in the order in which to replay them, and True where their scores do not decide."""
+        if self._listed:
+            yield from ((index, True) for index in range(len(pool.keys)))
+            return
         if not any(map(isfinite, self.latencies.values())):
             places = {key: index for index, key in enumerate(pool.keys)}
             similar = [places[key] for key in self.carried if key in places][:SIMILAR]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tvm.s_tir import meta_schedule as ms
 
 from ..device.candidate import trace_json, trace_key
+from ..networks.elementwise import cheapest_first
 from ..records.database import programs_of
 from .candidates import tune_context
 from .decision_search import DecisionSearch
@@ -70,7 +71,7 @@ def open_engine(
     while True:
         strategy = ms.search_strategy.ReplayTrace() if replaying else settings.strategy()
         context = tune_context(task, target, strategy, seed, 1 if replaying else threads)
-        schedules = context.generate_design_space()
+        schedules = cheapest_first(task.mod, context.generate_design_space() or ())
         if not schedules:
             raise NoCandidateError(
                 f"task {task.name} has no valid program on this target",

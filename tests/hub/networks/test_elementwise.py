@@ -5,14 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.networks.elementwise import RULE, own_spaces
+from tchub.hub.networks.elementwise import RULE, cheapest_first, own_spaces
 from tchub.hub.networks.tasks import TuningTask, make_task, network_tasks
 from tchub.hub.search.candidates import tune_context
 from tvm import relax, te, topi
 from tvm.s_tir import meta_schedule as ms
+from tvm.tirx import ForKind
 from tvm_ffi import structural_equal
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
+X86 = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})  # MetaSchedule has other rules for it
 
 
 def task_of(*tensors: Any) -> TuningTask:
@@ -71,6 +73,34 @@ def test_every_program_computes_the_same(make: Any, programs: int) -> None:
         replayed = tvm.s_tir.Schedule(task.mod)
         space.trace.apply_to_schedule(replayed, remove_postproc=True)
         assert structural_equal(replayed.mod, space.mod)
+
+
+def heads() -> list[Any]:
+    x = te.placeholder((1, 48, 4, 32), name="x")
+    return [x, topi.transpose(x, (0, 2, 1, 3))]
+
+
+def channels_last() -> list[Any]:
+    x = te.placeholder((1, 3, 32, 32), name="x")
+    return [x, topi.transpose(x, (0, 2, 3, 1))]
+
+
+@pytest.mark.parametrize(("make", "innermost"), [(heads, 32), (added, 40), (large, 300), (channels_last, 3)])
+def test_the_first_program_writes_what_lies_side_by_side(make: Any, innermost: int) -> None:
+    """It is the one that is taken where nothing is measured: whole rows, and no scattered vectors."""
+    task = task_of(*make())
+    for target in (TARGET, X86):
+        turned = list(tune_context(task, target, ms.search_strategy.ReplayTrace(), 0).generate_design_space())
+        first, *others = cheapest_first(task.mod, turned)
+        assert len(others) == len(turned) - 1 > 0
+        assert_vectors_of(first, innermost)
+
+
+def assert_vectors_of(first: Any, innermost: int) -> None:
+    loops = [first.get(loop) for loop in first.get_loops(first.get_child_blocks(first.get_sblock("root"))[-1])]
+    lanes = next(lanes for lanes in (16, 8, 1) if innermost % lanes == 0)
+    vectors = [loop for loop in loops if loop.kind == ForKind.VECTORIZED]
+    assert [int(loop.extent) for loop in vectors] == [lanes] * (lanes > 1)
 
 
 def test_small_functions_do_not_wake_other_threads() -> None:

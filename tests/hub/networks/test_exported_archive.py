@@ -102,6 +102,7 @@ class Quantised(torch.nn.Module):
 
 
 def test_a_quantised_program_is_computed_on_real_numbers(tmp_path: Path, run_compiled: Any) -> None:
+    torch.manual_seed(0)
     x = torch.randn(6, 4)
     torch.export.save(torch.export.export(Quantised(), (x,)), tmp_path / "net.pt2")
     results = run_compiled(prepare(open_network(tmp_path / "net.pt2").imported()), x)

@@ -208,10 +208,18 @@ def test_a_weight_is_not_repeated_for_each_matrix_of_a_batch(equal: Any, x: torc
 
 
 def test_a_weight_on_the_left_is_not_repeated_either(equal: Any) -> None:
-    weight = torch.randn(16, 8)
-    equal(lambda x: weight @ x, torch.randn(3, 8, 9))
-    exported = torch.export.export(Turned(lambda x: weight @ x).eval(), (torch.randn(3, 8, 9),))
-    assert weight_bytes(prepare(import_exported(exported, "network"))) == weight.nbytes
+    class Left(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(16, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.weight @ x
+
+    network, x = Left().eval(), torch.randn(3, 8, 9)
+    equal(network, x)
+    mod = prepare(import_exported(torch.export.export(network, (x,)), "network"))
+    assert weight_bytes(mod) == network.weight.nbytes
 
 
 class Turned(nn.Module):

@@ -1,0 +1,100 @@
+"""Sums and maxima over other axes than the last, as poolings of channels-last images and means of pixels are.
+
+MetaSchedule parallelises such a reduction, or splits the sum, and leaves its loops as they are: the innermost one then
+reads a row of channels at each step. Here channels are innermost, in vector registers. The design space is one program.
+"""
+
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import IRModule
+from tvm.ir.transform import module_pass
+from tvm.s_tir import Schedule
+from tvm.tirx import IntImm, IterVar
+
+from .elementwise import FEW, blocks_of, is_of_blocks, strides_of
+
+RULE = "tchub.channel_reduction"
+# Channels whose results are in registers at a time: as many vectors as hide how long an addition takes.
+_WIDTHS = (64, 32, 16, 8)
+
+
+def channel_spaces() -> Any:
+    """Return a pass that marks functions of one such reduction, with what is elementwise around it."""
+
+    @module_pass(opt_level=0, name="TchubChannelReductions")
+    def run(mod: IRModule, _: Any) -> IRModule:
+        mod = mod.clone()
+        for var, func in mod.functions_items():
+            if isinstance(func, tvm.tirx.PrimFunc) and is_of_blocks(func):
+                schedule: Any = Schedule(IRModule({"main": func}))
+                if (reduction := _reduction(schedule)) is not None:
+                    for one in blocks_of(schedule):
+                        if schedule.get(one).annotations:
+                            schedule.unannotate(one, "schedule_rule")
+                    schedule.annotate(reduction, "schedule_rule", RULE)
+                    mod[var] = schedule.mod["main"]
+        return mod
+
+    return run
+
+
+def _reduction(schedule: Any) -> Any:
+    """Return the one reduction of a function that reads neighbours along its last axis; None for another function."""
+    blocks = blocks_of(schedule)
+    reductions = [one for one in blocks if schedule.get(one).init is not None]
+    if len(reductions) != 1 or sum(not schedule.get_consumers(one) for one in blocks) != 1:
+        return None
+    (reduction,) = reductions
+    for one in blocks:
+        statement, loops = schedule.get(one), [schedule.get(loop) for loop in schedule.get_loops(one)]
+        reduced = [int(axis.iter_type) == IterVar.CommReduce for axis in statement.iter_vars]
+        if not loops or len(loops) != len(reduced) or not all(isinstance(loop.extent, IntImm) for loop in loops):
+            return None
+        if any(reduced) != (one is reduction) or not all(map(_is_pooling, statement.annotations.items())):
+            return None
+    statement = schedule.get(reduction)
+    reduced = [int(axis.iter_type) == IterVar.CommReduce for axis in statement.iter_vars]
+    spatial = [number for number, yes in enumerate(reduced) if not yes]
+    read = [[stride for writes, stride, target in axis if not writes and not target] for axis in strides_of(statement)]
+    if not spatial or reduced[-1] is False or len(read[0]) != 1:
+        return None
+    width = int(schedule.get(schedule.get_loops(reduction)[spatial[-1]]).extent)
+    beside = read[spatial[-1]] == [1] and all(abs(read[number][0]) != 1 for number, yes in enumerate(reduced) if yes)
+    return reduction if beside and any(width % lanes == 0 for lanes in _WIDTHS) else None
+
+
+def _is_pooling(annotation: tuple[str, Any]) -> bool:
+    """Return whether an annotation names TVM's rule of a pooling, which there is for cards alone."""
+    return annotation[0] == "schedule_rule" and "pool" in str(annotation[1])
+
+
+def channel_reduction(schedule: Any, block: Any) -> list[Any]:
+    """Return the space of a reduction over other axes than the last."""
+    blocks = blocks_of(schedule)
+    last = blocks[-1]
+    if schedule.get(last).name_hint == schedule.get(block).name_hint:
+        last = schedule.cache_write(block, 0, "global")
+    for one in blocks:
+        if schedule.get(one).name_hint not in (schedule.get(block).name_hint, schedule.get(last).name_hint):
+            schedule.compute_inline(one)
+    *outer, channels = schedule.get_loops(last)
+    extents = [int(schedule.get(loop).extent) for loop in (*outer, channels)]
+    width = next(width for width in _WIDTHS if extents[-1] % width == 0)
+    tile, lanes = schedule.split(channels, [None, width])
+    schedule.vectorize(lanes)
+    around = schedule.fuse(*outer, tile)
+    if prod(extents) > FEW:
+        schedule.parallel(around)
+    schedule.compute_at(block, around, preserve_unit_loops=True)
+    loops = schedule.get_loops(block)[1:]
+    kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
+    sums = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == IterVar.CommReduce]
+    row = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == IterVar.DataPar][-1]
+    schedule.reorder(*sums, row)
+    schedule.vectorize(row)
+    start = schedule.decompose_reduction(block, sums[0])
+    schedule.vectorize(schedule.get_loops(start)[-1])
+    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
+    return [schedule]
