@@ -18,8 +18,8 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_937, 31),
-    "hub/networks": (9_557, 46),
-    "hub/search": (3_739, 22),
+    "hub/networks": (10_253, 49),
+    "hub/search": (3_748, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_215, 11),
     "hub/adaptation": (1_971, 10),
@@ -34,10 +34,10 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_484, 57),
-    "tests": (32_373, 211),
+    "scripts": (9_485, 57),
+    "tests": (32_680, 213),
 }
-PRODUCT = (51_182, 289)
+PRODUCT = (51_900, 292)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -19,7 +19,7 @@ _LEAST_EXPONENT = -126.0
 _LEAST, _MOST = -87.3, 88.3
 _LOG_2 = (0.693359375, log(2) - 0.693359375)
 FAST_SIGMOID = "fast_sigmoid"
-# Of a quotient of polynomials that is tanh to the accuracy of float32 between these bounds, as Eigen and TVM have it.
+# A quotient of polynomials is tanh to the accuracy of float32 between these bounds, as Eigen and TVM have it.
 _TANH_BOUND = 9.0
 _TANH_ODD = (
     *(4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08),
@@ -75,7 +75,8 @@ def _power(whole: Any, rest: Any) -> Any:
 
 def tanh(x: Any) -> Any:
     """Return tanh(x) of an expression."""
-    x = te.max(te.min(x, const(_TANH_BOUND, "float32")), const(-_TANH_BOUND, "float32"))
+    # Of a number and NaN the second one counts.
+    x = te.max(const(-_TANH_BOUND, "float32"), te.min(const(_TANH_BOUND, "float32"), x))
     return x * _polynomial(x * x, _TANH_ODD) / _polynomial(x * x, _TANH_EVEN)
 
 

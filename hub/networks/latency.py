@@ -82,7 +82,7 @@ def compare(
 
     Args:
         libraries: builds the libraries, by the names of the systems; `pytorch` is added, except for an ONNX file. A
-            name `NAME/FUNCTION` is that function of the library, any other its `main`.
+            name `NAME/FUNCTION` is that function of the library, which is checked alone; any other is its `main`.
         max_seconds: of timing, shared by the systems.
         min_repeats: of each system, however long they take; 1 where a first impression is enough.
         timeout: seconds that the whole process may compute.

@@ -16,6 +16,7 @@ _LAYERS = {
     "GRU": ("zrn", ["Sigmoid", "Tanh"]),
     "RNN": ("tanh", ["Tanh"]),
 }
+_RELU = ["Relu"]  # which an RNN may have instead
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _LEAST_OPSET = 10  # from which on `Slice` takes its bounds as inputs
 _OPERATOR = "TchubRecurrence"
@@ -33,7 +34,8 @@ class _Importer(ONNXGraphImporter):
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         rest = type(graph)()
-        rest.node.extend(node for node in graph.node if node.op_type != _OPERATOR)
+        for name in sorted({node.op_type for node in graph.node} - {_OPERATOR}):
+            rest.node.add(op_type=name)
         super()._check_for_unsupported_ops(rest)
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
@@ -59,11 +61,11 @@ def with_recurrences(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     if opset_of(model) < _LEAST_OPSET or not any(_is_plain(node) for node in model.graph.node):
         return model
     types = infer_types(model, shapes)
-    writer = GraphWriter("recurrent_")
+    writer = GraphWriter("tchub_recurrent_")
     for node in model.graph.node:
         sequence = types.get(node.input[0]) if _is_plain(node) else None
         sizes = [dim.dim_value for dim in sequence.shape.dim] if sequence is not None else []
-        if sequence is None or len(sizes) != 3 or not all(sizes):
+        if sequence is None or len(sizes) != 3 or not all(sizes[:2]):
             writer.nodes.append(node)
         else:
             _Layer(node, sizes, onnx.helper.tensor_dtype_to_np_dtype(sequence.elem_type), writer).write()
@@ -79,17 +81,21 @@ def _is_plain(node: Any) -> bool:
         return False
     facts = attributes_of(node)
     usual = _LAYERS[node.op_type][1] * len(_DIRECTIONS[facts.get("direction", b"forward").decode()])
-    activations = [name.decode() for name in facts.get("activations", ())]
+    known = [[], usual, *([_RELU * (len(usual))] if node.op_type == "RNN" else [])]
     has_lengths, has_peepholes = any(node.input[4:5]), any(node.input[7:8])
     odd = has_lengths or has_peepholes or "clip" in facts or facts.get("input_forget")
-    return not odd and activations in ([], usual)
+    return not odd and _activations(facts) in known
+
+
+def _activations(facts: Mapping[str, Any]) -> list[str]:
+    return [name.decode() for name in facts.get("activations", ())]
 
 
 class _Layer:
     """A recurrent layer as operators; names follow ONNX's specification of `LSTM`, `GRU` and `RNN`.
 
     Args:
-        sizes: of its sequence `X`: steps, batch and features, or the batch first where the node's `layout` is 1.
+        sizes: of its sequence `X`: steps and batch, or the batch first where the node's `layout` is 1.
         writer: takes the operators and constants.
     """
 
@@ -98,8 +104,10 @@ class _Layer:
         self._node, self._dtype, self._writer, self._op = node, dtype, writer, writer.op
         self._batch_first = bool(facts.get("layout"))
         self._steps, self._batch = (sizes[1], sizes[0]) if self._batch_first else (sizes[0], sizes[1])
-        self._features, self._hidden, self._kind = sizes[2], facts["hidden_size"], _LAYERS[node.op_type][0]
+        self._hidden, self._kind = facts["hidden_size"], _LAYERS[node.op_type][0]
         self._directions = _DIRECTIONS[facts.get("direction", b"forward").decode()]
+        if _activations(facts) == _RELU * len(self._directions):
+            self._kind = "relu"
         if self._kind == "zrn" and not facts.get("linear_before_reset"):
             self._kind += "_reset_before"
 
@@ -107,7 +115,7 @@ class _Layer:
         """Write the layer, and the node's outputs."""
         count, gates = len(self._directions), KINDS[self._kind]
         weights = self._op("Transpose", self._node.input[1], perm=[2, 0, 1])
-        weights = self._shaped(weights, self._features, count * gates * self._hidden)
+        weights = self._shaped(weights, -1, count * gates * self._hidden)
         projected = self._op("MatMul", self._turned(self._node.input[0]), weights)
         bias, inner = self._biases()
         projected = self._op("Add", projected, bias) if bias else projected

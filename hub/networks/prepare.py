@@ -139,9 +139,14 @@ def _keep_weights(mod: Any, _context: Any) -> Any:
 
 
 def _reads_whole(function: Any, parameter: Any) -> bool:
-    """Return whether each block that reads a parameter reads all of it, and so on with what is computed of it alike."""
+    """Return whether each block that reads a parameter reads all of it, and so on with what is computed of it alike.
+
+    Kernels that are written by hand do not say what they read.
+    """
     blocks: list[Any] = []
     structural_walk(function.body, (SBlock, blocks.append))
+    if not any(region.source.same_as(parameter) for block in blocks for region in block.reads):
+        return False
     pending = [parameter]
     while pending:
         source = pending.pop()

@@ -18,7 +18,7 @@ from torch._decomp import decomposition_table
 from tvm import relax
 
 from .recurrence_kernel import KINDS, recurrence_function, width_of
-from .relax_graph import OPAQUE, call_pass, operator_name, static_shape
+from .relax_graph import OPAQUE, READ_WEIGHTS, call_pass, operator_name, static_shape
 
 op: Any = relax.op
 
@@ -178,7 +178,7 @@ def _kernel_call(builder: Any, kind: str, backwards: bool, projected: Any, recur
         recurrent = builder.emit(op.concat([recurrent, zeros], axis=2))
     packed = builder.emit(op.reshape(recurrent, [directions, gates, tiles, width, hidden]))
     packed = builder.emit(op.permute_dims(packed, [0, 2, 4, 1, 3]))
-    names = {"primfunc_name_hint": "recurrence", "primfunc_attrs": {"op_pattern": OPAQUE}}
+    names = {"primfunc_name_hint": "recurrence", "primfunc_attrs": {"op_pattern": OPAQUE, READ_WEIGHTS: [1]}}
     return builder.call_te(recurrence_function, projected, packed, *rest, kind=kind, backwards=backwards, **names)
 
 

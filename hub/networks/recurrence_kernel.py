@@ -19,7 +19,7 @@ _LANES, _SUMS, _ALL_SUMS = 16, 8, 24
 
 
 def width_of(hidden: int, gates: int) -> int:
-    """Return the hidden units whose gates are computed together: few that no unit needs, then as many as fit."""
+    """Return how many hidden units have their gates computed together: the least padding, then the most."""
     widths = [_LANES * vectors for vectors in range(1, max(1, _SUMS // gates) + 1)]
     return min(widths, key=lambda width: (ceil(hidden / width) * width, -width))
 
@@ -54,22 +54,25 @@ class _Chains:
         _, self.tiles, _, self.gates, self.width = map(int, self.packed.shape)
         self.dtype = str(self.projected.dtype)
         most = max(1, _ALL_SUMS // (self.gates * self.width // _LANES))
-        self.rows = next(rows for rows in range(most, 0, -1) if self.batch % rows == 0)
+        self.blocks = ceil(self.batch / most)
+        self.rows = ceil(self.batch / self.blocks)
         self.letters = kind.partition("_")[0] if self.gates > 1 else "h"
         self.pads = self.tiles * self.width > self.hidden
 
     def write(self) -> None:
         """Write the loops over the chains, each of which has its own states."""
-        blocks = self.batch // self.rows
-        with T.parallel(0, self.directions * blocks) as chain:
-            self.d, self.first = tirx.floordiv(chain, blocks), tirx.floormod(chain, blocks) * self.rows
+        with T.parallel(0, self.directions * self.blocks) as chain:
+            # The last rows begin earlier where there are fewer, and compute some that others compute, too.
+            first = tirx.floormod(chain, self.blocks) * self.rows
+            last: Any = te.min(first, self.batch - self.rows)
+            self.d, self.first = tirx.floordiv(chain, self.blocks), last
             self.h = self._buffer(2, self.rows)  # of the last step, and of this one
             self.c: Any = self._buffer(self.rows) if self.cells else None
             self.resets: Any = self._buffer(self.rows) if self._resets_before else None
             self.updates: Any = self._buffer(self.rows) if self._resets_before else None
             # Where the units do not fill the last tile, what is read is copied, and filled up by zeros.
             self.inputs: Any = self._buffer(self.rows, self.gates) if self.pads else None
-            self.own: Any = self._buffer() if self.pads else None
+            self.own: Any = self._buffer() if self.pads and self._resets_after else None
             self._begin()
             with T.serial(0, self.steps) as step:
                 self.now = self._step_of(step)
@@ -91,6 +94,10 @@ class _Chains:
     def _resets_before(self) -> bool:
         return self.kind.endswith("before")
 
+    @property
+    def _resets_after(self) -> bool:
+        return self.gates == 3 and not self._resets_before
+
     def _buffer(self, *shape: int) -> Any:
         """Allocate numbers for the units of all tiles, zeros to begin with where the units do not fill them."""
         shape = (*shape, self.tiles * self.width)
@@ -110,7 +117,7 @@ class _Chains:
             self._put(self.h, self.states[0][self.d, self.first + row, j], 0, row, j)
             if self.cells:
                 self._put(self.c, self.states[1][self.d, self.first + row, j], row, j)
-        if self.pads:
+        if self.own is not None:
             with T.serial(0, self.hidden) as j:
                 self._put(self.own, self.bias[self.d, j], j)
 
@@ -153,7 +160,7 @@ class _Chains:
 
     def _addend(self, letter: str, row: int, unit: Any) -> Any:
         """Return what a sum begins with: a GRU's candidate is multiplied by a gate before the inputs' part comes."""
-        if letter == "n" and not self._resets_before:
+        if letter == "n" and self._resets_after:
             return self.own[unit] if self.pads else self.bias[self.d, unit]
         return self._inputs(letter, row, unit)
 

@@ -16,6 +16,8 @@ from tvm_ffi import structural_equal, structural_hash
 
 # TVM's patterns, by which it fuses: opaque operators stay alone, others take what is elementwise, as convolutions do.
 OPAQUE, TAKES_ELEMENTWISE = 8, 4
+READ_WEIGHTS = "tchub.weights"
+"""The attribute of a function that names the arguments which are weights and have the one layout that it reads."""
 
 
 def call_pass(name: str, rewrite: Callable[[Any, Any], Any]) -> Any:

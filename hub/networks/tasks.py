@@ -15,7 +15,7 @@ from ...zoo.corpus.tir import flops_of, operator_class, task_id
 from ..device.candidate import WEIGHTS
 from ..device.jobs import weight_arguments
 from .errors import NetworkLoadError
-from .relax_graph import bound_values, constant_address, operator_name
+from .relax_graph import READ_WEIGHTS, bound_values, constant_address, operator_name
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ def weight_bytes(mod: IRModule) -> int:
         if isinstance(call, relax.Call) and operator_name(call) == "call_tir":
             callee: Any = call.args[0]
             arguments: Any = call.args[1]
-            for position in (mod[callee].attrs or {}).get(WEIGHTS, ()):
+            attrs = mod[callee].attrs or {}
+            for position in (*attrs.get(WEIGHTS, ()), *attrs.get(READ_WEIGHTS, ())):
                 weight = arguments.fields[int(position)]
                 if (address := constant_address(weight)) is not None:
                     sizes[address] = _bytes(weight.value)

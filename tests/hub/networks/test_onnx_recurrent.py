@@ -31,6 +31,7 @@ def layer(kind: str, direction: str = "forward", inputs: int = 8, batch_first: b
     weights = [numpy_helper.from_array(array, name) for name, array in (arrays | turned).items()]
     outputs = ["Y", "Y_h", "Y_c"][: 3 if kind == "LSTM" else 2]
     facts |= {"layout": 1} if batch_first else {}
+    facts |= {name: each * count for name, each in facts.items() if name == "activations"}
     node = helper.make_node(kind, names, outputs, direction=direction, hidden_size=HIDDEN, **facts)
     x = helper.make_tensor_value_info("X", TensorProto.FLOAT, ["batch" if batch_first else "steps", None, FEATURES])
     results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * (4 - ("_" in name))) for name in outputs]
@@ -60,7 +61,8 @@ def sequence() -> np.ndarray:
 @pytest.mark.parametrize("inputs", [3, 8], ids=["weights", "and biases and states"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize(
-    ("kind", "facts"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})]
+    ("kind", "facts"),
+    [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {}), ("RNN", {"activations": ["Relu"]})],
 )
 def test_the_network_computes_what_the_layer_does(
     run_compiled: Callable[..., Any], kind: str, facts: dict[str, Any], direction: str, inputs: int
@@ -82,7 +84,7 @@ def test_what_is_not_known_is_left_and_the_file_stays_as_it_is() -> None:
     before = model.SerializeToString()
     assert with_recurrences(model, {"X": x.shape}) is not model
     assert model.SerializeToString() == before
-    for odd in (layer("RNN", activations=["Relu"]), layer("LSTM", clip=1.0), layer("LSTM", input_forget=1)):
+    for odd in (layer("RNN", activations=["Affine"]), layer("LSTM", clip=1.0), layer("LSTM", input_forget=1)):
         assert with_recurrences(odd, {"X": x.shape}) is odd
     lengths = layer("LSTM")
     lengths.graph.initializer.append(numpy_helper.from_array(np.array([STEPS, 2], np.int32), "lengths"))
