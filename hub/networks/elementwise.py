@@ -113,7 +113,8 @@ def cheapest_first(mod: IRModule, spaces: Sequence[Any]) -> list[Any]:
     Spaces of another function stay as they are.
     """
     schedule: Any = Schedule(mod)
-    last = blocks_of(schedule)[-1] if is_of_blocks(mod["main"]) else None
+    blocks = blocks_of(schedule) if is_of_blocks(mod["main"]) else []
+    last = next(reversed(blocks), None)  # none in a kernel that is written by hand
     if last is None or schedule.get(last).annotations.get("schedule_rule") != RULE:
         return list(spaces)
     order = {structural_hash(one.mod): number for number, one in enumerate(elementwise(schedule, last))}

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import torch
 import tvm
+from tchub.hub.networks.elementwise import cheapest_first
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.recurrence import KINDS, marker, recurrence, recurrences
 from tchub.hub.networks.tasks import network_tasks, weight_bytes
-from tchub.hub.search.candidates import random_candidates
+from tchub.hub.search.candidates import random_candidates, tune_context
 from torch import nn
 from tvm import relax
+from tvm.s_tir import meta_schedule as ms
 
 Equal = Callable[..., None]
 
@@ -89,6 +91,8 @@ def test_a_layer_has_one_program_and_its_weights_count() -> None:
     target = tvm.target.Target({"kind": "llvm", "num-cores": 1})
     (task,) = (one for one in network_tasks(mod, target, "recurrent") if "recurrence" in one.name)
     assert len(random_candidates(task, target, 4)) == 1
+    spaces = tune_context(task, target, ms.search_strategy.ReplayTrace(), 0).generate_design_space()
+    assert len(cheapest_first(task.mod, spaces)) == 1
 
 
 def test_the_candidate_of_large_numbers_stays_within_one(run_compiled: Callable[..., Any]) -> None:
