@@ -4,6 +4,7 @@ MetaSchedule parallelises such a reduction, or splits the sum, and leaves its lo
 reads a row of channels at each step. Here channels are innermost, in vector registers. The design space is one program.
 """
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -60,9 +61,20 @@ def _reduction(schedule: Any) -> Any:
     read = [[stride for writes, stride, target in axis if not writes and not target] for axis in strides_of(statement)]
     if not spatial or reduced[-1] is False or len(read[0]) != 1:
         return None
-    width = int(schedule.get(schedule.get_loops(reduction)[spatial[-1]]).extent)
+    loops = schedule.get_loops(reduction)
+    width, results = int(schedule.get(loops[spatial[-1]]).extent), [loops[number] for number in spatial]
+    if schedule.get(blocks[-1]).init is None:
+        behind = schedule.get_loops(blocks[-1])
+        # What is broadcast behind it would compute each sum several times.
+        if _extents(schedule, behind) != _extents(schedule, results) or int(schedule.get(behind[-1]).extent) != width:
+            return None
     beside = read[spatial[-1]] == [1] and all(abs(read[number][0]) != 1 for number, yes in enumerate(reduced) if yes)
     return reduction if beside and any(width % lanes == 0 for lanes in _WIDTHS) else None
+
+
+def _extents(schedule: Any, loops: Sequence[Any]) -> list[int]:
+    """Return the extents of loops that are not 1."""
+    return [extent for loop in loops if (extent := int(schedule.get(loop).extent)) > 1]
 
 
 def _is_pooling(annotation: tuple[str, Any]) -> bool:

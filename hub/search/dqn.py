@@ -107,8 +107,10 @@ class DQNSearch(DecisionSearch):
     def unmeasured(self) -> list[Any]:
         """Return the program that the model likes best of one episode, as a list of one candidate, or of none.
 
-        It is the paper's high-efficiency mode.
+        It is the paper's high-efficiency mode. Of a list it is the first one.
         """
+        if self._listed:
+            return super().unmeasured()
         return self._liked(self._walked(1, self._dqn.efficiency, StopFlag()))
 
     def _bred(self, stop: StopFlag) -> ProgramPool:

@@ -83,3 +83,20 @@ def test_other_reductions_keep_the_spaces_of_metaschedule() -> None:
     for tensors in ([a, topi.sum(a, axis=1)], [a, b, topi.matmul(a, b)], [odd, topi.sum(odd, axis=0)]):
         func = te.create_prim_func(tensors).with_attr("global_symbol", "main")
         assert RULE not in make_task(channel_spaces()(tvm.IRModule({"main": func})), "task").mod.script()
+
+
+BROADCAST = {
+    "a mean that is subtracted from each pixel": lambda x: x - x.mean((2, 3), keepdim=True),
+    "a gate of the mean": lambda x: F.relu(x) * F.relu6(x.mean((2, 3), keepdim=True) + 3),
+    "some channels of a mean": lambda x: torch.relu(x.mean((2, 3))[:, :20]),
+    "a mean with axes behind": lambda x: torch.relu(x.mean((2, 3))[:, :, None, None]),
+}
+
+
+@pytest.mark.parametrize("function", BROADCAST.values(), ids=BROADCAST)
+def test_what_follows_a_reduction_with_other_extents_does_not_compute_it_again(function: Callable[..., Any]) -> None:
+    for task in tasks_of(40, 12, function):
+        for space in spaces(task):
+            np.testing.assert_allclose(computed(space.mod), computed(task.mod), rtol=1e-4, atol=1e-4)
+        script = task.mod.script()
+        assert RULE not in script or len(ArgInfo.from_entry_func(task.mod)) == 2, "a reduction of one tensor alone"
