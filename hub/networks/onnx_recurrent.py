@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from tvm import IRModule
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from .onnx_graph import DEFAULT, GraphWriter, attributes_of, infer_types, opset_of
 from .recurrence import KINDS, marker
@@ -24,26 +23,27 @@ _OPERATOR = "TchubRecurrence"
 
 def imported(model: Any, shapes: Mapping[str, Sequence[int]]) -> IRModule:
     """Return the Relax module of an ONNX model whose recurrent layers `with_recurrences` has written."""
-    return _Importer({name: [*shape] for name, shape in shapes.items()}, "float32").from_onnx(
-        model.graph, opset_of(model) or 1
-    )
+    # Which needs the package `onnx`, an extra.
+    from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
+    class Importer(ONNXGraphImporter):
+        """TVM's importer, with one operator more."""
 
-class _Importer(ONNXGraphImporter):
-    """TVM's importer, with one operator more."""
+        def _check_for_unsupported_ops(self, graph: Any) -> None:
+            rest = type(graph)()
+            for name in sorted({node.op_type for node in graph.node} - {_OPERATOR}):
+                rest.node.add(op_type=name)
+            super()._check_for_unsupported_ops(rest)
 
-    def _check_for_unsupported_ops(self, graph: Any) -> None:
-        rest = type(graph)()
-        for name in sorted({node.op_type for node in graph.node} - {_OPERATOR}):
-            rest.node.add(op_type=name)
-        super()._check_for_unsupported_ops(rest)
+        def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+            if op_name != _OPERATOR:
+                return super()._convert_operator(op_name, inputs, attrs, opset)
+            projected, recurrent, bias, *states = inputs
+            kind, backwards = attrs["kind"].decode(), bool(attrs["backwards"])
+            return self.bb.emit(marker(self.bb.normalize(projected), recurrent, bias, states, kind, backwards))
 
-    def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
-        if op_name != _OPERATOR:
-            return super()._convert_operator(op_name, inputs, attrs, opset)
-        projected, recurrent, bias, *states = inputs
-        kind, backwards = attrs["kind"].decode(), bool(attrs["backwards"])
-        return self.bb.emit(marker(self.bb.normalize(projected), recurrent, bias, states, kind, backwards))
+    importer = Importer({name: [*shape] for name, shape in shapes.items()}, "float32")
+    return importer.from_onnx(model.graph, opset_of(model) or 1)
 
 
 def with_recurrences(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
