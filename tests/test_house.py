@@ -35,7 +35,7 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_485, 57),
-    "tests": (32_681, 213),
+    "tests": (32_691, 213),
 }
 PRODUCT = (51_902, 292)
 MOST_ERRORS = 40

@@ -1,5 +1,7 @@
 """Recurrent layers of ONNX files: the same outputs as ONNX Runtime's, and what is left to the importer."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,3 +108,10 @@ def test_a_layer_after_another_is_written_too(tmp_path: Path) -> None:
     program.save(str(path))
     assert [node.op_type for node in onnx.load(str(path)).graph.node].count("LSTM") == 2
     assert read_onnx(path).signature().outputs[0].shape == (STEPS, BATCH, 2 * HIDDEN)
+
+
+def test_other_networks_are_opened_without_the_package_onnx() -> None:
+    """It is an extra, which a plain install lacks."""
+    code = "import sys; sys.modules['onnx'] = None; from tchub.hub.networks import sources, tuned"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
