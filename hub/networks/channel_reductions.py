@@ -48,6 +48,8 @@ def _reduction(schedule: Any) -> Any:
     if len(reductions) != 1 or sum(not schedule.get_consumers(one) for one in blocks) != 1:
         return None
     (reduction,) = reductions
+    if len(schedule.get(reduction).reads) != 1:  # as of a product
+        return None
     for one in blocks:
         statement, loops = schedule.get(one), [schedule.get(loop) for loop in schedule.get_loops(one)]
         reduced = [int(axis.iter_type) == IterVar.CommReduce for axis in statement.iter_vars]

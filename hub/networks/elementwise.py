@@ -144,11 +144,11 @@ def strides_of(statement: Any) -> list[list[tuple[bool, int, bool]]]:
         number = Analyzer().simplify(structural_map(offset, (Var, value)))
         return int(number) if isinstance(number, IntImm) else -1  # where a tensor says
 
+    facts = [
+        (one, isinstance(one, BufferStore), offset(one, None), tensor_of(one).same_as(written)) for one in accesses
+    ]
     return [
-        [
-            (isinstance(one, BufferStore), offset(one, axis.var) - offset(one, None), tensor_of(one).same_as(written))
-            for one in accesses
-        ]
+        [(writes, offset(one, axis.var) - start, target) for one, writes, start, target in facts]
         for axis in statement.iter_vars
     ]
 
