@@ -6,21 +6,21 @@ number and NaN, TVM's maximum and minimum are the second operand: activations an
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.nn import functional
-from tvm import IRModule, relax
-from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from . import images, numerics, recurrence
 from . import replacements as our
 from .complex_pairs import fourier, inverse_real_fourier, pair_complex, real_fourier
+from .converters import translated
 
 
 def decomposed(exported: Any) -> Any:
@@ -29,7 +29,8 @@ def decomposed(exported: Any) -> Any:
     # transformers registers an operator of its own where it runs experts on a CPU.
     if (experts := getattr(torch.ops.transformers, "grouped_mm_fallback", None)) is not None:
         table[experts.default] = our.grouped_product
-    exported = exported.run_decompositions(table)
+    with _views_of_any_strides(exported):
+        exported = exported.run_decompositions(table)
     real = pair_complex(exported)
     if real is not exported:
         exported = real.run_decompositions(table)
@@ -38,6 +39,25 @@ def decomposed(exported: Any) -> Any:
     exported.graph_module.graph.eliminate_dead_code()
     exported.graph_module.recompile()
     return exported
+
+
+@contextmanager
+def _views_of_any_strides(exported: Any) -> Iterator[None]:
+    """Have reshapes in place of a program's views for a while.
+
+    One that was decomposed before has views which hold for the strides of what PyTorch computed, e.g. of attention; our
+    decompositions give others, and Relax has none.
+    """
+    aten = torch.ops.aten
+    graphs = [m.graph for m in exported.graph_module.modules() if isinstance(m, GraphModule)]
+    views = {n: n.target for g in graphs for n in g.nodes if n.target in (aten.view.default, aten._unsafe_view.default)}
+    for node in views:
+        node.target = aten.reshape.default
+    try:
+        yield
+    finally:
+        for node, target in views.items():
+            node.target = target
 
 
 @cache
@@ -282,116 +302,3 @@ def _is_condition(node: Node, source: Node) -> bool:
     """Return whether a bool operand says where, rather than being computed with."""
     name = getattr(node.target, "__name__", "").split(".")[0]
     return (name == "where" and node.args[0] is source) or (name == "masked_fill" and node.args[1] is source)
-
-
-Converter = Callable[[Any, Any], Any]
-
-
-@cache
-def translated() -> frozenset[str]:
-    """Return the names of the PyTorch operators that can be imported."""
-    return frozenset(map(str, ExportedProgramImporter().convert_map)) | frozenset(converters())
-
-
-def imported(program: Any) -> IRModule:
-    """Return the Relax module of a decomposed program.
-
-    Each converter has the importer from here: TVM gives it to none inside a branch of `torch.cond`.
-    """
-    importer = ExportedProgramImporter()
-
-    def bound(convert: Converter) -> Callable[[Any], Any]:
-        return lambda node: convert(node, importer)
-
-    importer.update_convert_map({name: bound(convert) for name, convert in converters().items()})
-    return importer.from_exported_program(program, False, False, False, None)
-
-
-def converters() -> dict[str, Converter]:
-    """Return converters by the name of the operator, which are called with its node and the importer."""
-    return {
-        "amax.default": _reduction(relax.op.max),
-        "amin.default": _reduction(relax.op.min),
-        "prod.dim_int": _reduction(relax.op.prod),
-        "mm.default": _product,
-        "bmm.default": _product,
-        "scatter_add.default": _scatter,
-        "scatter_reduce.two": _scatter,
-        "select.int": _select,
-        "sort.default": _sort,
-        "recurrence.default": recurrence.convert,
-        **dict.fromkeys(("bitwise_left_shift.Tensor", "__lshift__.Tensor"), _shift(left=True)),
-        **dict.fromkeys(("bitwise_right_shift.Tensor", "__rshift__.Tensor"), _shift(left=False)),
-    }
-
-
-def _shift(left: bool) -> Converter:
-    """Shift integers by as many bits as a tensor says for each, as networks do that unpack weights of four bits.
-
-    Of too many bits or fewer than none LLVM knows no result; PyTorch then shifts all bits out.
-    """
-
-    def convert(node: Any, importer: Any) -> Any:
-        x, count = importer.retrieve_args(node)
-        dtype = str(x.ty.dtype)
-        zero, bits = relax.const(0, dtype), relax.const(torch.iinfo(getattr(torch, dtype)).bits, dtype)
-        inside = relax.op.logical_and(relax.op.greater_equal(count, zero), relax.op.less(count, bits))
-        safe = relax.op.where(inside, count, relax.op.subtract(bits, relax.const(1, dtype)))
-        shifted = (relax.op.left_shift if left else relax.op.right_shift)(x, safe)
-        emptied = left or dtype.startswith("u")
-        return importer.block_builder.emit(relax.op.where(inside, shifted, zero) if emptied else shifted)
-
-    return convert
-
-
-def _reduction(op: Callable[..., Any]) -> Converter:
-    def convert(node: Any, importer: Any) -> Any:
-        given = dict(zip(("x", "dim", "keepdim"), importer.retrieve_args(node), strict=False)) | node.kwargs
-        dim = given.get("dim")
-        return importer.block_builder.emit(
-            op(given["x"], None if dim == [] else dim, keepdims=given.get("keepdim", False))
-        )
-
-    return convert
-
-
-def _product(node: Any, importer: Any) -> Any:
-    """Multiply in the data type of the result: TVM gives float32 for all."""
-    x, y = importer.retrieve_args(node)
-    return importer.block_builder.emit(relax.op.matmul(x, y, out_dtype=str(x.ty.dtype)))
-
-
-def _scatter(node: Any, importer: Any) -> Any:
-    """Scatter with a reduction: `scatter_add`, or `scatter_reduce` with its name as the fifth argument."""
-    x, dim, index, source = importer.retrieve_args(node)[:4]
-    reduction = node.args[4] if len(node.args) > 4 else "sum"
-    reductions = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    if reduction not in reductions or not node.kwargs.get("include_self", True):
-        raise ValueError(f"Unsupported function types ['scatter_reduce.two' with {reduction}]")
-    scattered = relax.op.scatter_elements(x, index, source, axis=dim, reduction=reductions[reduction])
-    return importer.block_builder.emit(scattered)
-
-
-def _select(node: Any, importer: Any) -> Any:
-    """Take a row by a number, from the front or the end; one that a tensor holds is read there, in the same kernel."""
-    x, dim, index = importer.retrieve_args(node)
-    if isinstance(index, int):
-        number = relax.const(index, "int64")
-    elif str(node.args[2].target) == "aten._local_scalar_dense.default":
-        scalar: Any = ()
-        number = relax.op.reshape(importer.env[node.args[2].args[0]], scalar)
-    else:
-        number = index
-    return importer.block_builder.emit(relax.op.take(x, number, dim, mode="wrap"))
-
-
-def _sort(node: Any, importer: Any) -> Any:
-    """Sort, and put what is no number after infinity: TVM compares it, and leaves others out of their order."""
-    x, *rest = importer.retrieve_args(node)
-    given = dict(zip(("dim", "descending"), rest, strict=False)) | node.kwargs
-    dim, key, dtype = given.get("dim", -1), x, str(x.ty.dtype)
-    if dtype.startswith("float"):
-        largest = relax.op.minimum(x, relax.const(torch.finfo(getattr(torch, dtype)).max, dtype))
-        key = relax.op.where(relax.op.isnan(x), relax.const(math.inf, dtype), largest)
-    order = importer.block_builder.emit(relax.op.argsort(key, dim, given.get("descending", False), dtype="int64"))
-    return importer.block_builder.emit(relax.Tuple([relax.op.gather_elements(x, order, axis=dim), order]))

@@ -16,7 +16,7 @@ from torch.fx.node import map_arg
 from tvm import IRModule, relax
 from tvm.tirx import FloatImm, IntImm
 
-from .decompose import translated
+from .converters import translated
 from .relax_graph import bound_value, call_pass, constant_address, constant_values, operator_name, static_shape
 
 # A folded value takes the place of its operators in the library: an expanded mask may be far larger than its inputs.

@@ -18,7 +18,8 @@ from tvm import IRModule, relax
 from tvm.relax import transform
 
 from ...zoo.errors import TchubError, last_line
-from .decompose import decomposed, imported
+from .converters import imported
+from .decompose import decomposed
 from .errors import NetworkImportError
 from .fold import fold_constants, fold_weights
 from .shapes import FreeSize, Shapes, choices

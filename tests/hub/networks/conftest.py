@@ -28,11 +28,17 @@ def equal(run_compiled: Callable[..., Any]) -> Callable[..., None]:
     """Compile a module for some inputs, and assert that every output has PyTorch's shape, type and numbers."""
 
     def check(
-        module: nn.Module | Callable[..., Any], *inputs: Tensor, parts: tuple = (), layout: str = LAYOUTS[0]
+        module: nn.Module | Callable[..., Any],
+        *inputs: Tensor,
+        parts: tuple = (),
+        layout: str = LAYOUTS[0],
+        again: bool = False,
     ) -> None:
+        """Again: of a program that PyTorch has decomposed before."""
         network = (module if isinstance(module, nn.Module) else Computed(module, *parts)).eval()
         with torch.no_grad():
             exported = torch.export.export(network, inputs)
+            exported = exported.run_decompositions({}) if again else exported
             expected = [x.numpy() for x in torch.utils._pytree.tree_leaves(network(*inputs))]
         found = run_compiled(prepare(import_exported(exported, "network"), layout), *inputs)
         assert [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in expected]

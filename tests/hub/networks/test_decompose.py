@@ -209,6 +209,14 @@ def test_attention_with_each_kind_of_mask_and_rows_that_see_nothing(equal: Equal
     equal(attention, torch.randn(1, 4, 4, 8), torch.randn(1, 4, 3, 8), torch.randn(1, 4, 3, 8), mask)
 
 
+def test_attention_of_a_program_whose_views_hold_for_the_strides_of_pytorchs_own(equal: Equal) -> None:
+    def attention(x: Tensor) -> Tensor:
+        q, k, v = (part.view(1, 10, 4, 8).transpose(1, 2) for part in x.chunk(3, -1))
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(1, 10, -1)
+
+    equal(attention, torch.randn(1, 10, 96), again=True)
+
+
 def test_functions_over_rows(equal: Equal) -> None:
     equal(
         lambda linear, x: torch.vmap(lambda row: linear(row).relu())(x), torch.randn(4, 2, 3), parts=(nn.Linear(3, 3),)
