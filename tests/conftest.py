@@ -174,9 +174,13 @@ def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def compared_here(monkeypatch: pytest.MonkeyPatch, without_charts: None) -> None:
     """Run compiled networks in this process, timed briefly: one of their own takes four seconds."""
-    from tchub.hub.networks import latency
+    from tchub.hub.networks import latency, rivals
     from tchub.hub.tuning import remote_latency
 
-    monkeypatch.setattr(latency, "_ask", lambda text, module, *_: import_module(module).answer(json.loads(text())))
+    def ask(lines: Iterable[str], module: str, *_: Any) -> Any:
+        first, second = map(json.loads, lines)
+        return import_module(module).answer(first | second, rivals.ReferenceNetwork(first))
+
+    monkeypatch.setattr(latency, "_ask", ask)
     monkeypatch.setattr(latency, "_REPEAT_SECONDS", 1e-4)
     monkeypatch.setattr(remote_latency, "REPEATS", 2)

@@ -3,7 +3,7 @@
 import contextlib
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -97,27 +97,30 @@ def wait_for(
 
 
 def run_process(
-    command: Sequence[str], text: Callable[[], str], env: Mapping[str, str], limit: TimeLimit
+    command: Sequence[str], parts: Iterable[str], env: Mapping[str, str], limit: TimeLimit
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, output captured; killed at the limit, which is a TimeoutError.
 
     Args:
-        text: makes what the process reads on stdin, while it starts; the limit counts from then on.
+        parts: what the process reads on stdin, each as soon as it is made; the limit counts from the last one on.
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, text=True) as process:
-        pending: list[str] = []
+        assert process.stdin is not None
         answer: list[tuple[str, str]] = []
 
         def ended(seconds: float) -> bool:
             try:
-                answer.append(process.communicate(pending.pop() if pending else None, timeout=seconds))
+                answer.append(process.communicate(timeout=seconds))
             except subprocess.TimeoutExpired:
                 return False
             return True
 
         try:
-            pending.append(text())
+            for part in parts:
+                with contextlib.suppress(BrokenPipeError):  # it has ended, and its output says why
+                    process.stdin.write(part)
+                    process.stdin.flush()
             if (why := wait_for(ended, process.pid, limit)) is not None:
                 raise TimeoutError(why)
         except BaseException:

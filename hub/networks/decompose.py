@@ -41,6 +41,11 @@ def decomposed(exported: Any) -> Any:
     return exported
 
 
+def nodes_of(module: torch.nn.Module) -> list[Any]:
+    """Return the nodes of an exported program's graph, and of its branches and loops."""
+    return [x for part in module.modules() if isinstance(part, GraphModule) for x in part.graph.nodes]
+
+
 @contextmanager
 def _views_of_any_strides(exported: Any) -> Iterator[None]:
     """Have reshapes in place of a program's views for a while.
@@ -49,14 +54,14 @@ def _views_of_any_strides(exported: Any) -> Iterator[None]:
     decompositions give others, and Relax has none.
     """
     aten = torch.ops.aten
-    graphs = [m.graph for m in exported.graph_module.modules() if isinstance(m, GraphModule)]
-    views = {n: n.target for g in graphs for n in g.nodes if n.target in (aten.view.default, aten._unsafe_view.default)}
-    for node in views:
+    views = aten.view.default, aten._unsafe_view.default
+    before = {node: node.target for node in nodes_of(exported.graph_module) if node.target in views}
+    for node in before:
         node.target = aten.reshape.default
     try:
         yield
     finally:
-        for node, target in views.items():
+        for node, target in before.items():
             node.target = target
 
 

@@ -17,9 +17,10 @@ from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
 from ...zoo.errors import last_line
+from .decompose import nodes_of
 from .errors import NetworkImportError
 from .exported_archive import check_archive
-from .network import Network, at_sizes, check_memory, is_users, nodes_of
+from .network import Network, at_sizes, check_memory, is_users
 from .replacements import quantised
 from .shapes import Shapes, example_leaves, export_again, fixed_program, free_sizes, nested_inputs
 from .weights import weights_on_disk

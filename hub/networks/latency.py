@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,12 +115,12 @@ def compare_in_process(
 ) -> Comparison:
     """Return what a fresh process of a module finds: it compares and times libraries beside a network.
 
-    The libraries are built while it loads PyTorch and TVM, which takes seconds.
+    The libraries are built while it loads PyTorch, TVM and the original, which takes seconds.
 
     Args:
-        request: for the module, on its stdin as JSON; `libraries` (the path and sha256 of each), `reference` and
-            `inputs` are added. Its answer, the last line of its stdout, has `checks`, `seconds` and `errors`, each by
-            system.
+        request: for the module, on its stdin as two lines of JSON: the first has `reference` and `inputs` besides, the
+            second `libraries`, the path and sha256 of each. Its answer, the last line of its stdout, has `checks`,
+            `seconds` and `errors`, each by system.
         environment: beside that of this process.
 
     Raises:
@@ -131,15 +131,15 @@ def compare_in_process(
     with tempfile.TemporaryDirectory(prefix="tchub-latency-") as folder:
         inputs = Path(folder, "inputs.pt")
 
-        def text() -> str:
-            paths = libraries()
-            digests = {path: file_sha256(path) for path in set(paths.values())}
-            built = {name: (str(path.resolve()), digests[path]) for name, path in paths.items()}
+        def lines() -> Iterator[str]:
             torch.save(network.inputs(), inputs)
             files = {"reference": str(reference_file(network, Path(folder))), "inputs": str(inputs)}
-            return json.dumps(request | {"libraries": built} | files)
+            yield json.dumps(request | files) + "\n"
+            paths = libraries()
+            digests = {path: file_sha256(path) for path in set(paths.values())}
+            yield json.dumps({"libraries": {n: (str(path.resolve()), digests[path]) for n, path in paths.items()}})
 
-        answer = _ask(text, module, limit, remedy, os.environ | dict(environment or {}))
+        answer = _ask(lines(), module, limit, remedy, os.environ | dict(environment or {}))
     latencies = {name: Latency(tuple(seconds)) for name, seconds in answer["seconds"].items()}
     return Comparison(msgspec.convert(answer["checks"], dict[str, OutputCheck]), latencies, answer["errors"])
 
@@ -200,7 +200,7 @@ def _time(run: Callable[[], Any], times: int) -> float:
 
 
 def _ask(
-    request: Callable[[], str], module: str, limit: TimeLimit, remedy: str, environment: Mapping[str, str]
+    request: Iterable[str], module: str, limit: TimeLimit, remedy: str, environment: Mapping[str, str]
 ) -> dict[str, Any]:
     quick = "from runpy import run_module as run; from tchub.zoo.tvm_import import import_quickly; import_quickly(); "
     command = [sys.executable, "-c", f"{quick}run('{module}', run_name='__main__')"]

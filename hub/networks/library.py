@@ -53,7 +53,7 @@ def build_library(
         database: MetaSchedule's, or None for an untuned network; functions that are not in it have default schedules.
         path: of the shared library, or for a card of its archive (`device.cuda_network`); written atomically.
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
-        large: bytes of weights from which on they are beside the library; None for `weights.LARGE`.
+        large: bytes of weights from which on they are beside the library; None for 128 MiB.
     """
     from ..device.cuda_network import build_network
 

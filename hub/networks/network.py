@@ -19,7 +19,7 @@ from tvm.relax import transform
 
 from ...zoo.errors import TchubError, last_line
 from .converters import imported
-from .decompose import decomposed
+from .decompose import decomposed, nodes_of
 from .errors import NetworkImportError
 from .fold import fold_constants, fold_weights
 from .shapes import FreeSize, Shapes, choices
@@ -233,11 +233,6 @@ def _check_tensors(exported: Any, name: str) -> None:
                     remedy="take a smaller network, or a machine with more memory",
                     network=name,
                 )
-
-
-def nodes_of(module: torch.nn.Module) -> list[Any]:
-    """Return the nodes of an exported program's graph, and of its branches and loops."""
-    return [x for part in module.modules() if isinstance(part, torch.fx.GraphModule) for x in part.graph.nodes]
 
 
 def _check_determined(exported: Any, name: str) -> None:

@@ -211,10 +211,17 @@ def function_of(system: str) -> str:
     return system.partition("/")[2] or "main"
 
 
+def asked() -> tuple[dict[str, Any], ReferenceNetwork]:
+    """Return the request on stdin, and the original network, which is loaded before the libraries are there."""
+    request = json.loads(sys.stdin.readline())
+    with torch.inference_mode():
+        reference = ReferenceNetwork(request)
+    return request | json.loads(sys.stdin.readline()), reference
+
+
 @torch.inference_mode()
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(request: dict[str, Any], reference: ReferenceNetwork) -> dict[str, Any]:
     """Do what `latency.compare` asks."""
-    reference = ReferenceNetwork(request)
     runs = _libraries(request, reference.inputs)
     expected = arrays(reference.run())
     checks, first = {}, {}
@@ -238,7 +245,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer the request on stdin, on the last cores; with real-time priority, as the measurer, if cores stay free."""
-    request = json.loads(sys.stdin.read())
+    request, reference = asked()
     threads = request["threads"]
     if hasattr(os, "sched_setaffinity"):
         physical = physical_cores(sorted(os.sched_getaffinity(0)))
@@ -247,7 +254,7 @@ def main() -> None:
             with contextlib.suppress(PermissionError):  # not root: the timing is the same, only less shielded
                 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     torch.set_num_threads(threads)
-    print(json.dumps(answer(request)))
+    print(json.dumps(answer(request, reference)))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ from ...zoo.files import storing
 from .errors import NetworkLoadError
 from .relax_graph import is_network
 
-# Bytes of weights from which on they are on disk, and of one that is worth an argument, or a file while it is tuned.
-LARGE, _WORTH_AN_ARGUMENT, _WORTH_A_FILE = 512 << 20, 64 << 10, 1 << 20
+# Bytes of weights from which on they are on disk while a network is tuned, and beside its library: LLVM takes 20 ms for
+# each MiB of a library. Bytes of one that is worth an argument, or a file while it is tuned.
+LARGE, _BESIDE, _WORTH_AN_ARGUMENT, _WORTH_A_FILE = 512 << 20, 128 << 20, 64 << 10, 1 << 20
 _TYPES = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
 
 
@@ -66,12 +67,12 @@ def lift_weights(mod: IRModule, large: int | None = None) -> tuple[IRModule, lis
     """Return a Relax module whose networks take large constants as arguments, behind their inputs, and the constants.
 
     Each network, `main` and those that `relax_graph.joined` put beside it, takes all of them. A module with less than
-    `large` bytes of constants, None for `LARGE`, is returned as it is.
+    `large` bytes of constants, None for 128 MiB, is returned as it is.
     """
     lifter = _Lifter(mod)
     bodies = {var: lifter.of_network(mod[var]) for var in mod.get_global_vars() if is_network(var)}
     weights = [array for array, _ in lifter.lifted.values()]
-    if sum(array.nbytes for array in weights) < (LARGE if large is None else large):
+    if sum(array.nbytes for array in weights) < (_BESIDE if large is None else large):
         return mod, []
     mod = mod.clone()
     for var, (body, variables) in bodies.items():

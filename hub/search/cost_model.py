@@ -228,7 +228,7 @@ def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **setting
         if here.kind == checkpoint.device.kind:
             checkpoint = replace(checkpoint, device=sheet_to_read(checkpoint, here))
     # Before `tune_tir` does it slowly.
-    import_tensor_intrinsics()
+    import_tensor_intrinsics("llvm" if checkpoint.device.kind == "cpu" else None)
     # `derived_object` makes it a TVM object, which a type checker cannot see.
     model: Any = PretrainedCostModel(PretrainedScorer(checkpoint, update, OnlineSettings(**settings)))
     return model

@@ -1,11 +1,10 @@
 """A fresh process that runs compiled networks on an RPC server or a card: `python -m tchub.hub.tuning.remote_latency`.
 
-Reads a JSON request on stdin, answers with one JSON line on stdout; see `latency.compare_in_process`. PyTorch runs on
+Reads a request on stdin, answers with one JSON line on stdout; see `latency.compare_in_process`. PyTorch runs on
 the CPU here for the right output, which says nothing about latency there; beside a card's networks it runs on the card.
 """
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -22,7 +21,7 @@ from ..device.rpc_session import RpcAddress, set_threads
 from ..networks.latency import Comparison, Libraries, compare_in_process
 from ..networks.network import Network
 from ..networks.output_check import check_output
-from ..networks.rivals import ReferenceNetwork, arrays, function_of, rival_runs
+from ..networks.rivals import ReferenceNetwork, arrays, asked, function_of, rival_runs
 from ..networks.weights import read_weights
 
 REPEATS = 15
@@ -161,10 +160,9 @@ def measure(networks: Mapping[str, _RemoteNetwork | _CardNetwork | _TorchNetwork
     return seconds
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(request: dict[str, Any], reference: ReferenceNetwork) -> dict[str, Any]:
     """Do what `compare_remote` or `compare_card` asks."""
     with torch.inference_mode():
-        reference = ReferenceNetwork(request)
         expected = arrays(reference.run())
     inputs, precision = reference.inputs, request.get("precision", "float32")
     open_network: Callable[[str, str, str], _RemoteNetwork | _CardNetwork]
@@ -188,4 +186,4 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(answer(json.loads(sys.stdin.read()))))
+    print(json.dumps(answer(*asked())))

@@ -232,19 +232,20 @@ def test_the_work_of_children_counts_too() -> None:
 
 def test_a_command_gives_its_output_or_a_time_out() -> None:
     upper = [sys.executable, "-S", "-c", "import sys; print(sys.stdin.read().upper())"]
-    done = run_process(upper, lambda: "hello", os.environ, TimeLimit(20.0))
+    done = run_process(upper, ["hel", "lo"], os.environ, TimeLimit(20.0))
     assert (done.returncode, done.stdout) == (0, "HELLO\n")
     sleeping = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
     with pytest.raises(TimeoutError, match=r"nothing for 0\.5 s"):
-        run_process(sleeping, lambda: "", os.environ, TimeLimit(20.0, 0.5))
+        run_process(sleeping, [], os.environ, TimeLimit(20.0, 0.5))
 
 
 def test_what_a_command_reads_is_made_while_it_starts_and_a_failure_there_ends_it() -> None:
-    def fail() -> str:
+    def fail() -> Iterator[str]:
+        yield "a line"
         children.extend(one for one in psutil.Process().children() if "input()" in one.cmdline())
         raise OSError("no library")
 
     children: list[psutil.Process] = []
     with pytest.raises(OSError, match="no library"):
-        run_process([sys.executable, "-S", "-c", "input()"], fail, os.environ, TimeLimit(20.0))
+        run_process([sys.executable, "-S", "-c", "input()"], fail(), os.environ, TimeLimit(20.0))
     assert [child.is_running() for child in children] == [False]
