@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from tchub.hub.networks import latency
 from tchub.hub.networks.errors import LatencyError, OutputMismatchError
 from tchub.hub.networks.latency import compare, measure
 from tchub.hub.networks.network import import_exported
@@ -196,6 +197,24 @@ def test_other_runtimes_compute_the_same(reference: ReferenceNetwork, name: str)
         runs, errors = rival_runs([name], reference, arrays(reference.run()), 1)
     assert not errors
     assert len(arrays(runs[name]())) == 2
+
+
+def test_slow_systems_leave_a_real_time_process_rests_that_keep_its_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, busy = 0.0, 0.0
+
+    def advance(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def run() -> None:
+        nonlocal busy
+        busy += 0.25
+        advance(0.25)
+
+    monkeypatch.setattr(latency.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(latency.time, "sleep", advance)
+    assert measure({"slow": run}, max_seconds=5.0)["slow"] == [0.25] * 21
+    assert busy / now < 0.95, "Linux takes the core from it beyond"
 
 
 def test_systems_take_turns_on_the_clock() -> None:
