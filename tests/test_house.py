@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (5_940, 31),
+    "hub/device": (5_942, 31),
     "hub/networks": (10_319, 50),
     "hub/search": (3_750, 22),
     "hub/records": (646, 5),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_485, 57),
-    "tests": (32_729, 213),
+    "tests": (32_739, 213),
 }
-PRODUCT = (51_956, 293)
+PRODUCT = (51_958, 293)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -125,5 +125,7 @@ def run_process(
                 raise TimeoutError(why)
         except BaseException:
             process.kill()
+            with contextlib.suppress(BrokenPipeError):  # a part that it did not read would hide the error
+                process.stdin.close()
             raise
     return subprocess.CompletedProcess(command, process.returncode, *answer[0])

@@ -249,3 +249,13 @@ def test_what_a_command_reads_is_made_while_it_starts_and_a_failure_there_ends_i
     with pytest.raises(OSError, match="no library"):
         run_process([sys.executable, "-S", "-c", "input()"], fail(), os.environ, TimeLimit(20.0))
     assert [child.is_running() for child in children] == [False]
+
+
+def test_a_command_that_ended_early_hides_no_failure_of_what_it_should_have_read() -> None:
+    def fail() -> Iterator[str]:
+        psutil.wait_procs(psutil.Process().children(), timeout=20.0)
+        yield "a line"
+        raise OSError("no library")
+
+    with pytest.raises(OSError, match="no library"):
+        run_process([sys.executable, "-S", "-c", ""], fail(), os.environ, TimeLimit(20.0))
