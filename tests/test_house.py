@@ -18,8 +18,8 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_942, 31),
-    "hub/networks": (10_319, 50),
-    "hub/search": (3_750, 22),
+    "hub/networks": (10_330, 50),
+    "hub/search": (3_757, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_215, 11),
     "hub/adaptation": (1_971, 10),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_485, 57),
-    "tests": (32_739, 213),
+    "tests": (32_742, 213),
 }
-PRODUCT = (51_958, 293)
+PRODUCT = (51_976, 293)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

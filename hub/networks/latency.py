@@ -140,7 +140,8 @@ def compare_in_process(
             yield json.dumps(request | files) + "\n"
             paths = libraries()
             digests = {path: file_sha256(path) for path in set(paths.values())}
-            yield json.dumps({"libraries": {n: (str(path.resolve()), digests[path]) for n, path in paths.items()}})
+            built = {name: (str(path.resolve()), digests[path]) for name, path in paths.items()}
+            yield json.dumps({"libraries": built}) + "\n"
 
         answer = _ask(lines(), module, limit, remedy, os.environ | dict(environment or {}))
     latencies = {name: Latency(tuple(seconds)) for name, seconds in answer["seconds"].items()}

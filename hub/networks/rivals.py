@@ -211,9 +211,14 @@ def function_of(system: str) -> str:
     return system.partition("/")[2] or "main"
 
 
-def asked() -> tuple[dict[str, Any], ReferenceNetwork]:
-    """Return the request on stdin, and the original network, which is loaded before the libraries are there."""
+def asked(prepare: Callable[[int], None] = lambda threads: None) -> tuple[dict[str, Any], ReferenceNetwork]:
+    """Return the request on stdin, and the original network, which is loaded before the libraries are there.
+
+    Args:
+        prepare: called before that, with the number of threads.
+    """
     request = json.loads(sys.stdin.readline())
+    prepare(request.get("threads", 1))
     with torch.inference_mode():
         reference = ReferenceNetwork(request)
     return request | json.loads(sys.stdin.readline()), reference
@@ -245,15 +250,20 @@ def answer(request: dict[str, Any], reference: ReferenceNetwork) -> dict[str, An
 
 def main() -> None:
     """Answer the request on stdin, on the last cores; with real-time priority, as the measurer, if cores stay free."""
-    request, reference = asked()
-    threads = request["threads"]
-    if hasattr(os, "sched_setaffinity"):
-        physical = physical_cores(sorted(os.sched_getaffinity(0)))
-        os.sched_setaffinity(0, timing_cpus(physical, threads))
-        if threads < len(physical):
-            with contextlib.suppress(PermissionError):  # not root: the timing is the same, only less shielded
-                os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    torch.set_num_threads(threads)
+    spare = False
+
+    def take_cores(threads: int) -> None:
+        nonlocal spare
+        if hasattr(os, "sched_setaffinity"):
+            physical = physical_cores(sorted(os.sched_getaffinity(0)))
+            os.sched_setaffinity(0, timing_cpus(physical, threads))
+            spare = threads < len(physical)
+        torch.set_num_threads(threads)
+
+    request, reference = asked(take_cores)
+    if spare:  # from here on: the libraries, which other processes of the user build, are there
+        with contextlib.suppress(PermissionError):  # not root: the timing is the same, only less shielded
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     print(json.dumps(answer(request, reference)))
 
 

@@ -227,8 +227,13 @@ def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **setting
         checkpoint, here = load(checkpoint), detect_local().device
         if here.kind == checkpoint.device.kind:
             checkpoint = replace(checkpoint, device=sheet_to_read(checkpoint, here))
-    # Before `tune_tir` does it slowly.
-    import_tensor_intrinsics("llvm" if checkpoint.device.kind == "cpu" else None)
+    # Before `tune_tir` does it slowly; all, for its user may go on to a card.
+    import_tensor_intrinsics()
+    return pretrained_cost_model(checkpoint, update, **settings)
+
+
+def pretrained_cost_model(checkpoint: Checkpoint, update: str = "auto", **settings: Any) -> CostModel:
+    """Return what `tvm_cost_model` does, where TVM's tensor intrinsics of the target are imported elsewhere."""
     # `derived_object` makes it a TVM object, which a type checker cannot see.
     model: Any = PretrainedCostModel(PretrainedScorer(checkpoint, update, OnlineSettings(**settings)))
     return model

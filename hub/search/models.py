@@ -60,7 +60,7 @@ def choose_model(
         return ModelChoice("none", "no model (random choice)", lambda: _random(seed))
     from ..api import choose_checkpoint
     from .candidate_features import require_kind
-    from .cost_model import sheet_to_read, tvm_cost_model
+    from .cost_model import pretrained_cost_model, sheet_to_read
     from .scorer import check_update, resolve_update
 
     check_update(update)
@@ -73,7 +73,9 @@ def choose_model(
         loaded = replace(loaded, device=sheet_to_read(loaded, runs_on))
     name = f"{loaded.config.name}@{loaded.config.version}"
     reasons = _with_threads(base.reasons or (), name, loaded.config.training.get("corpus"), threads)
-    return ModelChoice(name, name, lambda: tvm_cost_model(loaded, update, seed=seed), reasons, update, base.schedules)
+    return ModelChoice(
+        name, name, lambda: pretrained_cost_model(loaded, update, seed=seed), reasons, update, base.schedules
+    )
 
 
 def _with_threads(reasons: tuple[str, ...], name: str, corpus: Any, threads: int | None) -> tuple[str, ...]:

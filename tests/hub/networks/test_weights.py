@@ -63,7 +63,7 @@ def _compile(folder: Path) -> Path:
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(weights, "LARGE", 100_000)
+    monkeypatch.setattr(weights, "_BESIDE", 100_000)
     return _compile(tmp_path)
 
 

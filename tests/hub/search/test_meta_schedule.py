@@ -19,6 +19,7 @@ from tchub.hub.records.store import FILE, home_file
 from tchub.hub.search import cost_model
 from tchub.hub.search.design_slots import rescale
 from tchub.hub.search.errors import TuningError
+from tchub.hub.search.models import choose_model
 from tchub.hub.search.settings import DecisionSettings, DQNSettings
 from tchub.zoo.corpus.tir import task_id
 from tchub.zoo.corpus.workloads import OperatorSpec
@@ -115,6 +116,8 @@ def test_the_parts_bring_what_tune_tir_would_import_slowly(monkeypatch: pytest.M
     hub.tvm_cost_model(make_checkpoint())
     BuilderRunner().close()
     assert brought == [(cost_model, None), (meta_schedule, None)]
+    choose_model("tilenet-epyc").make()
+    assert len(brought) == 2, "`tune` knows its target, and brings what that one needs"
     for kind in ("llvm", "cuda"):
         import_tensor_intrinsics(kind)
     assert {"tvm.s_tir.tensor_intrin", "tvm.s_tir.tensor_intrin.cuda"} <= sys.modules.keys()
