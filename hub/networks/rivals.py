@@ -250,18 +250,16 @@ def answer(request: dict[str, Any], reference: ReferenceNetwork) -> dict[str, An
 
 def main() -> None:
     """Answer the request on stdin, on the last cores; with real-time priority, as the measurer, if cores stay free."""
-    spare = False
+    physical = physical_cores(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_setaffinity") else []
 
     def take_cores(threads: int) -> None:
-        nonlocal spare
-        if hasattr(os, "sched_setaffinity"):
-            physical = physical_cores(sorted(os.sched_getaffinity(0)))
+        if physical:
             os.sched_setaffinity(0, timing_cpus(physical, threads))
-            spare = threads < len(physical)
         torch.set_num_threads(threads)
 
     request, reference = asked(take_cores)
-    if spare:  # from here on: the libraries, which other processes of the user build, are there
+    # Not before: libraries are built on these cores until then.
+    if request["threads"] < len(physical):
         with contextlib.suppress(PermissionError):  # not root: the timing is the same, only less shielded
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     print(json.dumps(answer(request, reference)))
