@@ -85,7 +85,14 @@ def pooled(pool: Any) -> Callable[..., Any]:
         *others, divisor = rest if len(rest) == 4 else (*rest, None)  # of an average alone
         if divisor is None:
             return NotImplemented if stride else pool(x, kernel_size, kernel_size, *others)
-        return pool(x, kernel_size, stride or kernel_size, *others) * (math.prod(kernel_size) / divisor)
+        around, to_end, _ = others
+        stride, widths = stride or kernel_size, []
+        for size, kernel, step, border in zip(x.shape[-len(kernel_size) :], kernel_size, stride, around, strict=True):
+            more = -(size + 2 * border - kernel) % step if to_end else 0
+            # A window that would begin behind the image and its first border is none.
+            more -= step * (more + border >= kernel)
+            widths = [border, border + more, *widths]
+        return pool(torch.nn.functional.pad(x, widths), kernel_size, stride) * (math.prod(kernel_size) / divisor)
 
     return run
 

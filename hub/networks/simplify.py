@@ -165,7 +165,7 @@ def _is_constant(builder: Any, value: Any) -> bool:
 def _absorb_padding(builder: Any, call: Any) -> Any:
     """Let a convolution of an image padded with zeros pad by itself."""
     padded, attrs = _bound_to(builder, call.args[0], "nn.pad"), call.attrs
-    if attrs.data_layout != "NCHW" or not _zeros_around(padded):
+    if attrs.data_layout != "NCHW" or padded is None or not _zeros_around(padded):
         return call
     top, bottom, left, right = (int(width) for width in padded.attrs.pad_width[4:])
     sides = zip(map(int, attrs.padding), (top, left, bottom, right), strict=True)
@@ -178,8 +178,6 @@ def _absorb_padding(builder: Any, call: Any) -> Any:
 
 def _zeros_around(call: Any) -> bool:
     """Return whether a call pads an image's rows and columns, and nothing else, with zeros."""
-    if call is None:
-        return False
     attrs: Any = call.attrs
     widths = [int(w) for w in attrs.pad_width]
     return attrs.pad_mode == "constant" and not float(attrs.pad_value) and len(widths) == 8 and not any(widths[:4])
@@ -343,12 +341,13 @@ def _is_row(value: Any) -> bool:
 # LLVM compares booleans neither as integers nor as floats; integers of 8 bits it does.
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 _SCANS = ("cumsum", "cumprod")
+_POOLS = tuple(f"nn.{kind}_pool{dims}d" for kind in ("avg", "max") for dims in (1, 2, 3))
 # TVM has these for channels-first images alone, yet infers other layouts for them.
 _CHANNELS_FIRST = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 
 
 def legal_types() -> Any:
-    """Return a pass that gives operators on booleans the types of PyTorch, and compares NaN as PyTorch does.
+    """Return a pass that gives operators on booleans PyTorch's types, compares NaN as it does, and cuts pools' windows.
 
     NaN is unequal to everything, itself included. By LLVM's comparison it is neither equal nor unequal, and TVM takes
     whatever is compared with itself for equal. Of numbers none of which exceeds the least one, such as a row that is
@@ -366,12 +365,28 @@ def legal_types() -> Any:
             return op.maximum(call, relax.const(0, _dtype(call)))
         if name in _COMPARISONS and all(_dtype(x) == "bool" for x in call.args):
             return relax.Call(call.op, [op.astype(x, "int8") for x in call.args])
+        if name in _POOLS:
+            return _window_within(call)
         if name in _SCANS and _dtype(call.args[0]) == "bool":
             dtype = str(call.attrs.dtype or "int64")
             return getattr(op, name)(op.astype(call.args[0], dtype), call.attrs.axis, dtype, bool(call.attrs.exclusive))
         return call
 
     return call_pass("TchubLegalTypes", rewrite)
+
+
+def _window_within(call: Any) -> Any:
+    """Cut a pool's window to the image: to round up, TVM would make an image of the window's size, of gigabytes."""
+    attrs, size = call.attrs, [*map(int, call.attrs.pool_size)]
+    image, around = static_shape(call.args[0])[2:], [*map(int, attrs.padding)]
+    whole = [sum(each) for each in zip(image, around, around[len(size) :], strict=False)]
+    if max(map(int, attrs.dilation)) > 1 or not str(attrs.layout).startswith("NC") or len(whole) != len(size):
+        return call
+    cut = [min(each) for each in zip(size, whole, strict=True)]
+    strides = [1 if one == of else int(step) for one, of, step in zip(cut, whole, attrs.strides, strict=True)]
+    kept = (around, attrs.dilation, attrs.ceil_mode, attrs.count_include_pad, attrs.layout, attrs.out_layout)
+    pool = getattr(op.nn, operator_name(call).removeprefix("nn."))
+    return call if cut == size else pool(call.args[0], cut, strides, *kept)
 
 
 def channels_first_only() -> Any:

@@ -54,6 +54,30 @@ def test_images_are_padded_pooled_and_resized(equal: Equal) -> None:
     equal(images, torch.randn(1, 2, 6, 8))
 
 
+def test_averages_divide_by_what_is_asked_for_and_round_up(equal: Equal) -> None:
+    def averages(x: Tensor) -> Any:
+        return (
+            F.avg_pool2d(x, 2, ceil_mode=True, divisor_override=3),
+            F.avg_pool2d(x, 3, 2, 1, True, False, 5),
+            F.avg_pool2d(x, 3, 3, 1, True, divisor_override=7),  # no window begins in the last border
+            F.avg_pool2d(x, 3, 2, 1, count_include_pad=False, divisor_override=5),
+            F.avg_pool3d(x[None], 2, ceil_mode=True, divisor_override=3),
+        )
+
+    equal(averages, torch.randn(1, 4, 7, 9))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_windows_larger_than_the_image_are_of_its_size(equal: Equal, layout: str) -> None:
+    """As EfficientNet's, whose head averages a window of as many pixels as there are channels."""
+
+    def pooled(x: Tensor) -> Any:
+        head = F.avg_pool2d(x, 50_000, ceil_mode=True), F.avg_pool2d(x, (50_000, 2), padding=1, ceil_mode=True)
+        return *head, F.max_pool2d(x, 50_000, ceil_mode=True), F.avg_pool1d(x[0], 50_000, ceil_mode=True)
+
+    equal(pooled, torch.randn(1, 3, 7, 9) + 1, layout=layout)
+
+
 def test_volumes_are_sampled_at_the_places_of_a_grid(equal: Equal) -> None:
     def sampled(x: Tensor, grid: Tensor) -> Any:
         ways = ("bilinear", "zeros", False), ("nearest", "border", True), ("bilinear", "reflection", False)
