@@ -36,7 +36,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_finish() -> None:
     """Keep what was imported and collected out of garbage collections, which take a tenth of the time otherwise."""
-    if "tchub.hub.networks.exported_file" in sys.modules:
+    if "tchub.hub.networks.frontend.exported_file" in sys.modules:
         import_module("torch.export.pt2_archive._package")  # much of what an export imports
     gc.collect()
     gc.freeze()

@@ -28,9 +28,9 @@ ALLOWED = {
     # A user's arrays for a tuned network, with `allow_pickle=False`.
     ("hub/networks/tuned.py", "np.load"),
     # A member of a user's `.pt2` file, read as tensors alone, to refuse what PyTorch would unpickle afterwards.
-    ("hub/networks/exported_archive.py", "torch.load"),
+    ("hub/networks/frontend/exported_archive.py", "torch.load"),
     # After `check_archive`, which lets a graph and plain tensors through.
-    ("hub/networks/exported_file.py", "load_pt2"),
+    ("hub/networks/frontend/exported_file.py", "load_pt2"),
     # After `check_script`.
     ("zoo/corpus/importers/tvmscript.py", "from_source"),
 }

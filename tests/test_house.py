@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_942, 31),
-    "hub/networks": (10_350, 50),
+    "hub/networks": (10_360, 53),
     "hub/search": (3_757, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_215, 11),
@@ -34,10 +34,10 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_485, 57),
-    "tests": (32_766, 213),
+    "scripts": (9_486, 57),
+    "tests": (32_748, 215),
 }
-PRODUCT = (51_996, 293)
+PRODUCT = (52_006, 296)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -20,8 +20,8 @@ from ..api import choose_checkpoint
 from ..device.detect import LocalDevice
 from ..device.device_choice import ChosenDevice, checkpoint_kind, choose_device, fitting_checkpoint
 from ..device.host_facts import usable_cores
-from ..networks.network import Network
-from ..networks.shapes import Shapes
+from ..networks.frontend.network import Network
+from ..networks.frontend.shapes import Shapes
 from ..networks.sources import open_network
 from ..networks.workloads import workload_names
 from ..records.scope import MeasurementScope

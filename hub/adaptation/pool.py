@@ -31,7 +31,7 @@ from ..device.device_choice import ChosenDevice
 from ..device.errors import FAILURE_RATE, MeasurementFailureRateError, check_failure_rate
 from ..device.measure import MeasureConfig, Measurement
 from ..networks.alternatives import extract
-from ..networks.network import Network
+from ..networks.frontend.network import Network
 from ..networks.sources import open_network
 from ..networks.tasks import TuningTask
 from ..networks.workloads import tasks_of, workload_names

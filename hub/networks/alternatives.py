@@ -8,12 +8,12 @@ from typing import Any
 from tvm import IRModule
 
 from . import LAYOUTS
-from .fused_attention import attentions
-from .fused_depthwise import depthwise_convolutions
-from .network import Network
-from .prepare import OperatorShape, for_inference, lower
+from .frontend.network import Network
 from .tasks import TuningTask, extracted_tasks, merge, merged_variants, network_tasks
-from .winograd import ConvShape, convolutions
+from .transform.fused_attention import attentions
+from .transform.fused_depthwise import depthwise_convolutions
+from .transform.prepare import OperatorShape, for_inference, lower
+from .transform.winograd import ConvShape, convolutions
 
 
 @dataclass(frozen=True)

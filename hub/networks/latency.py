@@ -23,7 +23,7 @@ from .errors import LatencyError
 from .output_check import OutputCheck
 
 if TYPE_CHECKING:
-    from .network import Network
+    from .frontend.network import Network
 
 Libraries = Callable[[], Mapping[str, Path]]
 MIN_REPEATS = 5
@@ -153,7 +153,7 @@ def reference_file(network: Network, folder: Path) -> Path:
     import torch
     from torch.utils._pytree import tree_structure
 
-    from .onnx_file import OnnxNetwork
+    from .frontend.onnx_file import OnnxNetwork
 
     if isinstance(network, OnnxNetwork):
         return network.path.resolve()

@@ -21,8 +21,8 @@ from ..device.candidate import WEIGHTS
 from ..device.host_facts import usable_cores
 from ..device.jobs import PREPACKED, linked_by, with_aligned_stack
 from ..device.weight_prefetch import prefetch_weights
-from .default_schedules import default_schedules
-from .fold import fold_functions
+from .transform.default_schedules import default_schedules
+from .transform.fold import fold_functions
 from .weights import lift_weights, weights_file, write_weights
 
 

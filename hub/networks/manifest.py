@@ -14,7 +14,7 @@ from ...zoo.files import file_sha256, write_files
 from ...zoo.plain_json import json_file
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import NetworkLoadError
-from .signature import Signature
+from .frontend.signature import Signature
 from .weights import weights_file
 
 FILE = "network.json"

@@ -27,10 +27,10 @@ from ..device.host_facts import physical_cores
 from ..device.jobs import open_library
 from ..device.pool import timing_cpus
 from .errors import NetworkImportError
-from .exported_file import in_precision, load_exported
+from .frontend.exported_file import in_precision, load_exported
+from .frontend.shapes import call_arguments
 from .latency import measure
 from .output_check import check_output
-from .shapes import call_arguments
 from .weights import read_weights, with_weights
 
 Run = Callable[[], Any]
@@ -53,7 +53,7 @@ class ReferenceNetwork:
         self.precision = "float32" if device is None else request.get("precision", "float32")
         self.is_onnx = path.endswith(".onnx")
         if self.is_onnx:
-            from .onnx_file import reference_module
+            from .frontend.onnx_file import reference_module
 
             self.module: Any = reference_module(Path(path))
             self.args, self.kwargs = tuple(self.inputs), {}

@@ -9,11 +9,11 @@ from torch.export import ExportedProgram
 from torch.nn import Module
 
 from .errors import NetworkImportError, NetworkLoadError, file_error, reading
-from .exported_file import from_exported, from_torch, load_exported
-from .network import Network
-from .onnx_file import read_onnx
-from .shapes import Shapes, choices
-from .transformers_config import read_config
+from .frontend.exported_file import from_exported, from_torch, load_exported
+from .frontend.network import Network
+from .frontend.onnx_file import read_onnx
+from .frontend.shapes import Shapes, choices
+from .frontend.transformers_config import read_config
 from .weights import weights_on_disk
 from .workloads import load_network
 

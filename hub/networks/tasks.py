@@ -15,7 +15,7 @@ from ...zoo.corpus.tir import flops_of, operator_class, task_id
 from ..device.candidate import WEIGHTS
 from ..device.jobs import weight_arguments
 from .errors import NetworkLoadError
-from .relax_graph import READ_WEIGHTS, bound_values, constant_address, operator_name
+from .transform.relax_graph import READ_WEIGHTS, bound_values, constant_address, operator_name
 
 
 @dataclass(frozen=True)

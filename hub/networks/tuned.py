@@ -27,9 +27,9 @@ from ..device.errors import DeviceError
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.jobs import open_library
 from .errors import NetworkInputError, NetworkLoadError
+from .frontend.signature import Signature, TensorSpec
 from .latency import Latency, measure
 from .manifest import Manifest, read_manifest
-from .signature import Signature, TensorSpec
 from .weights import read_weights, with_weights
 
 _ALIGNMENT = 64  # bytes; compiled code reads whole vectors, so TVM takes no other memory

@@ -21,7 +21,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...zoo.files import storing
 from .errors import NetworkLoadError
-from .relax_graph import is_network
+from .transform.relax_graph import is_network
 
 # Bytes of weights from which on they are on disk while a network is tuned, and beside its library: LLVM takes 20 ms for
 # each MiB of a library. Bytes of one that is worth an argument, or a file while it is tuned.

@@ -16,10 +16,10 @@ from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES, NetworkSpec, Op
 from . import LAYOUTS
 from .alternatives import extract
 from .errors import NetworkLoadError
-from .exported_file import export_module
-from .network import Network
+from .frontend.exported_file import export_module
+from .frontend.network import Network
+from .frontend.transformers_config import settle_batch_norms
 from .tasks import TuningTask, make_task, merge
-from .transformers_config import settle_batch_norms
 
 
 def load_network(name: str) -> Network:

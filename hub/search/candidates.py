@@ -15,9 +15,9 @@ from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
 from ..device.cuda_network import dlight_schedules
 from ..device.host_facts import usable_cpus
-from ..networks.default_schedules import default_schedules
-from ..networks.prepare import register_rules
 from ..networks.tasks import TuningTask
+from ..networks.transform.default_schedules import default_schedules
+from ..networks.transform.prepare import register_rules
 from .errors import NoCandidateError
 from .tensor_cores import space_generator
 

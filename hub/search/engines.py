@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tvm.s_tir import meta_schedule as ms
 
 from ..device.candidate import trace_json, trace_key
-from ..networks.elementwise import cheapest_first
+from ..networks.transform.elementwise import cheapest_first
 from ..records.database import programs_of
 from .candidates import tune_context
 from .decision_search import DecisionSearch

@@ -12,18 +12,18 @@ from ..device.device_choice import ChosenDevice
 from ..networks import LAYOUTS
 from ..networks.alternatives import find_shapes
 from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
-from ..networks.fused_attention import AttentionShape
-from ..networks.fused_depthwise import DepthwiseShape
+from ..networks.frontend.network import Network, has_branches, refused
+from ..networks.frontend.signature import Signature
 from ..networks.latency import Comparison, Libraries, compare
 from ..networks.library import build_library
-from ..networks.network import Network, has_branches, refused
 from ..networks.output_check import require
-from ..networks.prepare import OperatorShape, for_inference, lower
-from ..networks.relax_graph import joined
-from ..networks.signature import Signature
 from ..networks.tasks import weight_bytes
+from ..networks.transform.fused_attention import AttentionShape
+from ..networks.transform.fused_depthwise import DepthwiseShape
+from ..networks.transform.prepare import OperatorShape, for_inference, lower
+from ..networks.transform.relax_graph import joined
+from ..networks.transform.winograd import ConvShape
 from ..networks.weights import LARGE
-from ..networks.winograd import ConvShape
 from .remote_latency import compare_card, compare_remote
 
 Compare = Callable[["Network", Libraries], Comparison]

@@ -18,8 +18,8 @@ from tvm import relax, rpc
 from ..device.cuda_network import CudaDriver, CudaNetwork
 from ..device.patience import TimeLimit
 from ..device.rpc_session import RpcAddress, set_threads
+from ..networks.frontend.network import Network
 from ..networks.latency import Comparison, Libraries, compare_in_process
-from ..networks.network import Network
 from ..networks.output_check import check_output
 from ..networks.rivals import ReferenceNetwork, arrays, asked, function_of, rival_runs
 from ..networks.weights import read_weights

@@ -17,10 +17,10 @@ import numpy as np
 
 from ...zoo.files import write_files
 from ...zoo.plain_json import plain
-from ..networks.fused_attention import AttentionShape
-from ..networks.fused_depthwise import DepthwiseShape
+from ..networks.transform.fused_attention import AttentionShape
+from ..networks.transform.fused_depthwise import DepthwiseShape
+from ..networks.transform.winograd import ConvShape
 from ..networks.tuned import TunedNetwork, load_tuned
-from ..networks.winograd import ConvShape
 from ..search.scheduler import TaskProgress
 from .progress import SessionView, curve
 from .report_page import render

@@ -20,17 +20,17 @@ from ..device.measure import MeasureConfig
 from ..device.timing import weights_between
 from ..networks.alternatives import Alternative, find_alternatives, lower_known
 from ..networks.errors import LatencyError
-from ..networks.fused_attention import AttentionShape
-from ..networks.fused_depthwise import DepthwiseShape
+from ..networks.frontend.network import Network
+from ..networks.frontend.shapes import Shapes
 from ..networks.latency import Comparison, Libraries, compare
 from ..networks.library import BuiltLibrary, build_library
 from ..networks.manifest import write_manifest
-from ..networks.network import Network
 from ..networks.output_check import require
-from ..networks.shapes import Shapes
 from ..networks.sources import open_network
 from ..networks.tasks import TuningTask, merged_variants, network_tasks, weight_bytes
-from ..networks.winograd import ConvShape
+from ..networks.transform.fused_attention import AttentionShape
+from ..networks.transform.fused_depthwise import DepthwiseShape
+from ..networks.transform.winograd import ConvShape
 from ..records.database import best_programs, export_json
 from ..records.scope import MeasurementScope
 from ..records.store import RunStore, open_store

@@ -46,7 +46,7 @@ Row = dict[str, Any]
 @contextmanager
 def fused(setting: str) -> Iterator[None]:
     """Fuse operators of every network that this process lowers meanwhile in one of the two ways."""
-    from tchub.hub.networks import fusion, prepare
+    from tchub.hub.networks.transform import fusion, prepare
 
     if setting == GREEDY:
         yield
@@ -60,7 +60,7 @@ def measured_rates() -> Any:
     import numpy as np
     from tchub.hub.device.detect import detect_local
     from tchub.hub.device.measure import MeasureConfig, Measurer
-    from tchub.hub.networks.operator_graph import MachineRates
+    from tchub.hub.networks.transform.operator_graph import MachineRates
     from tchub.hub.search.measuring import WorkerMeasure
     from tchub.hub.search.roofline import measure_roofline
 
@@ -88,9 +88,9 @@ def open_source(network: str, folder: Path) -> dict[str, Any]:
 def compared(network: str) -> Row:
     """Return kernels, predicted milliseconds and the seconds of the pass, of both ways."""
     import tvm
-    from tchub.hub.networks import fusion, prepare
     from tchub.hub.networks.sources import open_network
     from tchub.hub.networks.tasks import extracted_tasks
+    from tchub.hub.networks.transform import fusion, prepare
     from tvm.relax import transform
 
     rates, cpu = measured_rates(), tvm.target.Target({"kind": "llvm", "num-cores": 1})
@@ -132,8 +132,8 @@ def timed_in_turn(network: str, folders: dict[str, Path]) -> Row:
     from tchub.hub.networks.latency import compare
     from tchub.hub.networks.library import build_library
     from tchub.hub.networks.output_check import require
-    from tchub.hub.networks.prepare import for_inference, lower
     from tchub.hub.networks.sources import open_network
+    from tchub.hub.networks.transform.prepare import for_inference, lower
     from tvm.s_tir.meta_schedule.database import JSONDatabase, UnionDatabase
 
     names = ("database_workload.json", "database_tuning_record.json")

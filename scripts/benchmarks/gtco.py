@@ -44,7 +44,8 @@ Row = dict[str, Any]
 def without(parts: Sequence[str]) -> Iterator[None]:
     """Leave parts of the preparation out of every network that this process imports meanwhile."""
     import tvm
-    from tchub.hub.networks import alternatives, prepare
+    from tchub.hub.networks import alternatives
+    from tchub.hub.networks.transform import prepare
     from tchub.hub.search import decision_search, scheduler
     from tchub.hub.tuning import tune
 
@@ -115,9 +116,9 @@ def graphs(network: str) -> dict[str, str]:
     import tvm
     from tchub.hub.device.detect import detect_local
     from tchub.hub.networks.alternatives import find_shapes
-    from tchub.hub.networks.prepare import for_inference, lower
     from tchub.hub.networks.sources import open_network
     from tchub.hub.networks.tasks import network_tasks
+    from tchub.hub.networks.transform.prepare import for_inference, lower
 
     source = source_of(network)
     opened = open_network(source["network"], source.get("example_inputs"), name=source.get("name"))

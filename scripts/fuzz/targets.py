@@ -164,7 +164,7 @@ def read_results(data: bytes) -> None:
 
 def read_archive(data: bytes) -> None:
     """Checks an exported program as is done before PyTorch reads it."""
-    from tchub.hub.networks.exported_archive import check_archive
+    from tchub.hub.networks.frontend.exported_archive import check_archive
 
     check_archive(_file("net.pt2", data))
 

@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,25 +53,6 @@ def target(target_dict: dict[str, Any]) -> Any:
     import tvm
 
     return tvm.target.Target(target_dict)
-
-
-@pytest.fixture(scope="session")
-def run_compiled() -> Callable[..., list[Any]]:
-    """Compile a fused Relax module, run it on tensors of PyTorch, and return its outputs as arrays."""
-    import tvm
-    from tvm import relax
-
-    # LLVM takes half the time for it, and how fast the code is does not matter.
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-
-    def run(mod: Any, *inputs: Any) -> list[Any]:
-        with target:
-            built = relax.build(mod, target, relax_pipeline=relax.get_pipeline("default_build"))
-        device: Any = tvm.cpu()
-        result = relax.VirtualMachine(built, device)["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
-        return [x.numpy() for x in ([result] if hasattr(result, "numpy") else result)]
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tchub.hub.networks import prepare
+from tchub.hub.networks.transform import prepare
 
 from scripts.benchmarks import fusion
 from scripts.benchmarks.common import write_text

@@ -8,11 +8,11 @@ import pytest
 import torch
 import tvm
 from tchub.hub.networks.alternatives import find_shapes
-from tchub.hub.networks.fused_depthwise import DepthwiseShape
-from tchub.hub.networks.prepare import for_inference, lower
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.tasks import network_tasks
-from tchub.hub.networks.winograd import ConvShape
+from tchub.hub.networks.transform.fused_depthwise import DepthwiseShape
+from tchub.hub.networks.transform.prepare import for_inference, lower
+from tchub.hub.networks.transform.winograd import ConvShape
 from tchub.hub.search import scheduler
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.decision_search import DecisionSearch

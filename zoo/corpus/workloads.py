@@ -1,7 +1,7 @@
 """Reference workloads, read from `workloads.toml`: the networks and operators that corpora are collected from.
 
 A network is named by a `transformers` configuration (random weights: latency does not depend on their
-values), so that nothing has to be downloaded. `hub.networks.network` turns a `NetworkSpec` into a program.
+values), so that nothing has to be downloaded. `hub.networks.frontend.network` turns a `NetworkSpec` into a program.
 """
 
 from collections.abc import Mapping

@@ -101,8 +101,8 @@ def compiled(source: Any, arguments: dict[str, Any], name: str, threads: int = 1
     from tchub.hub.device.device_choice import choose_device
     from tchub.hub.networks import LAYOUTS
     from tchub.hub.networks.latency import compare
-    from tchub.hub.networks.prepare import OperatorShape
     from tchub.hub.networks.sources import open_network
+    from tchub.hub.networks.transform.prepare import OperatorShape
     from tchub.hub.tuning.builds import first_build
     from tvm.target import Target
 

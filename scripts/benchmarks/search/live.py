@@ -29,8 +29,8 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
     from tchub.hub.device.measure import MeasureConfig, Measurer
     from tchub.hub.device.timing import weights_between
     from tchub.hub.networks.alternatives import find_alternatives
-    from tchub.hub.networks.prepare import LAYOUTS, for_inference, lower
     from tchub.hub.networks.tasks import network_tasks, weight_bytes
+    from tchub.hub.networks.transform.prepare import LAYOUTS, for_inference, lower
     from tchub.hub.networks.workloads import load_network
     from tchub.hub.records.scope import MeasurementScope
     from tchub.hub.records.store import FILE, RunStore

@@ -17,8 +17,8 @@ import numpy as np
 import tvm
 from tchub.hub.api import load
 from tchub.hub.device.detect import detect_local
-from tchub.hub.networks.prepare import LAYOUTS, for_inference, lower
 from tchub.hub.networks.tasks import network_tasks
+from tchub.hub.networks.transform.prepare import LAYOUTS, for_inference, lower
 from tchub.hub.networks.workloads import load_network
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.cost_model import PretrainedCostModel

@@ -9,11 +9,11 @@ import pytest
 import torch
 import tvm
 from tchub.hub.cli import main
+from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.frontend.signature import Signature
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import write_manifest
-from tchub.hub.networks.network import import_exported
-from tchub.hub.networks.prepare import prepare
-from tchub.hub.networks.signature import Signature
+from tchub.hub.networks.transform.prepare import prepare
 
 
 class Scaled(torch.nn.Module):

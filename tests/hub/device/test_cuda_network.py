@@ -13,8 +13,8 @@ from paper_card import PaperCard
 from tchub.hub.device.cuda_network import PLAN, CudaNetwork, build_network, dlight_schedules
 from tchub.hub.device.onsite.cuda import CudaDriver
 from tchub.hub.device.onsite.files import ProgramError
-from tchub.hub.networks.prepare import for_inference, lower
 from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.zoo.devices import get_device
 from tvm import relax
 

@@ -21,10 +21,10 @@ from tchub.hub.device.pool import Zygote
 from tchub.hub.device.rpc import RpcConfig, RpcMeasurer, ask_server
 from tchub.hub.device.rpc_session import RpcAddress, TrackerClient
 from tchub.hub.device.timing import TimingConfig
+from tchub.hub.networks.frontend.network import Network
 from tchub.hub.networks.latency import Comparison, Libraries
-from tchub.hub.networks.network import Network
 from tchub.hub.networks.sources import open_network
-from tchub.hub.networks.winograd import ConvShape
+from tchub.hub.networks.transform.winograd import ConvShape
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, RunStateError, RunStore
 from tchub.hub.tuning.builds import first_build

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from relax_kit import compute
 from tchub.hub.networks import LAYOUTS
-from tchub.hub.networks.network import import_exported
-from tchub.hub.networks.prepare import prepare
+from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.transform.prepare import prepare
 from torch import Tensor, nn
 
 
@@ -24,7 +25,7 @@ class Computed(nn.Module):
 
 
 @pytest.fixture
-def equal(run_compiled: Callable[..., Any]) -> Callable[..., None]:
+def equal() -> Callable[..., None]:
     """Compile a module for some inputs, and assert that every output has PyTorch's shape, type and numbers."""
 
     def check(
@@ -40,7 +41,7 @@ def equal(run_compiled: Callable[..., Any]) -> Callable[..., None]:
             exported = torch.export.export(network, inputs)
             exported = exported.run_decompositions({}) if again else exported
             expected = [x.numpy() for x in torch.utils._pytree.tree_leaves(network(*inputs))]
-        found = run_compiled(prepare(import_exported(exported, "network"), layout), *inputs)
+        found = compute(prepare(import_exported(exported, "network"), layout), *inputs)
         assert [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in expected]
         for number, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
             np.testing.assert_allclose(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from fake_tuning import FakeMeasure, open_session
 from tchub.hub.networks.alternatives import extract
-from tchub.hub.networks.exported_file import from_exported
+from tchub.hub.networks.frontend.exported_file import from_exported
 from tchub.hub.networks.tasks import TuningTask, task_id
 from tchub.hub.tuning.session import MOST_RECORDS
 from torch import nn

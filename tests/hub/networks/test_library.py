@@ -11,8 +11,8 @@ import torch
 from tchub.hub.device.candidate import WEIGHTS, tuning_record
 from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.library import build_library
-from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.transform.prepare import prepare
 from tchub.hub.search.candidates import random_candidates
 
 

@@ -8,14 +8,15 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from relax_kit import compute
 from tchub.hub.networks import latency
 from tchub.hub.networks.errors import LatencyError, OutputMismatchError
+from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.latency import compare, measure
-from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.output_check import OutputCheck, check_output, require
-from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.rivals import ReferenceNetwork, arrays, rival_runs
 from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.transform.prepare import prepare
 from torch import nn
 
 RANDOM = np.random.default_rng(0)
@@ -120,7 +121,7 @@ def _shifted(func: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", [convolutions, attention, embedding])
-def test_a_wrong_kernel_is_found(make: Callable[[], tuple[nn.Module, torch.Tensor]], run_compiled: Any) -> None:
+def test_a_wrong_kernel_is_found(make: Callable[[], tuple[nn.Module, torch.Tensor]]) -> None:
     import tvm
     from tvm import tirx
 
@@ -128,11 +129,11 @@ def test_a_wrong_kernel_is_found(make: Callable[[], tuple[nn.Module, torch.Tenso
     network, x = make()
     mod = prepare(import_exported(torch.export.export(network.eval(), (x,)), "net"))
     expected = [network(x).detach().numpy()]
-    assert check_output(run_compiled(mod, x), expected).verdict == "equal"
+    assert check_output(compute(mod, x), expected).verdict == "equal"
     kernels = [var for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
     wrong = tvm.IRModule(dict(mod.functions_items()))
     wrong.update_func(kernels[-1], _shifted(mod[kernels[-1]]))
-    assert check_output(run_compiled(wrong, x), expected).verdict == "WRONG", kernels[-1]
+    assert check_output(compute(wrong, x), expected).verdict == "WRONG", kernels[-1]
 
 
 def test_float16_is_judged_by_the_originals_own_float16_where_a_network_is_rounded_more_than_others() -> None:

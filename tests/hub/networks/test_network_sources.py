@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError, NetworkLoadError
-from tchub.hub.networks.exported_file import export_module
-from tchub.hub.networks.network import where_in_network
+from tchub.hub.networks.frontend.exported_file import export_module
+from tchub.hub.networks.frontend.network import where_in_network
 from tchub.hub.networks.sources import open_network
 from tiny_network import Tiny
 

@@ -17,11 +17,11 @@ import tvm
 from tchub import hub
 from tchub.hub.device.errors import DeviceError
 from tchub.hub.networks.errors import NetworkInputError, NetworkLoadError
+from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.frontend.signature import Signature
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import write_manifest
-from tchub.hub.networks.network import import_exported
-from tchub.hub.networks.prepare import prepare
-from tchub.hub.networks.signature import Signature
+from tchub.hub.networks.transform.prepare import prepare
 from tchub.hub.networks.tuned import TunedNetwork, load_tuned
 
 TARGET = {"kind": "llvm"}

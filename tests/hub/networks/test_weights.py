@@ -11,14 +11,14 @@ import tvm
 from safetensors.numpy import load_file
 from tchub.hub.networks import weights
 from tchub.hub.networks.errors import NetworkLoadError
+from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.frontend.signature import Signature
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import write_manifest
-from tchub.hub.networks.network import import_exported
-from tchub.hub.networks.prepare import prepare
-from tchub.hub.networks.relax_graph import joined
 from tchub.hub.networks.rivals import _libraries
-from tchub.hub.networks.signature import Signature
 from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.transform.prepare import prepare
+from tchub.hub.networks.transform.relax_graph import joined
 from tchub.hub.networks.tuned import bench, load_tuned
 from tchub.zoo.files import file_sha256
 

@@ -12,9 +12,9 @@ from paper_card import PaperCard
 from tchub.hub.device.candidate import trace_json
 from tchub.hub.device.cuda_compile import compile_cuda, find_compiler, tensor_core_programs
 from tchub.hub.device.onsite.cuda import CudaDriver, CudaProgram
-from tchub.hub.networks.prepare import for_inference, lower
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.tasks import TuningTask, make_task
+from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.design_slots import TileSlot
 from tchub.hub.search.design_space import DesignSpace

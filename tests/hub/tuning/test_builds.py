@@ -8,11 +8,11 @@ import pytest
 import torch
 from tchub.hub.networks import weights
 from tchub.hub.networks.errors import LatencyError, NetworkImportError, OutputMismatchError
-from tchub.hub.networks.fused_attention import AttentionShape
+from tchub.hub.networks.frontend.network import Network
 from tchub.hub.networks.latency import Comparison, Libraries, compare
-from tchub.hub.networks.network import Network
 from tchub.hub.networks.output_check import check_output
-from tchub.hub.networks.winograd import ConvShape
+from tchub.hub.networks.transform.fused_attention import AttentionShape
+from tchub.hub.networks.transform.winograd import ConvShape
 from tchub.hub.tuning import builds as module
 from tchub.hub.tuning.builds import first_build
 from torch import nn

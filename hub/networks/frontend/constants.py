@@ -1,0 +1,180 @@
+"""Constant folding of an exported program: positions, masks and rotary tables are computed once, by PyTorch itself.
+
+TVM folds operators of constants too, but neither creation operators (`arange`) nor what follows from them.
+"""
+
+import operator
+from collections.abc import Container
+from typing import Any
+
+import torch
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.fx.node import map_arg
+
+from .converters import translated
+
+# A folded value takes the place of its operators in the library: an expanded mask may be far larger than its inputs.
+MOST_BYTES = 16 << 20
+
+
+def fold_constants(exported: Any) -> Any:
+    """Replace what depends on buffers, lifted constants and nothing else by its value.
+
+    Parameters are left to TVM, which folds the layout of weights; random operators stay as they are.
+
+    Args:
+        exported: a decomposed `torch.export.ExportedProgram` with fixed shapes; it is changed in place.
+
+    Returns:
+        `exported`.
+    """
+    return _fold(exported, _known_values(exported), set())
+
+
+def fold_weights(exported: Any) -> Any:
+    """Return a program in which weights that are computed from parameters are constants.
+
+    Where TVM has all operators of parameters, the program is returned as it is, for TVM folds them. An orthogonal
+    weight takes a matrix's exponential, say: PyTorch computes it here, before the program is decomposed; not in a
+    branch of `torch.cond`.
+    """
+    if not _computes_weights(exported):
+        return exported
+    exported = exported.run_decompositions({})
+    parameters = exported.graph_signature.inputs_to_parameters
+    weights = {node for node in exported.graph.nodes if node.op == "placeholder" and node.name in parameters}
+    values = _known_values(exported) | {node: exported.state_dict[parameters[node.name]] for node in weights}
+    return _fold(exported, values, weights, max(MOST_BYTES, sum(x.nbytes for x in values.values())))
+
+
+def _computes_weights(exported: Any) -> bool:
+    """Return whether a program computes something of parameters alone by an operator that TVM lacks."""
+    constants, weights = set(_known_values(exported)), set[Any]()
+    for node in exported.graph.nodes:
+        if node.name in exported.graph_signature.inputs_to_parameters:
+            weights.add(node)
+            constants.add(node)
+        elif node.op == "call_function" and _is_constant(node, constants):
+            constants.add(node)
+            if not weights.isdisjoint(node.all_input_nodes):
+                weights.add(node)
+                if not _is_layout(node) and getattr(node.target, "__name__", "") not in translated():
+                    return True
+    return False
+
+
+def _fold(exported: Any, values: dict[Any, Any], weights: set[Any], most: int = MOST_BYTES) -> Any:
+    """Make constants of what depends on nodes of known values alone; the program is changed in place.
+
+    Args:
+        values: tensors by node, which those of further nodes are added to; None of a node that nothing needs any more.
+        weights: nodes that stay as they are, and so does another layout of one.
+        most: bytes of a value.
+    """
+    exported._constants = dict(exported.constants)  # shared with the program that this one was decomposed from
+    graph = exported.graph_module.graph
+    folded: dict[torch.fx.Node, None] = {}
+    with torch.no_grad():
+        for node in graph.nodes:
+            if node.op != "call_function" or not _is_constant(node, values):
+                continue
+            value = _evaluate(node, values, most)
+            if value is None:
+                continue
+            values[node] = value
+            if _is_layout(node) and not weights.isdisjoint(node.all_input_nodes):
+                weights.add(node)
+                continue
+            folded[node] = None
+            for source in folded.keys() & set(node.all_input_nodes):
+                if source.users.keys() <= folded.keys():
+                    values[source] = None
+    for node in folded:
+        if any(user not in folded for user in node.users) and isinstance(values[node], torch.Tensor):
+            _replace(exported, node, values[node])
+    graph.eliminate_dead_code()
+    _drop_unused(exported, values)
+    exported.graph_module.recompile()
+    return exported
+
+
+def _is_layout(node: Any) -> bool:
+    """Return whether a node's result holds the very elements of its input, in a layout or type of its own."""
+    return _is_view(node) or node.target in (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
+
+
+def _is_view(node: Any) -> bool:
+    """Return whether a node's result is memory of its input; one of several results is, too."""
+    op = node.target
+    return op is operator.getitem or (isinstance(op, torch._ops.OpOverload) and op.is_view)
+
+
+def _drop_unused(exported: Any, values: dict[Any, Any]) -> None:
+    """Take constants that nothing reads any more out of the program's inputs: of complex ones TVM has no type."""
+    unused = [node for node in values if node.op == "placeholder" and not node.users]
+    names = {node.name for node in unused}
+    for node in unused:
+        exported.graph.erase_node(node)
+    specs = exported.graph_signature.input_specs
+    for spec in [spec for spec in specs if getattr(spec.arg, "name", None) in names]:
+        specs.remove(spec)
+        exported.constants.pop(spec.target, None)
+
+
+def _known_values(exported: Any) -> dict[Any, Any]:
+    """Return buffers and lifted constants by their placeholder."""
+    signature = exported.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    values = {}
+    for node in exported.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        if (buffer := signature.inputs_to_buffers.get(node.name)) is not None and buffer not in changed:
+            tensor = exported.state_dict.get(buffer)
+            values[node] = exported.constants.get(buffer) if tensor is None else tensor
+        elif (name := signature.inputs_to_lifted_tensor_constants.get(node.name)) is not None:
+            values[node] = exported.constants[name]
+    return {node: value for node, value in values.items() if value is not None}
+
+
+def _is_constant(node: Any, values: Container[Any]) -> bool:
+    op = node.target
+    if isinstance(op, torch._ops.OpOverload) and (
+        op._schema.is_mutable or torch.Tag.nondeterministic_seeded in op.tags
+    ):
+        return False
+    return all(argument in values for argument in node.all_input_nodes)
+
+
+def _evaluate(node: Any, values: dict[Any, Any], most: int) -> Any:
+    """Return the value of a node, or None where it would take more memory than `most`, in bytes.
+
+    A view takes none, but for one that is larger than what it is a view of: as a constant it would be written out.
+    """
+    described = node.meta.get("val")
+    tensors = described if isinstance(described, list | tuple) else [described]
+    size, known = (
+        sum(x.nbytes for x in several if isinstance(x, torch.Tensor))
+        for several in (tensors, [values[source] for source in node.all_input_nodes])
+    )
+    if size > most and node.target is not operator.getitem and (size > known or not _is_view(node)):
+        return None
+    arguments, named = map_arg((node.args, node.kwargs), lambda argument: values[argument])
+    return node.target(*arguments, **named)
+
+
+def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:
+    """Make a node's value a lifted constant of the program."""
+    graph, signature = exported.graph_module.graph, exported.graph_signature
+    name = f"folded_{len(exported.constants)}"
+    while name in exported.constants:
+        name = f"{name}_"
+    first_user = next(s for s, spec in enumerate(signature.input_specs) if spec.kind == InputKind.USER_INPUT)
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    with graph.inserting_before(placeholders[first_user]):
+        constant = graph.placeholder(f"c_{name}")
+    constant.meta = {"val": node.meta["val"]}
+    spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=constant.name), name)
+    signature.input_specs.insert(first_user, spec)
+    exported.constants[name] = value.detach().contiguous()
+    node.replace_all_uses_with(constant)

@@ -1,0 +1,376 @@
+"""Networks from exported programs: `.pt2` files, and what tchub exports itself."""
+
+import inspect
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._functorch import config as functorch_config
+from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
+
+from ....zoo.errors import last_line
+from ..errors import NetworkImportError
+from ..weights import weights_on_disk
+from .decompose import nodes_of
+from .exported_archive import check_archive
+from .network import Network, at_sizes, check_memory, is_users
+from .replacements import quantised
+from .shapes import Shapes, example_leaves, export_again, fixed_program, free_sizes, nested_inputs
+
+
+def load_exported(path: Path) -> Any:
+    """Load a `.pt2` file that holds a graph and plain tensors.
+
+    Raises:
+        NetworkImportError: it holds something else, see `check_archive`.
+    """
+    from torch.export.pt2_archive._package import load_pt2  # torch.export.load falls back to a pickled format
+
+    check_archive(path)
+    exported = load_pt2(str(path)).exported_programs["model"]
+    exported._guards_code = []  # Python source that `module()` would run
+    return exported
+
+
+def from_exported(exported: Any, name: str, shapes: Shapes | None = None) -> Network:
+    """Return the network of an exported program, with a variant for each choice of sizes of its dynamic shapes.
+
+    Args:
+        exported: a `torch.export.ExportedProgram`. Half-precision programs are computed in float32.
+        shapes: sizes of its dynamic shapes, e.g. `{"batch": [1, 8]}`.
+
+    Raises:
+        NetworkImportError: sizes are missing or wrong, or the program does not run at them.
+    """
+    free = free_sizes(exported)
+
+    def make(label: str, sizes: dict[str, int]) -> Network:
+        called = _without_loops(fixed_program(exported, sizes, name) if free else exported, label)
+        half = half_types(called)
+        computed = weights_on_disk(in_precision(called, label, torch.float32)) if half else called
+        tensors = tuple(leaf for leaf in example_leaves(computed) if isinstance(leaf, torch.Tensor))
+        return Network(label, lambda: computed, lambda: tensors, caller=lambda: called, notes=precision_notes(half))
+
+    return at_sizes(name, free, shapes, make)
+
+
+def from_torch(
+    module: Any,
+    example_inputs: Sequence[Any] | torch.Tensor | None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    shapes: Shapes | None = None,
+) -> Network:
+    """Export a module as it computes in inference mode, and return its network; the module itself stays as it is.
+
+    Args:
+        module: a `torch.nn.Module` on the CPU; or a `torch.export.ExportedProgram`, which is taken as it is.
+        example_inputs: its positional arguments, or the only one; None where all have names.
+        name: how reports call it; None for the name of its class.
+
+    Raises:
+        NetworkImportError: it is no module; there are no example inputs; the module is on another device, or PyTorch
+            cannot export it.
+    """
+    if isinstance(module, torch.export.ExportedProgram):
+        return from_exported(module, name or "network", shapes)
+    if not isinstance(module, torch.nn.Module):
+        raise NetworkImportError(
+            f"{type(module).__name__} is nothing that can be tuned",
+            remedy="give a torch.nn.Module with example inputs, an exported program, a name or a file",
+        )
+    module = getattr(module, "_orig_mod", module)  # of torch.compile
+    name = name or type(module).__name__
+    if example_inputs is None and example_kwargs is None:
+        raise NetworkImportError(
+            f"the module {name} needs example inputs, from which its shapes are taken",
+            remedy="give them as torch.export takes them, e.g. hub.tune(module, (x,)), or example_kwargs={'x': x}",
+            network=name,
+        )
+    args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs or ())
+    # A tensor that is given twice would make two inputs one: PyTorch may read either for both.
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone(), (args, dict(example_kwargs or {})))
+    given = [x for x in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(x)]
+    if layouts := {str(x.layout) for x in given} - {"torch.strided"}:
+        raise NetworkImportError(
+            f"the module {name} takes a tensor of layout {layouts.pop()}, and TVM's are dense",
+            remedy="give x.to_dense(), or hold the tensor in the module if it is always the same",
+            network=name,
+        )
+    tensors = [*module.parameters(), *module.buffers(), *given]
+    check_memory(name, sum(tensor.numel() for tensor in tensors))
+    if elsewhere := {str(tensor.device) for tensor in tensors} - {"cpu"}:
+        raise NetworkImportError(
+            f"the module {name} or its inputs are on {', '.join(sorted(elsewhere))}",
+            remedy="move them to the CPU, for which the network is tuned: module.cpu(), x.cpu()",
+            network=name,
+        )
+    training = [part for part in module.modules() if part.training]
+    try:
+        exported = export_module(module.eval(), args, kwargs, name)
+    finally:
+        for part in training:
+            part.training = True
+    return from_exported(exported, name, shapes)
+
+
+def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], network: str) -> Any:
+    """Export a PyTorch module for inference.
+
+    Raises:
+        NetworkImportError: PyTorch cannot export it; the error names the line of the module's code.
+    """
+
+    def export() -> Any:
+        with torch.no_grad(), _silence(), _unchecked_distributions():
+            return torch.export.export(module, tuple(args), dict(kwargs))
+
+    try:
+        try:
+            return export()
+        except Exception as error:
+            if not _depends_on_values(error):
+                raise
+            try:
+                module = _with_hooks(module)
+                with _known_constants(module):  # computes them, which takes time and memory
+                    exported = export()
+            except Exception:
+                raise error from None
+            for node in reversed(exported.graph.nodes):
+                if node.target in _NUMBERS and not node.users:
+                    exported.graph.erase_node(node)
+            exported.graph.eliminate_dead_code()
+            exported.graph_module.recompile()
+            return exported
+    except Exception as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
+        location = "".join(f"{Path(f.filename).name}:{f.lineno} in {f.name}: {f.line}" for f in frames[-1:])
+        first = (str(error).strip() or last_line(error)).splitlines()[0]  # hints and frames follow
+        remedy = "run torch.export.export(module, inputs) yourself until it passes, or leave the part out"
+        if _depends_on_values(error):
+            remedy = "replace control flow that depends on values of tensors by torch.where or torch.cond"
+        elif "not a known type" in first:
+            first = first.partition(". ")[0]
+            remedy = "take and return tuples or dicts, or make the class known: torch.export.register_dataclass(CLASS)"
+        raise NetworkImportError(
+            f"PyTorch cannot export {network}: {first[:300].rstrip('.')}" + (f" ({location})" if location else ""),
+            remedy=remedy,
+            network=network,
+            location=location,
+        ) from error
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep back what PyTorch logs and prints beside the error that it raises: tracebacks, and the whole graph."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _with_hooks(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a module whose hooks run in an export: PyTorch runs the nodes of a graph module without them."""
+    if not isinstance(module, torch.fx.GraphModule):
+        return module
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return module(*args, **kwargs)
+
+    outer: Any = torch.nn.Module()
+    forward.__signature__ = inspect.signature(module.forward)  # pyright: ignore[reportFunctionMemberAccess]
+    outer.graph, outer.forward = module, forward
+    return outer
+
+
+_NUMBERS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
+
+
+def _depends_on_values(error: Exception) -> bool:
+    """Return whether PyTorch's export failed where it needs a number that a tensor holds."""
+    kinds = ("GuardOnDataDependentSymNode", "UserError", "DataDependentOutputException")
+    return "data-dependent" in str(error) or type(error).__name__ in kinds
+
+
+@contextmanager
+def _known_constants(module: torch.nn.Module) -> Iterator[None]:
+    """Inside, an export reads the numbers of tensors that depend on no input: of buffers, or a mask of its own making.
+
+    PyTorch's export computes the values of weights, and of what follows from them, beside their shapes. Inputs lose
+    theirs here, and so does what is random or is changed in place by an input: a branch on those is refused as before.
+    """
+    changed: set[int] = set()  # storages
+    mode_type: Any = FakeTensorMode
+    dispatch = mode_type.dispatch
+
+    def forget(value: Any) -> None:
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, FakeTensor):
+                leaf.real_tensor = None
+
+    def watched(mode: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, FakeTensor)]
+        forget([x for x in tensors if _storage(x) in changed])
+        known = all(x.real_tensor is not None for x in tensors)
+        if op in _NUMBERS and known:
+            value: Any = tensors[0].real_tensor
+            return value.item()
+        random = torch.Tag.nondeterministic_seeded in op.tags
+        if op._schema.is_mutable and (random or not known):
+            changed.update(map(_storage, tensors))
+        result = dispatch(mode, op, types, args, kwargs or {})
+        if random:
+            forget(result)
+        return result
+
+    hook = module.register_forward_pre_hook(lambda _, *inputs: forget(inputs), with_kwargs=True)
+    try:
+        mode_type.dispatch = watched
+        with functorch_config.patch(fake_tensor_propagate_real_tensors=True):
+            yield
+    finally:
+        hook.remove()
+        mode_type.dispatch = dispatch
+
+
+def _storage(x: FakeTensor) -> int:
+    """Identify the memory of a tensor's values, which its views share; 0 where they are not known."""
+    return 0 if x.real_tensor is None else x.real_tensor.untyped_storage()._cdata
+
+
+@contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Inside, `torch.distributions` takes parameters as they are: an export cannot raise errors by their values."""
+    before = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)
+
+
+# Half precision: TVM on CPUs has no arithmetic for it, so such a network is computed in float32.
+
+
+def half_types(exported: Any) -> list[str]:
+    """Return the half-precision types in which a program holds or computes something, e.g. `["bfloat16"]`."""
+    dtypes = set()
+    for module in _graph_modules(exported.graph_module):
+        for node in module.graph.nodes:
+            described = pytree.tree_leaves(node.meta.get("val"))
+            dtypes |= {x.dtype for x in described if isinstance(x, torch.Tensor)}
+    return [str(t).removeprefix("torch.") for t in (torch.bfloat16, torch.float16) if t in dtypes]
+
+
+def in_precision(exported: Any, network: str, wide: Any) -> Any:
+    """Export a program of fixed shapes again with `wide` (float32 or float64) in place of all narrower floats.
+
+    Raises:
+        NetworkImportError: PyTorch cannot run it so.
+    """
+    if any(getattr(node.target, "namespace", "") == "quantized_decomposed" for node in exported.graph.nodes):
+        exported = exported.run_decompositions(quantised())  # PyTorch has them for float32 alone
+    narrow = {torch.float16, torch.bfloat16, torch.float32} - {wide}
+    shared: dict[int, Any] = {}  # tied weights stay one tensor
+
+    def widened(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.detach().to(wide) if value.dtype in narrow else value.detach()  # the user keeps theirs
+        return wide if isinstance(value, torch.dtype) and value in narrow else value
+
+    module = exported.module(check_guards=False)
+    for part in module.modules():
+        for held in (part._parameters, part._buffers, vars(part)):
+            for name, value in list(held.items()):
+                if isinstance(value, torch.Tensor):
+                    new = shared.setdefault(id(value), widened(value))
+                    held[name] = torch.nn.Parameter(new, False) if held is part._parameters else new
+    for part in _graph_modules(module):
+        for node in part.graph.nodes:
+            node.args = map_aggregate(node.args, widened)
+            node.kwargs = map_aggregate(node.kwargs, widened)
+        part.recompile()
+    return export_again(
+        module,
+        nested_inputs(exported, pytree.tree_map(widened, example_leaves(exported))),
+        f"{network} cannot be computed in {str(wide).removeprefix('torch.')}",
+        "export it in float32: torch.export.export(module.float(), ...)",
+    )
+
+
+def precision_notes(half: list[str]) -> tuple[str, ...]:
+    """Return the note for the user about half precision, or none."""
+    return (f"imported in float32: TVM has no native {' and '.join(half)} arithmetic on CPUs",) if half else ()
+
+
+def _graph_modules(module: Any) -> list[Any]:
+    return [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
+
+
+# PyTorch's `while_loop`, `scan` and `map` step by step: TVM's importer has none of them.
+
+MOST_STEPS = 256
+"""Of a loop: each step is as many operators as its body, which are exported and compiled one by one."""
+
+Body = Callable[..., Any]
+
+
+def _without_loops(program: Any, network: str) -> Any:
+    """Export a program of fixed shapes again with its loops written out; it stays as it is where it has none.
+
+    Raises:
+        NetworkImportError: a loop runs as often as values of its inputs say.
+    """
+    if not any(node.target in _loops() for node in nodes_of(program.graph_module)):
+        return program
+    module = program.module(check_guards=False)
+    for node in nodes_of(module):
+        if node.op == "call_function":
+            node.target = _loops().get(node.target, node.target)
+    for part in module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            part.recompile()
+    return export_module(module, *nested_inputs(program, example_leaves(program)), network)
+
+
+def _while(condition: Body, body: Body, carried: Sequence[Any], extra: Sequence[Any]) -> tuple[Any, ...]:
+    state, steps = tuple(carried), 0
+    while pytree.tree_leaves(condition(*state, *extra))[0]:
+        steps += 1
+        if steps > MOST_STEPS:
+            raise ValueError(f"a while_loop of more than {MOST_STEPS} steps")
+        state = tuple(pytree.tree_leaves(body(*state, *extra)))
+    return state
+
+
+def _scan(step: Body, carried: Sequence[Any], xs: Sequence[Any], extra: Sequence[Any] = ()) -> tuple[Any, ...]:
+    length, state, rows = len(xs[0]), tuple(carried), []
+    if length > MOST_STEPS:
+        raise ValueError(f"a scan of more than {MOST_STEPS} steps")
+    for i in range(length):
+        results = pytree.tree_leaves(step(*state, *(x[i] for x in xs), *extra))
+        state = tuple(results[: len(state)])
+        rows.append(results[len(state) :])
+    return *state, *(torch.stack(column) for column in zip(*rows, strict=True))
+
+
+def _map(step: Body, xs: Sequence[Any], extra: Sequence[Any] = ()) -> tuple[Any, ...]:
+    return _scan(step, (), xs, extra)
+
+
+@cache
+def _loops() -> dict[Any, Callable[..., Any]]:
+    functions = {"while_loop": _while, "scan": _scan, "map_impl": _map}
+    return {getattr(torch.ops.higher_order, name): function for name, function in functions.items()}

@@ -1,0 +1,303 @@
+"""ONNX files as networks: TVM's own importer, and ONNX Runtime for the output check."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tvm import IRModule
+from tvm.tirx import IntImm
+
+from ....zoo.errors import last_line
+from ..errors import NetworkImportError, file_error
+from .exported_file import precision_notes
+from .network import Network, at_sizes, check_memory, refused
+from .onnx_fold import folded
+from .onnx_recurrent import imported, with_recurrences
+from .shapes import FreeSize, Shapes
+from .signature import Signature, TensorSpec
+
+_TYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "bfloat16")
+
+# Where an operator of a domain has no translation.
+_REMEDIES = {
+    "ai.onnx.ml": "leave scalers, encoders and trees to ONNX Runtime, and tune the network before or after them",
+    "com.microsoft": "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
+    "quantize_dynamic(..., op_types_to_quantize=['MatMul'])",
+}
+# Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
+_MOST_IN_MEMORY = (1 << 31) - (1 << 20)  # bytes of a model that protobuf can write
+_SELECTING = ("Compress", "NonMaxSuppression", "NonZero")
+
+
+@dataclass(frozen=True)
+class OnnxInput:
+    """An input of an ONNX file that is not a weight.
+
+    Attributes:
+        shape: sizes; a text for one that is free.
+        rows: of the table that it is an index of, where that is known; 2 else.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: np.dtype[Any]
+    rows: int
+
+    def example(self, spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
+        """Return random values: normal, of the table's rows, or true and false."""
+        if self.dtype.kind in "iub":
+            return rng.integers(0, 2 if self.dtype == bool else self.rows, spec.shape).astype(self.dtype)
+        return rng.standard_normal(spec.shape).astype(spec.computed)
+
+
+@dataclass(frozen=True)
+class OnnxNetwork(Network):
+    """A network from an ONNX file; it has no exported program.
+
+    Attributes:
+        model: what it holds, in float32.
+        taken: its inputs, as the caller sees them.
+        returned: names and data types of its outputs.
+    """
+
+    path: Path = Path()
+    model: Any = None
+    taken: tuple[TensorSpec, ...] = ()
+    returned: dict[str, str] = field(default_factory=dict)
+
+    def imported(self) -> IRModule:
+        """Return the network as Relax operators, weights as constants; its function takes the inputs one by one."""
+        shapes = {spec.name: list(spec.shape) for spec in self.taken}
+        nodes = [node for graph in graphs_of(self.model) for node in graph.node if node.domain in _REMEDIES]
+        remedies = {node.op_type: _REMEDIES[node.domain] for node in nodes}
+        with refused(self.name, "import", self.where, remedies):
+            model = with_recurrences(folded(self.model, shapes, self.name), shapes)
+            for node in (node for graph in graphs_of(model) for node in graph.node):
+                if node.op_type in _SELECTING:
+                    raise self._unsized("operator", f"{node.op_type}, node {node.name or node.output[0]!r}")
+            mod = imported(model, shapes)
+        for name, type_ in zip(self.returned, _output_types(mod), strict=True):
+            sizes: Any = getattr(type_, "shape", None)
+            if sizes is None or not all(isinstance(size, IntImm) for size in sizes):
+                raise self._unsized("output", name)
+        return mod
+
+    def _unsized(self, kind: str, where: str) -> NetworkImportError:
+        return NetworkImportError(
+            f"{self.name} has an {kind} whose size depends on the values of its inputs ({where}), and a compiled "
+            "network has fixed sizes",
+            remedy="export the part before it, or pad to the largest size instead of selecting",
+            network=self.name,
+        )
+
+    def where(self, operator: str) -> str:
+        """Return the first node of an operator."""
+        nodes = (node for graph in graphs_of(self.model) for node in graph.node if node.op_type == operator)
+        return next((f"node {node.name or node.output[0]!r}" for node in nodes), "")
+
+    def signature(self, imported: IRModule | None = None) -> Signature:
+        """Return how the network is called: with tensors by position or by name."""
+        shapes = [
+            tuple(map(int, one.shape)) for one in _output_types(self.imported() if imported is None else imported)
+        ]
+        named = zip(self.returned.items(), shapes, strict=True)
+        return Signature.of_tensors(self.taken, [TensorSpec(name, shape, dtype) for (name, dtype), shape in named])
+
+
+def _output_types(mod: IRModule) -> list[Any]:
+    result: Any = mod["main"].ret_ty
+    return list(getattr(result, "fields", [result]))
+
+
+def reference_module(path: Path) -> torch.nn.Module:
+    """Return an ONNX file as a PyTorch module that ONNX Runtime runs on the inputs in the file's order."""
+    model = load_onnx(path)
+    source = model.SerializeToString() if onnx_in_float32(model) else str(path)  # a large one is better read from disk
+    import onnxruntime
+
+    runtime: Any = onnxruntime  # of which pyright knows half
+    options = runtime.SessionOptions()
+    # More threads than cores of the process that compares, which has real-time priority, wait for each other for long.
+    options.intra_op_num_threads = torch.get_num_threads()
+    original = runtime.InferenceSession(source, options, ["CPUExecutionProvider"])
+    names = [one.name for one in _inputs(model)]
+
+    class OnnxReference(torch.nn.Module):
+        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            named = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
+            return tuple(torch.as_tensor(out) for out in original.run(None, named))
+
+    return OnnxReference()
+
+
+def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
+    """Return the network of an ONNX file, with a variant for each choice of its free sizes.
+
+    Args:
+        shapes: sizes by `dim_param`, or by `INPUT.AXIS`; see `shapes.choices`.
+
+    Raises:
+        NetworkImportError: see `load_onnx`; or sizes are missing or wrong.
+    """
+    model = load_onnx(path)
+    inputs, returned = _inputs(model), {output.name: _dtype(output).name for output in model.graph.output}
+    notes = precision_notes(onnx_in_float32(model))
+    axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
+    names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
+    free = [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
+
+    def refuse() -> Any:
+        raise file_error(path, "has no PyTorch form", "import it into TVM")
+
+    def make(name: str, sizes: dict[str, int]) -> Network:
+        fixed = [tuple(size if isinstance(size, int) else sizes[size] for size in one.shape) for one in inputs]
+        taken = tuple(TensorSpec(one.name, shape, one.dtype.name) for one, shape in zip(inputs, fixed, strict=True))
+
+        def examples() -> tuple[torch.Tensor, ...]:
+            rng = np.random.default_rng(0)
+            return tuple(torch.from_numpy(one.example(spec, rng)) for one, spec in zip(inputs, taken, strict=True))
+
+        return OnnxNetwork(name, refuse, examples, notes=notes, path=path, model=model, taken=taken, returned=returned)
+
+    return at_sizes(path.stem, free, shapes, make)
+
+
+def _inputs(model: Any) -> list[OnnxInput]:
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    results = []
+    for value in model.graph.input:
+        if value.name in weights:
+            continue
+        tensor = value.type.tensor_type
+        dtype = _dtype(value) if value.type.HasField("tensor_type") else None
+        if dtype is None or not tensor.HasField("shape") or dtype.name not in _TYPES:
+            raise NetworkImportError(
+                f"input {value.name} is {'of ' + dtype.name if dtype else 'no tensor'}, or has no shape",
+                remedy=f"export it with tensors of {', '.join(_TYPES)} as inputs, with their number of axes",
+                input=value.name,
+            )
+        shape = [
+            dim.dim_value if dim.dim_value > 0 else dim.dim_param or f"{value.name}.{axis}"
+            for axis, dim in enumerate(tensor.shape.dim)
+        ]
+        tables = [
+            weights[node.input[0]].dims[0]
+            for graph in graphs_of(model)
+            for node in graph.node
+            if node.op_type == "Gather" and node.input[1] == value.name and node.input[0] in weights
+        ]
+        results.append(OnnxInput(value.name, tuple(shape), dtype, min(tables, default=2)))
+    return results
+
+
+def _dtype(value: Any) -> np.dtype[Any]:
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    return tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+
+
+def load_onnx(path: Path) -> Any:
+    """Read an ONNX file and the weights beside it.
+
+    Raises:
+        NetworkImportError: ONNX or its runtime is not installed; the file is damaged, refers to data outside of its
+            folder, or needs more memory than the machine has.
+    """
+    if not (find_spec("onnx") and find_spec("onnxruntime")):
+        raise file_error(path, "cannot be read without the packages onnx and onnxruntime", "pip install 'tchub[onnx]'")
+    import onnx
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf has errors of its own
+        raise file_error(path, f"is no ONNX file, or is cut short: {last_line(error)}") from error
+    tensors = list(tensors_of(model))
+    for tensor in tensors:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            _check_external(path, tensor)
+    if any(n < 0 for tensor in tensors for n in tensor.dims):
+        raise file_error(path, "has a weight of a negative size")
+    check_memory(path, sum(prod(tensor.dims) for tensor in tensors))
+    try:
+        whole = all(output.type.tensor_type.HasField("shape") for output in model.graph.output)
+        if whole:
+            onnx.checker.check_model(str(path))  # of any size
+        else:  # as tools leave it out of an output that they add, and ONNX Runtime does without it
+            model = onnx.shape_inference.infer_shapes(model)
+        onnx.load_external_data_for_model(model, str(path.parent))
+        if not whole and model.ByteSize() < _MOST_IN_MEMORY:
+            onnx.checker.check_model(model)
+    except Exception as error:
+        raise file_error(path, f"is no valid ONNX model: {last_line(error)}") from error
+    return model
+
+
+def graphs_of(model: Any) -> Iterator[Any]:
+    """Yield the graph of an ONNX model, its functions, and the graphs in the branches and loops of both."""
+    pending = [model.graph, *model.functions]
+    while pending:
+        graph = pending.pop()
+        yield graph
+        for attribute in _attributes(graph):
+            pending += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+
+
+def tensors_of(model: Any) -> Iterator[Any]:
+    """Yield every tensor that a model holds."""
+    for graph in graphs_of(model):
+        yield from getattr(graph, "initializer", ())  # a function has none
+        for sparse in getattr(graph, "sparse_initializer", ()):
+            yield from (sparse.values, sparse.indices)
+        for attribute in _attributes(graph):
+            yield from [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
+
+
+def _attributes(graph: Any) -> Iterator[Any]:
+    return (attribute for node in graph.node for attribute in node.attribute)
+
+
+def _check_external(path: Path, tensor: Any) -> None:
+    """Refuse a weight's file outside of the model's folder, links followed, or without the bytes that are asked for."""
+    facts = {entry.key: entry.value for entry in tensor.external_data}
+    location, folder = facts.get("location", ""), path.parent.resolve()
+    data = (folder / location).resolve()
+    wanted = [facts.get(key, "0") for key in ("offset", "length")]
+    problem = ""
+    if not location or "\\" in location or ".." in Path(location).parts or not data.is_relative_to(folder):
+        problem = "reads data outside of its folder"
+    elif not data.is_file():
+        problem = "lacks its data"
+    elif not all(text.isdecimal() for text in wanted) or sum(map(int, wanted)) > data.stat().st_size:
+        problem = "is damaged, or its data cut short"
+    if problem:
+        problem = f"{problem}: the weight {tensor.name!r} is in {location!r}"
+        raise file_error(path, problem, "take the file from a source that you trust, with its data beside it")
+
+
+def onnx_in_float32(model: Any) -> list[str]:
+    """Make float32 of the half precision in an ONNX model, in place; return the types it had, e.g. `["float16"]`."""
+    from onnx import TensorProto, numpy_helper
+
+    names = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+    dtypes = set()
+    for tensor in tensors_of(model):
+        if tensor.data_type in names:
+            dtypes.add(names[tensor.data_type])
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("float32"), tensor.name))
+    for graph in graphs_of(model):
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.name in ("to", "dtype") and attribute.i in names:
+                    dtypes.add(names[attribute.i])
+                    attribute.i = TensorProto.FLOAT
+        for value in [v for key in ("input", "output", "value_info") for v in getattr(graph, key)]:
+            kind = getattr(value, "type", None)  # a function's inputs are names
+            if kind is not None and kind.tensor_type.elem_type in names:
+                dtypes.add(names[kind.tensor_type.elem_type])
+                kind.tensor_type.elem_type = TensorProto.FLOAT
+    return sorted(dtypes)

@@ -1,0 +1,319 @@
+"""ONNX graphs written out for TVM's importer: constants computed, loops and branches unrolled, products of reals."""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import NetworkImportError
+from .onnx_graph import DEFAULT, FEW, GraphWriter, attributes_of, infer_types, opset_of, rename
+from .onnx_operators import RULES, run
+
+# Operators that the importer lacks, or has of another domain, and that ONNX defines by others.
+_DEFINED = frozenset((
+    *("Attention", "BlackmanWindow", "CausalConvWithState", "Celu", "CenterCropPad", "HammingWindow", "HannWindow"),
+    *("LinearAttention", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SequenceMap", "SoftmaxCrossEntropyLoss"),
+    *("SwiGLU", "Swish"),
+))  # fmt: skip
+_RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+# Operators that a loop may become.
+_MOST_NODES = 5000
+# Quantised operators that are another on real numbers, each of whose inputs has a scale and a zero point behind it.
+_QUANTISED = {
+    "QLinearConv": ("Conv", 2), "QLinearMatMul": ("MatMul", 2), "QLinearAdd": ("Add", 2), "QLinearMul": ("Mul", 2),
+    "QLinearSigmoid": ("Sigmoid", 1), "QLinearLeakyRelu": ("LeakyRelu", 1), "QLinearSoftmax": ("Softmax", 1),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", 1), "QLinearAveragePool": ("AveragePool", 1),
+    "QGemm": ("Gemm", 2),
+}  # fmt: skip
+# Attributes of theirs that the operators on real numbers have not, with the only value that is known here.
+_OWN = {"channels_last": 0, "opset": None}
+
+
+def folded(model: Any, shapes: Mapping[str, Sequence[int]], network: str) -> Any:
+    """Return an ONNX model at fixed shapes in operators that TVM has; itself where there is nothing to do.
+
+    What depends on sizes alone is computed. A loop whose number of steps is known then becomes as many copies of its
+    body, a scan too, and a branch whose condition is known becomes the one that is taken. Functions are inlined.
+
+    Args:
+        model: stays as it is.
+        shapes: of its inputs, by name.
+
+    Raises:
+        NetworkImportError: a loop runs as often as values of inputs say, or too often to be written out.
+    """
+    import onnx
+
+    used = {node.op_type for node in model.graph.node if node.domain in DEFAULT}
+    if model.functions or used & _DEFINED:
+        model = _inlined(model, used & _DEFINED)
+    fold = _Fold(model, shapes, network)
+    names: dict[str, str] = {}
+    fold.write(model.graph.node, names, outermost=True)
+    if not fold.changed:
+        return model
+    for output in model.graph.output:
+        source = names.get(str(output.name), str(output.name))
+        if source in fold.values:  # a constant may not be an output itself
+            source = fold.constant(fold.values[source])
+        if source != output.name:
+            fold.op("Identity", source, output=output.name)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    fold.put(result.graph)
+    return result
+
+
+def _inlined(model: Any, kinds: Collection[str]) -> Any:
+    """Return a model without its own functions, and without operators that ONNX defines as such."""
+    import onnx
+    from onnx import defs, inliner
+
+    model = inliner.inline_local_functions(model)
+    # The inliner asks for the type of every input of an operator, also of one that is left out.
+    absent = onnx.helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, None)
+    held = [onnx.helper.make_tensor_value_info(x.name, x.data_type, x.dims) for x in model.graph.initializer]
+    model.graph.value_info.extend([absent, *held])
+    for node in model.graph.node:
+        if node.op_type in kinds and node.domain in DEFAULT:
+            schema, given = defs.get_schema(node.op_type, opset_of(model)), {one.name for one in node.attribute}
+            for name, attribute in schema.attributes.items():  # an inlined body does not know their defaults
+                if name not in given and attribute.default_value.name:
+                    node.attribute.append(attribute.default_value)
+    ids = [(domain, name) for domain in DEFAULT for name in sorted(kinds)]
+    return inliner.inline_selected_functions(model, ids, inline_schema_functions=True)
+
+
+class _Fold(GraphWriter):
+    """Writes an ONNX graph out; names of what stands in a loop or branch are new.
+
+    Attributes:
+        changed: whether something else than a copy of the graph was written.
+    """
+
+    def __init__(self, model: Any, shapes: Mapping[str, Sequence[int]], network: str) -> None:
+        super().__init__("folded_")
+        self.changed = False
+        self._model, self._shapes, self._network = model, shapes, network
+        self.opset, self.version = opset_of(model), model.ir_version
+        self._types: dict[str, Any] | None = None
+        self._hold(model.graph)
+
+    def _hold(self, graph: Any, renamed: bool = False) -> dict[str, str]:
+        """Make the constants of a graph known; return the names of those of a body."""
+        from onnx import numpy_helper
+
+        small = [x for x in graph.initializer if renamed or prod(x.dims) <= FEW]
+        names = {tensor.name: self.fresh() if renamed else tensor.name for tensor in small}
+        self.values |= {names[tensor.name]: numpy_helper.to_array(tensor) for tensor in small}
+        return names
+
+    def write(self, nodes: Sequence[Any], names: dict[str, str], outermost: bool = False) -> None:
+        """Write nodes, of whose tensors `names` says how they are called here; add those of their outputs."""
+        for node in nodes:
+            inputs = [names.get(name, name) for name in map(str, node.input)]
+            outputs = self._written(node, inputs, names)
+            if outputs is None:
+                outputs = [name if outermost or not name else self.fresh() for name in node.output]
+                self._copy(node, inputs, outputs, names)
+            names |= {name: output for name, output in zip(node.output, outputs, strict=False) if name}
+
+    def _copy(self, node: Any, inputs: Sequence[str], outputs: Sequence[str], names: Mapping[str, str]) -> None:
+        import onnx
+
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        del copy.input[:], copy.output[:]
+        copy.input.extend(inputs)
+        copy.output.extend(outputs)
+        for attribute in copy.attribute:
+            for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
+                rename(graph, names)
+        self.nodes.append(copy)
+
+    def _written(self, node: Any, inputs: list[str], names: dict[str, str]) -> list[str] | None:
+        """Write a node in another way than as it is, and return the names of its outputs; None for a copy."""
+        kind = node.op_type
+        outputs = self._real(node, inputs) if kind in _QUANTISED else None
+        if outputs is None and node.domain in DEFAULT:
+            if kind in ("Loop", "Scan"):
+                outputs = (self._loop if kind == "Loop" else self._scan)(node, inputs, names)
+            elif kind == "If" and inputs[0] in self.values:
+                facts = attributes_of(node)
+                branch = facts["then_branch" if self.values[inputs[0]].item() else "else_branch"]
+                outputs = self._body(branch, [], names, self._hold(branch, renamed=True))
+            elif kind == "ConvInteger":
+                outputs = self._integer_convolution(node, inputs)
+            elif (arrays := self._computed(node, inputs)) is not None:
+                outputs = [self.constant(array) for array in arrays]
+            elif kind in RULES:
+                outputs = RULES[kind](self, node, inputs)
+        self.changed |= outputs is not None and kind != "Constant"
+        return outputs
+
+    # Constants
+
+    def _computed(self, node: Any, inputs: Sequence[str]) -> list[np.ndarray] | None:
+        """Return the outputs of a node of known inputs, or of the size of one; None where they are not known."""
+        if node.op_type in ("Shape", "Size"):
+            dims, facts = self.dims(inputs[0]), attributes_of(node)
+            if dims is None:
+                return None
+            part = dims[facts.get("start", 0) : facts.get("end")]
+            return [np.array(part if node.op_type == "Shape" else prod(dims), np.int64)]
+        known = {name: self.values[name] for name in inputs if name in self.values}
+        if len(known) < len(set(inputs) - {""}) or node.op_type in _RANDOM:
+            return None
+        if node.op_type == "Identity":
+            return list(known.values())
+        return run(node, inputs, known, self.opset, self.version)
+
+    def dims(self, name: str) -> list[int] | None:
+        """Return the sizes of a tensor, or None where not all are known."""
+        if name in self.values:
+            return list(self.values[name].shape)
+        if self._types is None:
+            self._types = infer_types(self._model, self._shapes)
+        if name not in self._types:  # in a body that was written out, or behind a constant that was computed
+            self._types |= infer_types(self._model, self._shapes, self)
+        tensor = self._types.get(name)
+        if tensor is None or not tensor.HasField("shape"):
+            return None
+        dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
+        return None if -1 in dims else dims
+
+    # Loops
+
+    def _body(
+        self, graph: Any, inputs: Sequence[str], names: Mapping[str, str], constants: Mapping[str, str]
+    ) -> list[str]:
+        """Write the graph of a body or branch once; return the names of its outputs."""
+        inner = {**names, **constants, **dict(zip((one.name for one in graph.input), inputs, strict=True))}
+        self.write(graph.node, inner)
+        return [inner.get(name, name) for name in (str(output.name) for output in graph.output)]
+
+    def _loop(self, node: Any, inputs: list[str], names: Mapping[str, str]) -> list[str]:
+        """Write each step of a loop; ONNX has a limit of the steps, a condition before each, or both."""
+        limit, condition, *states = [*inputs, "", ""][: max(2, len(inputs))]
+        if not (limit or condition) or any(name and name not in self.values for name in (limit, condition)):
+            raise self._error(node, _UNKNOWN)
+        body, columns, step, start = attributes_of(node)["body"], [], 0, len(self.nodes)
+        constants = self._hold(body, renamed=True)
+        more = bool(self.values[condition].item()) if condition else True
+        while more and (not limit or step < self.values[limit].item()):
+            given = [self.constant(np.int64(step)), self.constant(np.bool_(True)), *states]
+            condition_after, *results = self._body(body, given, names, constants)
+            states, new = results[: len(states)], results[len(states) :]
+            columns.append(new)
+            self._check_size(node, start)
+            if condition:
+                if condition_after not in self.values:
+                    raise self._error(node, _UNKNOWN)
+                more = bool(self.values[condition_after].item())
+            step += 1
+        if not columns and len(node.output) > len(states):
+            raise self._error(node, "has a loop that never runs, whose output nobody knows the size of")
+        return [*states, *(self._stacked(column) for column in zip(*columns, strict=True))]
+
+    def _scan(self, node: Any, inputs: list[str], names: Mapping[str, str]) -> list[str]:
+        """Write each step of a scan, which takes a slice of each of its last inputs and gives one of each output."""
+        facts = attributes_of(node)
+        body, number = facts["body"], facts["num_scan_inputs"]
+        states, tensors = inputs[: len(inputs) - number], inputs[len(inputs) - number :]
+        axes = facts.get("scan_input_axes", [0] * number)
+        dims = self.dims(tensors[0])
+        if dims is None or self.opset < 9:  # whose scan has a batch
+            raise self._error(node, _UNKNOWN)
+        length, columns, start = dims[axes[0]], [], len(self.nodes)
+        backwards = facts.get("scan_input_directions", [0] * number)
+        constants = self._hold(body, renamed=True)
+        for step in range(length):
+            places = [length - 1 - step if back else step for back in backwards]
+            slices = [
+                self.op("Gather", x, self.constant(np.int64(at)), axis=axis)
+                for x, at, axis in zip(tensors, places, axes, strict=True)
+            ]
+            results = self._body(body, [*states, *slices], names, constants)
+            columns.append(results[len(states) :])
+            states = results[: len(states)]
+            self._check_size(node, start)
+        columns = list(zip(*columns, strict=True))
+        axes = facts.get("scan_output_axes", [0] * len(columns))
+        backwards = facts.get("scan_output_directions", [0] * len(columns))
+        outputs = zip(columns, axes, backwards, strict=True)
+        return [*states, *(self._stacked(x[::-1] if back else x, axis) for x, axis, back in outputs)]
+
+    def _stacked(self, parts: Sequence[str], axis: int = 0) -> str:
+        if self.opset >= 13:
+            at = self.constant(np.array([axis], np.int64))
+            return self.op("Concat", *(self.op("Unsqueeze", part, at) for part in parts), axis=axis)
+        return self.op("Concat", *(self.op("Unsqueeze", part, axes=[axis]) for part in parts), axis=axis)
+
+    def _check_size(self, node: Any, start: int) -> None:
+        if len(self.nodes) - start > _MOST_NODES:
+            raise self._error(node, f"has a loop of more than {_MOST_NODES} operators")
+
+    def _error(self, node: Any, problem: str) -> NetworkImportError:
+        where = f"node {node.name or next(iter(node.output), '')!r}"
+        return NetworkImportError(
+            f"{self._network} {problem} ({node.op_type}, {where})",
+            remedy="export it with a number of steps that is fixed and small, or leave the loop out of what is tuned",
+            network=self._network,
+            operator=node.op_type,
+            location=where,
+        )
+
+    # Quantised operators
+
+    def _real(self, node: Any, inputs: list[str]) -> list[str] | None:
+        """Write a quantised operator as one on real numbers, or on the integers that they are multiples of."""
+        kind, number = _QUANTISED[node.op_type]
+        facts = attributes_of(node)
+        if any(value is not None and facts.get(name, value) != value for name, value in _OWN.items()):
+            return None
+        facts = {name: value for name, value in facts.items() if name not in _OWN}
+        groups, rest = [inputs[3 * i : 3 * i + 3] for i in range(number)], inputs[3 * number :]
+        if kind not in ("Conv", "MatMul", "Gemm"):
+            reals = [self.op("DequantizeLinear", *filter(None, group)) for group in groups]
+            return [self.op("QuantizeLinear", self.op(kind, *reals, **facts), *filter(None, rest[:2]))]
+        # A product of integers that is scaled afterwards, as in ONNX Runtime, is rounded as it is there.
+        first, second, third = [*rest, "", "", ""][:3]
+        bias, scale, zero = (first, second, third) if kind == "Gemm" else (third, first, second)
+        weight = self.dims(groups[1][0])
+        if weight is None:
+            return None
+        alpha = self.constant(np.float32(facts.pop("alpha", 1.0)))
+        factor = self.op("Mul", self.op("Mul", groups[0][1], groups[1][1]), alpha)
+        if scale:
+            factor = self.op("Div", factor, scale)
+        integers = [self._shifted(x, zero_point, kind == "Conv") for x, _, zero_point in groups]
+        result = self.op(kind, *integers, *([self.op("Cast", bias, to=1)] if bias else []), **facts)
+        if kind == "Conv":  # a factor for each channel
+            factor = self._reshaped(factor, [-1, *[1] * (len(weight) - 2)])
+        result = self.op("Mul", result, factor)
+        return [
+            self.op("QuantizeLinear", result, self.constant(np.float32(1)), *filter(None, [zero])) if scale else result
+        ]
+
+    def _integer_convolution(self, node: Any, inputs: list[str]) -> list[str]:
+        integers = [self._shifted(x, zero, True) for x, zero in zip(inputs[:2], [*inputs[2:], "", ""], strict=False)]
+        return [self.op("Cast", self.op("Conv", *integers, **attributes_of(node)), to=6)]
+
+    def _shifted(self, x: str, zero: str, for_convolution: bool) -> str:
+        """Return integers less their zero point as float32, which holds sums of them exactly up to 2**24."""
+        value, dims = self.op("Cast", x, to=1), self.dims(zero) if zero else None
+        if not zero or (zero in self.values and not self.values[zero].any()):
+            return value
+        shift = self.op("Cast", zero, to=1)
+        if for_convolution and dims and prod(dims) > 1:  # one for each output
+            shift = self._reshaped(shift, [-1, *[1] * (len(self.dims(x) or ()) - 1)])
+        return self.op("Sub", value, shift)
+
+    def _reshaped(self, x: str, shape: Sequence[int]) -> str:
+        return self.op("Reshape", x, self.constant(np.array(shape, np.int64)))
+
+
+_UNKNOWN = "has a loop that runs as often as values of its inputs say"

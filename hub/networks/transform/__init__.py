@@ -1,0 +1,1 @@
+"""A Relax graph made smaller and lowered to tensor functions: passes, and design spaces for MetaSchedule."""

@@ -1,0 +1,149 @@
+"""Constant folding of a Relax graph: by NumPy where it has the operator, else all functions of constants together.
+
+TVM compiles each operator that it folds.
+"""
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import IRModule, relax
+from tvm.tirx import FloatImm, IntImm
+
+from .relax_graph import bound_value, call_pass, constant_address, constant_values, operator_name, static_shape
+
+
+def fold_arrays() -> Any:
+    """Return a Relax pass that computes operators of constants by NumPy: batch norms' factors, layouts of weights.
+
+    What several calls compute of the same constants, as the steps of a recurrent layer do, is computed once.
+    """
+    known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def value_of(arg: Any) -> Any:
+        if isinstance(arg, IntImm | FloatImm):  # a batch norm's epsilon
+            dtype: Any = arg.ty
+            return np.array(arg.value, str(dtype.dtype))
+        return constant_values(arg)
+
+    computed: dict[str, Any] = {
+        **{name: getattr(np, name) for name in ("add", "divide", "multiply", "negative", "sqrt", "subtract")},
+        "matmul": lambda call, x, y: np.matmul(x, y),  # of the state that a recurrent layer begins with
+        "broadcast_to": lambda call, x: np.broadcast_to(x, static_shape(call)),
+        "permute_dims": lambda call, x: np.transpose(x, [int(axis) for axis in call.attrs.axes or ()] or None),
+        **dict.fromkeys(("reshape", "expand_dims", "squeeze"), lambda call, x: x.reshape(static_shape(call))),
+    }
+
+    def rewrite(builder: Any, call: Any) -> Any:
+        compute = computed.get(operator_name(call))
+        if compute is None or not static_shape(call):
+            return call
+        arguments = [bound_value(builder, arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
+        identities = [_identity(arg) for arg in arguments]
+        if None in identities:
+            return call
+        key = (operator_name(call), str(call.attrs), static_shape(call), *identities)
+        if key not in known:
+            values = [value_of(arg) for arg in arguments]
+            value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
+            dtype = str(call.ty.dtype)  # without which TVM makes an int64 array a constant of int32
+            constant = relax.const(np.ascontiguousarray(value, dtype=dtype), dtype)
+            known[key] = arguments, constant  # whose addresses nothing else may have then
+        return known[key][1]
+
+    return call_pass("TchubFoldArrays", rewrite)
+
+
+def _identity(argument: Any) -> Any:
+    """Return what tells a constant or a number from others; None for what is computed."""
+    if isinstance(argument, IntImm | FloatImm):
+        return argument.value
+    if (address := constant_address(argument)) is None:
+        return None
+    return address, static_shape(argument), str(argument.ty.dtype)  # a part of a tensor may begin where it does
+
+
+def fold_operators() -> Any:
+    """Return TVM's `FoldConstant`, which runs only where a call has nothing but constants.
+
+    It legalises every operator of a network to find out.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="TchubFoldOperators")
+    def run(mod: Any, _context: Any) -> Any:
+        calls = list[Any]()
+
+        def note(expr: Any) -> None:
+            if isinstance(expr, relax.Call) and all(map(_is_known, expr.args)):
+                calls.append(expr)
+
+        for function in mod.functions.values():
+            if isinstance(function, relax.Function):
+                relax.analysis.post_order_visit(function, note)
+        return relax.transform.FoldConstant()(mod) if calls else mod
+
+    return run
+
+
+def _is_known(arg: Any) -> bool:
+    """Return whether an argument of a call is known: neither a variable nor the result of another call."""
+    if isinstance(arg, relax.Tuple):
+        return all(map(_is_known, arg.fields))
+    return not isinstance(arg, relax.Var | relax.Call | relax.TupleGetItem)
+
+
+def fold_functions() -> Any:
+    """Return a Relax pass that computes calls of tensor functions of constants, such as those that permute weights.
+
+    TVM's `FoldConstant` does so too, but compiles each function by itself, which takes longer than to run it.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="TchubFoldFunctions")
+    def run(mod: Any, _context: Any) -> Any:
+        functions: dict[str, Any] = {}
+
+        def note(builder: Any, call: Any) -> Any:
+            if _constant_arguments(builder, call) is not None:
+                name = call.args[0].name_hint
+                functions[name] = mod[call.args[0]].with_attr("global_symbol", name)
+            return call
+
+        call_pass("TchubFindFunctions", note)(mod)
+        if not functions:
+            return mod
+        try:
+            library = tvm.tirx.build(IRModule(functions), target="llvm")
+        except RuntimeError:  # TVM's: `FoldConstant`, which follows, leaves alone the one function that does not build
+            return mod
+
+        known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+        def rewrite(builder: Any, call: Any) -> Any:
+            constants = _constant_arguments(builder, call)
+            if constants is None or call.args[0].name_hint not in functions:  # constant by what was computed just now
+                return call
+            key = call.args[0].name_hint, *map(constant_address, constants)
+            if key not in known:
+                results = [tvm.runtime.empty(tuple(map(int, one.shape)), str(one.dtype)) for one in _results(call)]
+                library[call.args[0].name_hint](*(one.value for one in constants), *results)
+                computed: list[Any] = [relax.const(result) for result in results]
+                several = isinstance(call.ty, relax.TupleType)
+                known[key] = constants, relax.Tuple(computed) if several else computed[0]
+            return known[key][1]
+
+        return call_pass("TchubFoldFunctions", rewrite)(mod)
+
+    return run
+
+
+def _results(call: Any) -> list[Any]:
+    """Return the types of the tensors that a call returns."""
+    return list(getattr(call.ty, "fields", [call.ty]))
+
+
+def _constant_arguments(builder: Any, call: Any) -> list[Any] | None:
+    """Return the arguments of a tensor function's call where all are constants, else None."""
+    if operator_name(call) != "call_tir" or len(call.args) != 2:  # a third argument holds symbolic sizes
+        return None
+    arguments = [bound_value(builder, one) for one in call.args[1]]
+    return arguments if all(constant_address(one) is not None for one in arguments) else None

@@ -1,0 +1,210 @@
+"""An imported network made ready for inference and for tuning: batch norms folded, convolutions channels-last.
+
+What the import leaves open decides more than any schedule does. A batch norm that stands alone is a task of its own
+and a pass over memory; and MetaSchedule vectorises the innermost loop, which for channels-first images of 7 or 14
+columns is shorter than a vector register, while channels-last gives it the channels.
+
+Exponentials and error functions become polynomials, as in PyTorch's own kernels: TVM calls libm for them, element by
+element. They are right to the accuracy of float32 (tests/hub/test_graph.py holds them to 4e-7, relative).
+"""
+
+from collections.abc import Collection
+from functools import cache
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import IRModule
+from tvm.ir.transform import Sequential
+from tvm.relax import backend, transform
+from tvm.s_tir.stmt import SBlock
+from tvm.sym import detect_linear_equation
+from tvm.target import Target
+from tvm.tirx import IterVar, Var
+from tvm_ffi import structural_walk
+
+from ...device.candidate import WEIGHTS
+from .. import LAYOUTS
+from .attention import join_projections, pad_attention
+from .bounds import bounded_indices
+from .channel_reductions import channel_reduction, channel_spaces
+from .elementwise import elementwise, own_spaces
+from .exponentials import sigmoids
+from .fold import fold_arrays, fold_operators
+from .fused_attention import AttentionShape, attention, fuse_attention
+from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
+from .recurrence import recurrences
+from .row_padding import pad_rows, pointwise_products
+from .simplify import channels_first_only, elementwise_first, legal_types, simplify
+from .softmax import by_lanes, softmax
+from .winograd import ConvShape, winograd, winograd_input, winograd_output
+
+OperatorShape = ConvShape | AttentionShape | DepthwiseShape
+"""An operator that can be computed otherwise."""
+
+
+def prepare(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRModule:
+    """Lower an imported Relax module to fused TIR functions, the tasks.
+
+    Args:
+        mod: high-level Relax, weights as constants.
+        layout: one of `networks.LAYOUTS`. Inputs and outputs of the network keep the layout that they had.
+        cpu: compute 1x1 convolutions as products, and use the design spaces that `register_rules` makes known.
+    """
+    return lower(for_inference(mod, layout, cpu=cpu), cpu=cpu)
+
+
+def for_inference(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True, precision: str = "float32") -> IRModule:
+    """Return an imported Relax module with its operators as they are run; see `prepare`.
+
+    Args:
+        precision: `float16`: matrix products and convolutions read float16 and add up in float32; what stands between
+            them is stored in float16, and softmax, norms, inputs and outputs stay in float32.
+    """
+    mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
+    steps = _inference_passes(cpu, mixed) if layout == LAYOUTS[0] else mixed
+    return _run([legal_types(), bounded_indices(), recurrences(cpu), *steps], mod)
+
+
+def lower(graph: IRModule, otherwise: Collection[OperatorShape] = (), *, cpu: bool = True) -> IRModule:
+    """Lower what `for_inference` gives to fused TIR functions; see `prepare`.
+
+    Args:
+        otherwise: convolutions to compute by Winograd's algorithm, and attentions and pairs of a 1x1 and a depthwise
+            convolution to compute by one function each.
+    """
+    convolutions = [shape for shape in otherwise if isinstance(shape, ConvShape)]
+    attentions = [shape for shape in otherwise if isinstance(shape, AttentionShape)]
+    pairs = [shape for shape in otherwise if isinstance(shape, DepthwiseShape)]
+    fused = [fuse_attention(attentions)] * bool(attentions) + [fuse_depthwise(pairs)] * bool(pairs)
+    dead = [transform.DeadCodeElimination()] * bool(fused)
+    return _run([winograd(convolutions), *fused, *dead, *_tensor_functions(cpu)], graph)
+
+
+@cache
+def register_rules() -> None:
+    """Make the rules of functions with design spaces of their own known to MetaSchedule, on CPUs.
+
+    They are needed wherever design spaces are generated, and nowhere else.
+    """
+    for rule in (
+        winograd_input,
+        winograd_output,
+        elementwise,
+        channel_reduction,
+        softmax,
+        attention,
+        expanded_depthwise,
+    ):
+        tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
+
+
+def _run(passes: list[Any], mod: IRModule) -> IRModule:
+    # Dispatch passes ask for a target; those of CPUs lower alike for all of them.
+    with Target.current(allow_none=True) or Target("llvm"):
+        return Sequential(passes)(mod)
+
+
+def _tensor_functions(cpu: bool) -> list[Any]:
+    """Return the passes from Relax operators to fused TIR functions, those that Relax's own pipelines run."""
+    return [
+        backend.DispatchSampling(),
+        backend.DispatchSortScan(),
+        transform.LegalizeOps(),
+        transform.AnnotateTIROpPattern(),
+        fold_operators(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+        *([own_spaces(), channel_spaces()] if cpu else []),
+        transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
+        _keep_weights,
+    ]
+
+
+@tvm.transform.module_pass(opt_level=0, name="KeepWeights")
+def _keep_weights(mod: Any, _context: Any) -> Any:
+    """Let weights be stored as they are that TVM would permute wrongly for a schedule.
+
+    Where a schedule splits a reversed axis, as a transposed convolution reads it, TVM rounds the index of the permuted
+    weights the wrong way, and the program reads beside them. And it permutes weights as the last block reads them that
+    takes them up: a bias whose sums are then split has a block for each part, whose index leaves the others out.
+    """
+    for var, function in mod.functions_items():
+        free = function.attrs.get(WEIGHTS, ()) if function.attrs else ()
+        parameters = [(n, function.params[int(n)]) for n in free]
+        kept = [n for n, one in parameters if not _reads_backwards(function, one) and _reads_whole(function, one)]
+        if len(kept) < len(free):
+            mod[var] = function.with_attr(WEIGHTS, kept)
+    return mod
+
+
+def _reads_whole(function: Any, parameter: Any) -> bool:
+    """Return whether each block that reads a parameter reads all of it, and so on with what is computed of it alike.
+
+    Kernels that are written by hand do not say what they read.
+    """
+    blocks: list[Any] = []
+    structural_walk(function.body, (SBlock, blocks.append))
+    if not any(region.source.same_as(parameter) for block in blocks for region in block.reads):
+        return False
+    pending = [parameter]
+    while pending:
+        source = pending.pop()
+        for block, region in [
+            (b, region.region) for b in blocks for region in b.reads if region.source.same_as(source)
+        ]:
+            used: list[Any] = []
+            for index in region:
+                structural_walk(index.min, (Var, used.append))
+            axes = [axis for axis in block.iter_vars if any(axis.var.same_as(one) for one in used)]
+            extents = [axis.dom.extent for axis in axes] + [index.extent for index in region]
+            if prod(map(int, extents)) < prod(map(int, source.shape)):
+                return False
+            if len(block.writes) == 1 and all(axis.iter_type == IterVar.DataPar for axis in block.iter_vars):
+                pending.append(block.writes[0].source)
+    return True
+
+
+def _reads_backwards(function: Any, parameter: Any) -> bool:
+    """Return whether an index by which a tensor function reads a parameter falls as one of its loops goes on."""
+    blocks: list[Any] = []
+    structural_walk(function.body, (SBlock, blocks.append))
+    indices = [
+        (index.min, [axis.var for axis in block.iter_vars])
+        for block in blocks
+        for region in block.reads
+        if region.source.same_as(parameter)
+        for index in region.region
+    ]
+    factors = [factor for index in indices for factor in detect_linear_equation(*index)[:-1]]
+    return any(int(factor) < 0 for factor in factors)
+
+
+def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
+    return [
+        transform.FoldBatchnormToConv2D(),
+        transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
+        simplify(),
+        transform.DeadCodeElimination(),
+        channels_first_only(),
+        transform.CanonicalizeBindings(),
+        fold_arrays(),
+        transform.CanonicalizeBindings(),  # constants in the places of the variables that are bound to them
+        fold_operators(),
+        transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+        transform.CanonicalizeBindings(),
+        *([pointwise_products(), transform.CanonicalizeBindings()] if cpu else []),
+        elementwise_first(),
+        transform.DeadCodeElimination(),
+        transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
+        join_projections(),
+        pad_attention(),
+        *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu else []),
+        transform.DeadCodeElimination(),
+        *([by_lanes(), sigmoids()] if cpu else []),
+        *mixed,
+        transform.FastMathTransform(),
+        fold_arrays(),
+        transform.CanonicalizeBindings(),
+        fold_operators(),
+    ]

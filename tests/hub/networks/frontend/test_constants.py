@@ -1,0 +1,89 @@
+"""Constant folding of exported programs: what PyTorch can compute once is not computed at every call."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from relax_kit import calls, compute, name_of
+from tchub.hub.networks.frontend.constants import MOST_BYTES, fold_constants
+from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.transform.prepare import prepare
+from torch import nn
+from torch.nn.utils.parametrizations import orthogonal
+
+
+def folded(module: nn.Module, *x: torch.Tensor) -> tuple[Any, list[str]]:
+    """The folded program, and the operators that are left in it."""
+    program = torch.export.export(module.eval(), x).run_decompositions()
+    before = set(program.constants)
+    result = fold_constants(program)
+    assert before <= set(result.constants)
+    left = [str(node.target).split(".")[1] for node in result.graph.nodes if node.op == "call_function"]
+    return result, left
+
+
+class Rotary(nn.Module):
+    """Tables of positions, a causal mask, and a parameter that looks positions up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("frequencies", 1.0 / torch.arange(1.0, 5.0))
+        self.table = nn.Embedding(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(x.shape[1])
+        angles = positions[:, None] * self.frequencies
+        mask = torch.full((8, 8), float("-inf")).triu(1)
+        scores = x @ x.transpose(1, 2) + mask
+        return scores.softmax(-1) @ (x * angles.cos() + self.table(positions))
+
+
+def test_positions_masks_and_tables_are_folded_and_the_output_is_equal() -> None:
+    torch.manual_seed(0)
+    module, x = Rotary(), torch.randn(1, 8, 4)
+    program, left = folded(module, x)
+    assert not {"arange", "full", "cos", "ge", "where", "scalar_tensor"} & set(left)
+    assert "embedding" in left, "parameters are left to TVM"
+    program.graph_module.graph.lint()
+    assert torch.equal(program.module()(x), module(x))
+
+
+def test_a_program_that_it_was_decomposed_from_is_as_it_was() -> None:
+    original = torch.export.export(Rotary().eval(), (torch.randn(1, 8, 4),))
+    names = set(original.constants)
+    fold_constants(original.run_decompositions())
+    assert set(original.constants) == names
+
+
+def test_random_operators_and_large_values_stay() -> None:
+    class Noise(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            large = torch.ones(MOST_BYTES // 4 + 1, 1)
+            return x + torch.rand(4) + large.sum()
+
+    _, left = folded(Noise(), torch.randn(4))
+    assert "rand" in left
+    assert "full" in left
+
+
+def test_values_that_grow_are_not_kept_beyond_their_bound() -> None:
+    class Doubled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.ones(MOST_BYTES // 8)
+            for _ in range(3):
+                y = torch.cat([y, -y])
+            return x + y.sum()
+
+    _, left = folded(Doubled(), torch.randn(4))
+    assert left.count("cat") == 2, "the first one has no more than the bound"
+
+
+@pytest.mark.parametrize("way", ["matrix_exp", "cayley", "householder"])
+def test_weights_that_pytorch_alone_can_compute_are_constants(way: str) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(orthogonal(nn.Linear(6, 6), orthogonal_map=way), nn.Linear(6, 3)).eval()
+    x = torch.randn(2, 6)
+    mod = import_exported(torch.export.export(network, (x,)), "network")
+    assert {name_of(one) for one in calls(mod)} <= {"permute_dims", "matmul", "einsum", "add"}
+    np.testing.assert_allclose(compute(prepare(mod), x)[0], network(x).detach().numpy(), atol=1e-5)

@@ -1,0 +1,248 @@
+"""Exported programs as users write them: nested and named inputs, constants, half precision, dynamic shapes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from relax_kit import compute
+from tchub.hub.networks.errors import NetworkImportError
+from tchub.hub.networks.frontend import exported_file
+from tchub.hub.networks.frontend.exported_file import from_exported, half_types
+from tchub.hub.networks.frontend.shapes import FreeSize, choices
+from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.transform.prepare import prepare
+
+
+class Mixed(torch.nn.Module):
+    """Takes a tensor by position, a list, a number, and a dictionary by name; returns a dictionary and None."""
+
+    def forward(self, x: torch.Tensor, more: list[torch.Tensor], scale: int, *, options: Any = None) -> Any:
+        return {"sum": x * scale + more[0] + more[1], "kept": (options["mask"], None)}
+
+
+def test_inputs_by_name_nested_inputs_and_constants_are_taken(tmp_path: Path) -> None:
+    x, first, second, mask = (torch.full((2, 3), float(i)) for i in range(1, 5))
+    args, kwargs = (x, [first, second], 3), {"options": {"mask": mask}}
+    torch.export.save(torch.export.export(Mixed(), args, kwargs), tmp_path / "net.pt2")
+    network = open_network(tmp_path / "net.pt2")
+    assert [float(tensor[0, 0]) for tensor in network.inputs()] == [1, 2, 3, 4]
+    total, kept = map(torch.from_numpy, compute(prepare(network.imported()), *network.inputs()))
+    assert torch.equal(total, x * 3 + first + second)
+    assert torch.equal(kept, mask)
+
+
+@dataclass
+class Scores:
+    best: torch.Tensor
+
+
+def test_a_class_that_pytorch_does_not_know_is_refused_with_how_to_make_it_known() -> None:
+    class Scored(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return Scores(x.amax(1))
+
+    with pytest.raises(NetworkImportError, match=r"Scores'> in output, which is not a known type") as caught:
+        open_network(Scored(), (torch.randn(2, 3),))
+    assert "register_dataclass" in caught.value.remedy
+    torch.export.register_dataclass(Scores)
+    assert open_network(Scored(), (torch.randn(2, 3),)).signature().outputs[0].shape == (2,)
+
+
+class Half(torch.nn.Module):
+    """Tells its operators their type in several ways, and has integers, which stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 8)
+        self.layer = torch.nn.Linear(8, 8)
+        self.register_buffer("shift", torch.arange(8.0))
+
+    def forward(self, tokens: torch.Tensor, x: torch.Tensor) -> Any:
+        dtype = self.layer.weight.dtype
+        low = torch.full((8,), torch.finfo(dtype).min, dtype=dtype)
+        y = self.layer(self.table(tokens) + x).float().softmax(-1).to(dtype)
+        y = torch.maximum(y * torch.arange(8, dtype=dtype) + self.shift + torch.tensor(2.0, dtype=dtype), low)
+        return y, y.argmax(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32_and_the_caller_keeps_its_types(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    module = Half().eval().to(dtype)
+    tokens, x = torch.randint(0, 10, (2, 4)), torch.randn(2, 4, 8).to(dtype)
+    exported = torch.export.export(module, (tokens, x))
+    network = from_exported(exported, "half")
+    name = str(dtype).removeprefix("torch.")
+    assert network.notes == (f"imported in float32: TVM has no native {name} arithmetic on CPUs",)
+    assert half_types(network.export()) == []
+    assert half_types(exported) == [name], "the user's program stays as it is"
+    y, place = network.export().module()(*network.inputs())
+    expected, expected_place = module.float()(tokens, x.float())
+    assert torch.allclose(y, expected, atol=1e-6)
+    assert torch.equal(place, expected_place)
+    taken = [(spec.dtype, spec.computed) for spec in network.signature().inputs]
+    assert taken == [("int64", "int64"), (name, "float32")]
+    returned = [(spec.dtype, spec.computed) for spec in network.signature().outputs]
+    assert returned == [(name, "float32"), ("int64", "int64")]
+
+
+class Padded(torch.nn.Module):
+    """Pads by numbers that buffers hold, and looks at a mask of its own; the mask may be changed by the input."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self.change = change
+        self.register_buffer("size", torch.tensor(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.zeros(x.shape[1], dtype=torch.bool)
+        mask[x.shape[1] // 2 :] = True
+        part = mask[1:]
+        self.change(mask, x)
+        return torch.nn.functional.pad(x, (self.size // 2, int(self.size))) if part.any() else x
+
+
+def test_a_branch_that_no_input_decides_is_taken_and_others_are_refused() -> None:
+    x = torch.ones(2, 4)
+    network = open_network(Padded(lambda mask, x: None), (x,))
+    assert network.export().module()(x).shape == (2, 8)
+    network.imported()
+    for change in (
+        lambda mask, x: mask.logical_and_(x[0] > 0),
+        lambda mask, x: mask[2:].copy_(x[0, 2:] > 0),
+        lambda mask, x: mask.bernoulli_(0.5),
+    ):
+        with pytest.raises(NetworkImportError, match=r"data-dependent .*if part\.any"):
+            open_network(Padded(change), (x,))
+
+
+class Looping(torch.nn.Module):
+    """Three kinds of loops; `more` says when the first of them ends, by a counter or by the tensor."""
+
+    def __init__(self, more: Any) -> None:
+        super().__init__()
+        self.more, self.layer = more, torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        operators = torch._higher_order_ops
+        step = lambda i, x: (i + 1, self.layer(x).tanh())  # noqa: E731
+        _, turned = operators.while_loop(self.more, step, (torch.tensor(0), x))
+        last, sums = operators.scan(lambda total, row: (total + row, total * row), torch.ones(4), x)
+        return turned, last, sums, operators.map(lambda row: self.layer(row).relu(), x)
+
+
+def test_loops_are_written_out_where_no_input_decides_how_often_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exported_file, "MOST_STEPS", 4)
+    module, x = Looping(lambda i, x: i < 3).eval(), torch.randn(3, 4)
+    network = open_network(module, (x,), name="looping")
+    assert str(network.signature()).startswith("(x: float32[3, 4])")
+    found = compute(prepare(network.imported()), *network.inputs())
+    with torch.no_grad():
+        for ours, theirs in zip(found, module(x), strict=True):
+            assert torch.allclose(torch.from_numpy(ours), theirs, atol=1e-5)
+    for more in (lambda i, x: x.abs().max() > 0.5, lambda i, x: i < 10**6):
+        with pytest.raises(NetworkImportError, match=r"data-dependent|while_loop of more than 4 steps"):
+            open_network(Looping(more).eval(), (x,), name="looping")
+
+
+class Density(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.distributions.Normal(x, x.exp()).log_prob(2 * x)
+
+
+def test_a_distribution_that_would_check_its_parameters_is_exported() -> None:
+    torch.distributions.Distribution.set_default_validate_args(True)  # PyTorch's compiler leaves it off, for `cond` too
+    x = torch.randn(2, 4)
+    assert torch.equal(open_network(Density(), (x,)).export().module()(x), Density()(x))
+    assert torch.distributions.Distribution._validate_args
+
+
+def test_float64_and_float32_stay_as_they_are() -> None:
+    for dtype in (torch.float32, torch.float64):
+        exported = torch.export.export(
+            Half().eval().to(dtype), (torch.ones(1, 2).long(), torch.ones(1, 2, 8).to(dtype))
+        )
+        network = from_exported(exported, "net")
+        assert network.export() is exported
+        assert not network.notes
+
+
+class Tokens(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 4)
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.table(tokens) * mask[..., None]
+
+
+@pytest.fixture(scope="module")
+def dynamic() -> Any:
+    batch, length = torch.export.Dim("batch", min=1, max=16), torch.export.Dim("length", max=64)
+    axes = {0: batch, 1: length}
+    inputs = (torch.randint(5, 10, (2, 6)), torch.ones(2, 6))
+    return torch.export.export(Tokens().eval(), inputs, dynamic_shapes=(axes, axes))
+
+
+def test_dynamic_shapes_are_refused_with_the_option_that_fixes_them(dynamic: Any) -> None:
+    with pytest.raises(
+        NetworkImportError, match=r"net has dynamic shapes: s\d+ \(axis 0 of tokens, mask; 1 to 16\)"
+    ) as e:
+        from_exported(dynamic, "net")
+    assert "--shape batch=1,8 --shape s" in str(e.value.remedy)
+
+
+def test_each_choice_of_sizes_is_a_variant(dynamic: Any) -> None:
+    network = from_exported(dynamic, "net", shapes={"batch": [1, 8], "length": [16]})
+    assert network.name == "net"
+    assert [variant.name for variant in network.variants] == ["net-batch1-length16", "net-batch8-length16"]
+    assert [tuple(variant.inputs()[0].shape) for variant in network.variants] == [(1, 16), (8, 16)]
+    for variant in network.variants:
+        tokens, mask = variant.inputs()
+        assert tokens.min() >= 5, "indices come from the example inputs, so that they stay within their tables"
+        assert variant.export().module()(tokens, mask).shape == (*tokens.shape, 4)
+        assert variant.signature().inputs[0].shape == tuple(tokens.shape)
+
+
+def test_one_choice_of_sizes_is_the_network_itself(dynamic: Any) -> None:
+    network = from_exported(dynamic, "net", shapes={"tokens.0": [2], "mask.1": [5]})
+    assert network.variants == (network,)
+    assert tuple(network.inputs()[0].shape) == (2, 5)
+
+
+def test_a_program_without_example_inputs_is_refused() -> None:
+    exported = torch.export.export(Tokens().eval(), (torch.ones(3, 4).long(), torch.ones(3, 4)))
+    exported.example_inputs = None
+    with pytest.raises(NetworkImportError, match="holds no example inputs"):
+        from_exported(exported, "net")
+
+
+BATCH = FreeSize("s7", (("x", 0), ("y", 0)), 1, 16)
+LENGTH = FreeSize("s9", (("x", 1),))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"batch": [1]}, "net has dynamic shapes"),
+        ({"batch": [1], "length": [2], "width": [3]}, "there is no length, width"),
+        ({"batch": [17], "s9": [1]}, "batch=17 is outside of what it takes"),
+        ({"batch": [0], "s9": [1]}, "batch=0 is outside"),
+        ({"batch": [1, 2, 3, 4, 5], "s9": [1, 2, 3, 4]}, "the sizes make 20 networks"),
+        ({"batch": [], "s9": [1]}, "the sizes make 0 networks"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(shapes: dict[str, list[int]], message: str) -> None:
+    with pytest.raises(NetworkImportError, match=message) as caught:
+        choices("net", [BATCH, LENGTH], shapes)
+    assert caught.value.remedy
+
+
+def test_sizes_are_given_by_symbol_by_place_as_batch_or_by_the_only_name_left() -> None:
+    expected = [{"s7": 2, "s9": 3}]
+    for shapes in ({"s7": [2], "s9": [3]}, {"y.0": [2], "x.1": [3]}, {"batch": [2], "seq": [3]}, {"n": [2], "s9": [3]}):
+        assert [dict(sorted(found.items())) for _, found in choices("net", [BATCH, LENGTH], shapes)] == expected
+    with pytest.raises(NetworkImportError, match="fixed shapes"):
+        choices("net", [], {"batch": [1]})

@@ -1,0 +1,182 @@
+"""ONNX files as users have them: several inputs, free sizes, half precision, data beside the file."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from relax_kit import compute
+from tchub.hub.networks.errors import NetworkImportError
+from tchub.hub.networks.frontend.onnx_file import reference_module
+from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.transform.prepare import prepare
+
+Info = helper.make_tensor_value_info
+
+
+def model(batch: int | str = 2, kind: int = TensorProto.FLOAT, extra: Any = None) -> onnx.ModelProto:
+    """Rows of a table where a mask holds, else an input; times a matrix, in the type `kind`."""
+    rng, dtype = np.random.default_rng(0), helper.tensor_dtype_to_np_dtype(kind)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape).astype(dtype), name)
+        for name, shape in (("table", (10, 8)), ("matrix", (8, 4)))
+    ]
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], axis=0),
+        helper.make_node("Where", ["mask", "rows", "x"], ["chosen"]),
+        helper.make_node("MatMul", ["chosen", "matrix"], ["y"], name="product"),
+        extra or helper.make_node("Softmax", ["y"], ["p"], axis=-1),
+    ]
+    inputs = [Info("ids", TensorProto.INT64, [batch, 6]), Info("mask", TensorProto.BOOL, [batch, 6, 1])]
+    outputs = [Info("y", kind, [batch, 6, 4]), Info("p", kind, [batch, 6, 4])]
+    graph = helper.make_graph(nodes, "graph", [*inputs, Info("x", kind, [batch, 6, 8])], outputs, weights)
+    domains = {"": 17, "mine": 1, "ai.onnx.ml": 3, "com.microsoft": 1}
+    opsets = [helper.make_opsetid(*one) for one in domains.items()]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def saved(tmp_path: Path, value: onnx.ModelProto) -> Path:
+    onnx.save(value, tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_inputs_and_outputs_have_names_and_the_library_computes_what_the_original_does(
+    tmp_path: Path, kind: int
+) -> None:
+    network = open_network(saved(tmp_path, model(kind=kind)))
+    expected = reference_module(tmp_path / "net.onnx")(*network.inputs())
+    found = compute(prepare(network.imported()), *network.inputs())
+    assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
+    name = "float32" if kind == TensorProto.FLOAT else "float16"
+    assert str(network.signature()) == (
+        f"(ids: int64[2, 6], mask: bool[2, 6, 1], x: {name}[2, 6, 8]) -> {{y: {name}[2, 6, 4], p: {name}[2, 6, 4]}}"
+    )
+    assert {spec.computed for spec in network.signature().outputs} == {"float32"}
+    assert len(network.notes) == (kind == TensorProto.FLOAT16)
+
+
+def test_both_packages_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, model())
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(NetworkImportError, match="onnx and onnxruntime") as caught:
+        open_network(path)
+    assert caught.value.remedy == "pip install 'tchub[onnx]'"
+
+
+def test_example_inputs_are_in_the_range_of_the_table_and_not_all_the_same(tmp_path: Path) -> None:
+    ids, mask, x = open_network(saved(tmp_path, model())).inputs()
+    assert 2 < ids.max() < 10
+    assert mask.any()
+    assert not mask.all()
+    assert x.std() > 0.5
+
+
+def test_free_sizes_are_refused_with_the_option_or_tuned_at_those_given(tmp_path: Path) -> None:
+    path = saved(tmp_path, model("n"))
+    with pytest.raises(NetworkImportError, match=r"net has dynamic shapes: n \(axis 0 of ids, mask, x") as caught:
+        open_network(path)
+    assert caught.value.remedy == "say for which sizes to tune it: --shape batch=1,8"
+    network = open_network(path, shapes={"n": [1, 3]})
+    assert [variant.name for variant in network.variants] == ["net-n1", "net-n3"]
+    for batch, variant in zip((1, 3), network.variants, strict=True):
+        assert [len(x) for x in variant.inputs()] == [batch] * 3
+        assert variant.signature().outputs[0].shape == (batch, 6, 4)
+
+
+def external(tmp_path: Path, location: str, **facts: str) -> Path:
+    value = model()
+    tensor = value.graph.initializer[0]
+    content = tensor.raw_data
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, text in ({"location": location, "length": str(len(content))} | facts).items():
+        tensor.external_data.add(key=key, value=text)
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "weights.bin").write_bytes(content)
+    (tmp_path / "inside" / "weights.bin").write_bytes(content)
+    os.symlink(tmp_path / "weights.bin", tmp_path / "inside" / "link.bin")
+    return saved(tmp_path / "inside", value)
+
+
+def test_weights_beside_the_file_are_read(tmp_path: Path) -> None:
+    path = external(tmp_path, "weights.bin")
+    network = open_network(path)
+    assert reference_module(path)(*network.inputs())[0].isfinite().all()
+    assert network.imported().functions
+
+
+@pytest.mark.parametrize(
+    ("location", "facts", "message"),
+    [
+        ("../weights.bin", {}, "reads data outside of its folder"),
+        ("/etc/passwd", {}, "reads data outside of its folder"),
+        ("C:\\weights.bin", {}, "reads data outside of its folder"),
+        ("link.bin", {}, "reads data outside of its folder"),
+        ("missing.bin", {}, "lacks its data"),
+        ("weights.bin", {"offset": "1000000"}, "cut short"),
+        ("weights.bin", {"offset": "-5"}, "cut short"),
+    ],
+)
+def test_data_outside_of_the_folder_is_never_read(
+    tmp_path: Path, location: str, facts: dict[str, str], message: str
+) -> None:
+    with pytest.raises(NetworkImportError, match=message) as caught:
+        open_network(external(tmp_path, location, **facts))
+    assert caught.value.remedy
+
+
+def test_an_operator_that_tvm_lacks_is_named_with_its_node(tmp_path: Path) -> None:
+    for operator, domain, remedy in (
+        ("Fancy", "mine", "leave it out"),
+        ("StringNormalizer", "", "leave it out"),
+        ("DynamicQuantizeLSTM", "com.microsoft", "quantize_dynamic"),
+        ("Normalizer", "ai.onnx.ml", "trees to ONNX Runtime"),
+    ):
+        node = helper.make_node(operator, ["y"], ["p"], name="odd", domain=domain)
+        network = open_network(saved(tmp_path, model(extra=node)))
+        with pytest.raises(NetworkImportError, match=rf"TVM cannot import net: {operator} \(node 'odd'\)") as caught:
+            network.imported()
+        assert caught.value.fields["operator"] == operator
+        assert remedy in caught.value.remedy
+
+
+def test_sizes_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
+    value = model()
+    value.graph.initializer[0].dims[0] = 10**12
+    with pytest.raises(NetworkImportError, match="GB of memory"):
+        open_network(saved(tmp_path, value))
+
+
+def test_outputs_may_leave_out_their_shape(tmp_path: Path) -> None:
+    """As those do that a tool adds; ONNX Runtime infers it."""
+    added = model()
+    added.graph.output.append(onnx.ValueInfoProto(name="chosen"))
+    added.graph.output[0].type.tensor_type.ClearField("shape")
+    outputs = open_network(saved(tmp_path, added)).signature().outputs
+    assert [one.shape for one in outputs] == [(2, 6, 4), (2, 6, 4), (2, 6, 8)]
+
+
+def test_a_size_that_depends_on_values_is_refused(tmp_path: Path) -> None:
+    places = model(extra=helper.make_node("Unique", ["ids"], ["p"]))
+    chosen = model(extra=helper.make_node("NonMaxSuppression", ["x", "x"], ["p"], name="best"))
+    for proto, where in ((places, "an output .*(p)"), (chosen, "an operator .*(NonMaxSuppression, node 'best')")):
+        proto.graph.output[1].CopyFrom(Info("p", TensorProto.INT64, [None]))
+        with pytest.raises(NetworkImportError, match=where.replace("(", r"\(").replace(")", r"\)")):
+            open_network(saved(tmp_path, proto)).imported()
+
+
+def test_a_damaged_file_or_an_invalid_model_is_said_in_one_line(tmp_path: Path) -> None:
+    path = saved(tmp_path, model())
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(NetworkImportError, match="is cut short"):
+        open_network(path)
+    value = model()
+    value.graph.node[0].input[0] = "nothing"
+    with pytest.raises(NetworkImportError, match="no valid ONNX model") as caught:
+        open_network(saved(tmp_path, value))
+    assert "\n" not in str(caught.value)

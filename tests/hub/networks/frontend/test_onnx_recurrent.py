@@ -1,0 +1,117 @@
+"""Recurrent layers of ONNX files: the same outputs as ONNX Runtime's, and what is left to the importer."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
+from relax_kit import compute
+from tchub.hub.networks.frontend.onnx_file import read_onnx
+from tchub.hub.networks.frontend.onnx_recurrent import imported, with_recurrences
+from tchub.hub.networks.transform.prepare import prepare
+
+STEPS, BATCH, FEATURES, HIDDEN = 4, 2, 3, 5
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def layer(kind: str, direction: str = "forward", inputs: int = 8, batch_first: bool = False, **facts: Any) -> Any:
+    """A model of one layer; `inputs`: how many the node has, of X, W, R, B, lengths, and initial states."""
+    rng = np.random.default_rng(0)
+    count, wide = 1 + (direction == "bidirectional"), GATES[kind] * HIDDEN
+    states = (count, BATCH, HIDDEN)
+    shapes = {"W": (count, wide, FEATURES), "R": (count, wide, HIDDEN), "B": (count, 2 * wide), "": (), "h": states}
+    shapes |= {"c": states} if kind == "LSTM" else {}
+    names = ["X", *list(shapes)[: inputs - 1]]
+    arrays = {name: rng.standard_normal(shapes[name]).astype("float32") for name in names[1:] if name}
+    turned = {name: arrays[name].swapaxes(0, 1).copy() for name in arrays.keys() & "hc" if batch_first}
+    weights = [numpy_helper.from_array(array, name) for name, array in (arrays | turned).items()]
+    outputs = ["Y", "Y_h", "Y_c"][: 3 if kind == "LSTM" else 2]
+    facts |= {"layout": 1} if batch_first else {}
+    facts |= {name: each * count for name, each in facts.items() if name == "activations"}
+    node = helper.make_node(kind, names, outputs, direction=direction, hidden_size=HIDDEN, **facts)
+    x = helper.make_tensor_value_info("X", TensorProto.FLOAT, ["batch" if batch_first else "steps", None, FEATURES])
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * (4 - ("_" in name))) for name in outputs]
+    graph = helper.make_graph([node], "net", [x], results, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def run(model: Any, x: np.ndarray) -> list[Any]:
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, {"X": x}))
+
+
+def compiled(model: Any, x: np.ndarray) -> list[Any]:
+    shapes = {"X": x.shape}
+    return compute(prepare(imported(with_recurrences(model, shapes), shapes)), torch.from_numpy(x))
+
+
+def assert_equal(ours: list[Any], right: list[Any]) -> None:
+    for one, other in zip(ours, right, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def sequence() -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((STEPS, BATCH, FEATURES)).astype("float32")
+
+
+@pytest.mark.parametrize("inputs", [3, 8], ids=["weights", "and biases and states"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(
+    ("kind", "facts"),
+    [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {}), ("RNN", {"activations": ["Relu"]})],
+)
+def test_the_network_computes_what_the_layer_does(
+    kind: str, facts: dict[str, Any], direction: str, inputs: int
+) -> None:
+    model, x = layer(kind, direction, inputs, **facts), sequence()
+    assert_equal(compiled(model, x), run(model, x))
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_batch_first_is_the_same_with_its_axes_exchanged(kind: str) -> None:
+    x = sequence()
+    plain, turned = layer(kind, "bidirectional"), layer(kind, "bidirectional", batch_first=True)
+    y, *states = compiled(turned, x.transpose(1, 0, 2).copy())
+    assert_equal([y.transpose(1, 2, 0, 3), *(one.transpose(1, 0, 2) for one in states)], run(plain, x))
+
+
+def test_what_is_not_known_is_left_and_the_file_stays_as_it_is() -> None:
+    model, x = layer("LSTM"), sequence()
+    before = model.SerializeToString()
+    assert with_recurrences(model, {"X": x.shape}) is not model
+    assert model.SerializeToString() == before
+    for odd in (layer("RNN", activations=["Affine"]), layer("LSTM", clip=1.0), layer("LSTM", input_forget=1)):
+        assert with_recurrences(odd, {"X": x.shape}) is odd
+    lengths = layer("LSTM")
+    lengths.graph.initializer.append(numpy_helper.from_array(np.array([STEPS, 2], np.int32), "lengths"))
+    lengths.graph.node[0].input[4] = "lengths"
+    assert with_recurrences(lengths, {"X": x.shape}) is lengths
+
+
+def test_a_file_is_a_network_at_each_length_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "tagger.onnx"
+    onnx.save(layer("LSTM", "bidirectional"), str(path))
+    network = read_onnx(path, {"steps": [STEPS, STEPS + 3], "X.1": [BATCH]})
+    for variant, steps in zip(network.variants, (STEPS, STEPS + 3), strict=True):
+        assert variant.signature().outputs[0].shape == (steps, 2, BATCH, HIDDEN)
+
+
+def test_a_layer_after_another_is_written_too(tmp_path: Path) -> None:
+    tagger, path = torch.nn.LSTM(FEATURES, HIDDEN, num_layers=2, bidirectional=True).eval(), tmp_path / "tagger.onnx"
+    program: Any = torch.onnx.export(tagger, (torch.from_numpy(sequence()),), dynamo=True)
+    program.save(str(path))
+    assert [node.op_type for node in onnx.load(str(path)).graph.node].count("LSTM") == 2
+    assert read_onnx(path).signature().outputs[0].shape == (STEPS, BATCH, 2 * HIDDEN)
+
+
+def test_other_networks_are_opened_without_the_package_onnx() -> None:
+    """It is an extra, which a plain install lacks."""
+    code = "import sys; sys.modules['onnx'] = None; from tchub.hub.networks import sources, tuned"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

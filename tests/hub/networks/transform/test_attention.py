@@ -1,0 +1,292 @@
+"""Attention, in parts over padded tokens and as one function, gives what PyTorch gives; so does softmax."""
+
+from collections.abc import Callable
+from math import prod
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from relax_kit import calls, compute
+from tchub.hub.device.candidate import trace_json
+from tchub.hub.networks.alternatives import find_alternatives, find_shapes, lower_known
+from tchub.hub.networks.tasks import TuningTask, network_tasks
+from tchub.hub.networks.transform.attention import padded_columns, padded_rows
+from tchub.hub.networks.transform.fused_attention import attentions
+from tchub.hub.networks.transform.prepare import for_inference, lower
+from tchub.hub.networks.transform.softmax import lanes_of
+from tchub.hub.search.candidates import tune_context
+from tchub.hub.search.design_space import DesignSpace
+from tchub.zoo.features.schema import get_schema
+from tchub.zoo.features.skeleton import Skeleton
+from tchub.zoo.primitives.metaschedule import from_trace_json, read_trace
+from tvm.relax.frontend.torch import from_exported_program
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+
+# LLVM compiles in half the time so: it is not what is tested.
+TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 1, "opt-level": 0})
+Mix = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Attention(torch.nn.Module):
+    """Scores of `rows` queries and `columns` keys in two heads of 8; `mix` makes of them what the softmax takes."""
+
+    def __init__(self, mix: Mix, *, keep_scores: bool = False) -> None:
+        super().__init__()
+        self.mix, self.keep_scores = mix, keep_scores
+        self.query, self.key, self.value = (torch.nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> Any:
+        batch, rows, _ = x.shape
+        y = x if y is None else y
+        heads = [layer(z).view(batch, -1, 2, 8).transpose(1, 2) for layer, z in
+                 ((self.query, x), (self.key, y), (self.value, y))]  # fmt: skip
+        scores = self.mix(heads[0] @ heads[1].transpose(-1, -2))
+        out = (torch.softmax(scores, -1) @ heads[2]).transpose(1, 2).reshape(batch, rows, 16)
+        return (out, scores) if self.keep_scores else out
+
+
+def imported(module: torch.nn.Module, *inputs: torch.Tensor) -> Any:
+    exported = torch.export.export(module.eval(), inputs)
+    return for_inference(from_exported_program(exported, keep_params_as_input=False))
+
+
+def extents_of_products(graph: Any) -> set[tuple[int, ...]]:
+    """Return the shapes of products with more than two axes."""
+    return {tuple(map(int, one.ty.shape))[-2:] for one in calls(graph, "matmul") if one.ty.ndim > 2}
+
+
+def masked(value: float) -> Mix:
+    """Return a causal mask; the first row and another one are masked throughout, as those of padding tokens are."""
+
+    mask = torch.triu(torch.full((61, 61), value), diagonal=1)
+    if np.isfinite(value):
+        mask[[0, 5]] = value
+    return lambda scores: scores / 8**0.5 + mask
+
+
+SCALED: Mix = lambda scores: scores * 0.125  # noqa: E731
+LEAST = float(torch.finfo(torch.float32).min)
+
+
+def network(mix: Mix, rows: int, columns: int, batch: int = 1, **options: Any) -> tuple[Any, list[torch.Tensor], Any]:
+    """Return an attention, its inputs, and its graph."""
+    torch.manual_seed(0)
+    module, inputs = Attention(mix, **options), [3 * torch.randn(batch, n, 16) for n in (rows, columns)]
+    return module, inputs, imported(module, *inputs)
+
+
+def tasks_of(mod: Any) -> list[TuningTask]:
+    return network_tasks(mod, TARGET, "net")
+
+
+def causal(scores: torch.Tensor) -> torch.Tensor:
+    return scores + torch.full(scores.shape[-2:], LEAST).triu(1)
+
+
+@pytest.mark.parametrize(
+    ("mix", "rows", "columns", "batch", "expected"),
+    [
+        (SCALED, 61, 61, 2, (63, 64, 61, 0.125, ())),
+        (lambda scores: scores, 61, 61, 1, (63, 64, 61, 1.0, ())),
+        (lambda scores: scores / 8, 61, 80, 1, (63, 80, 80, 0.125, ())),
+        (lambda scores: 0.125 * scores, 48, 61, 1, (48, 64, 61, 0.125, ())),
+        (masked(LEAST), 61, 61, 2, (63, 64, 61, 8**-0.5, (63,))),
+        (masked(float("-inf")), 61, 61, 1, (63, 64, 61, 8**-0.5, (63,))),
+        (causal, 32, 32, 1, (32, 32, 32, 1.0, (32,))),
+        (lambda scores: scores + torch.linspace(-2, 2, 40), 24, 40, 2, (24, 48, 40, 1.0, (1,))),
+    ],
+    ids=["scaled", "plain", "rows", "columns", "masked", "infinitely masked", "causal", "one row of a mask"],
+)
+def test_it_computes_what_pytorch_does_in_parts_and_as_one_function(
+    mix: Mix, rows: int, columns: int, batch: int, expected: tuple[Any, ...]
+) -> None:
+    module, inputs, graph = network(mix, rows, columns, batch)
+    (shape,) = attentions(graph)
+    assert (shape.rows, shape.columns, shape.keys, shape.masks) == (*expected[:3], expected[4])
+    assert (prod(shape.heads), shape.width, shape.values) == (2 * batch, 8, 8)
+    assert shape.scale == pytest.approx(expected[3])
+    assert extents_of_products(graph) == {(padded_rows(rows), padded_columns(columns)), (padded_rows(rows), 8)}
+    theirs = module(*inputs).detach().numpy()
+    assert theirs.std() > 0.1
+    for shapes in (set(), {shape}):
+        mod = lower(graph, shapes)
+        names = [var.name_hint for var in mod.functions]
+        assert any("softmax" in name for name in names) == (not shapes)
+        assert sum("attention" in name for name in names) == len(shapes)
+        np.testing.assert_allclose(compute(mod, *inputs)[0], theirs, atol=2e-5 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize(
+    ("mix", "keep", "tokens"),
+    [
+        (SCALED, True, 61),  # scores are an output
+        (SCALED, False, 17),  # too much to add, and no vector register divides the keys
+        (torch.tanh, False, 61),
+        (lambda scores: scores - 2.0 * torch.linspace(0, 1, 64), False, 64),
+        (lambda scores: (scores + torch.linspace(0, 1, 64)) * 0.5, False, 64),
+        (lambda scores: scores + torch.arange(2.0)[:, None, None], False, 64),
+    ],
+    ids=["kept", "small", "another operator", "subtracted", "scaled behind a mask", "a mask a head"],
+)
+def test_other_attention_is_left_as_it_is(mix: Mix, keep: bool, tokens: int) -> None:
+    module, inputs, graph = network(mix, tokens, tokens, keep_scores=keep)
+    assert extents_of_products(graph) == {(tokens, tokens), (tokens, 8)}
+    assert attentions(graph) == set()
+    mod = lower(graph, find_shapes(graph))
+    assert not any("attention" in var.name_hint for var in mod.functions)
+    expected = module(*inputs)
+    for ours, theirs in zip(compute(mod, *inputs), expected if keep else (expected,), strict=True):
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=1e-5, rtol=1e-5)
+
+
+def widths_of_projections(graph: Any) -> list[int]:
+    """Return the columns of products with weights, as they are computed."""
+    return [int(one.ty.shape[-1]) for one in calls(graph, "matmul") if one.ty.ndim == 2]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["self", "cross"])
+def test_projections_of_the_same_tokens_are_one_product(own: bool) -> None:
+    torch.manual_seed(0)
+    module, inputs = Attention(lambda scores: scores * 0.125), [torch.randn(1, 64, 16) for _ in range(1 if own else 2)]
+    graph = imported(module, *inputs)
+    assert sorted(widths_of_projections(graph)) == ([48] if own else [16, 32]), "key and value are of the same tokens"
+    np.testing.assert_allclose(compute(lower(graph), *inputs)[0], module(*inputs).detach().numpy(), atol=2e-6)
+
+
+def test_a_product_with_an_activation_keeps_its_kernel() -> None:
+    """A gate and what it gates are not copied: apart, the activation is computed where the product is."""
+    torch.manual_seed(0)
+
+    class Gated(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate, self.up = torch.nn.Linear(16, 32), torch.nn.Linear(16, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.silu(self.gate(x)) * self.up(x)
+
+    module, x = Gated(), torch.randn(4, 16)
+    graph = imported(module, x)
+    assert widths_of_projections(graph) == [32, 32]
+    np.testing.assert_allclose(compute(lower(graph), x)[0], module(x).detach().numpy(), atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 48), (2, 3, 40), (1, 16), (5, 64)])
+def test_softmax_by_lanes_is_right_before_and_after_it_is_scheduled(shape: tuple[int, ...]) -> None:
+    """Also for scores that are large, and masked ones."""
+    x = 30 * torch.randn(*shape, generator=torch.manual_seed(0))
+    x[..., 1::7] = -torch.inf
+    expected = torch.softmax(x.double(), -1).numpy()
+    mod = lower(imported(torch.nn.Softmax(-1), x))
+    (ours,) = compute(mod, x)
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+    (task,) = network_tasks(mod, TARGET, "net")
+    assert task.op == "softmax"
+    (schedule,) = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0).generate_design_space()
+    script = schedule.mod.script()
+    assert f"T.vectorized(T.int64({lanes_of(shape[-1])}))" in script
+    assert script.count("T.reinterpret") == 1, "each power is computed once"
+    out = tvm.runtime.tensor(np.zeros(shape, np.float32))
+    tvm.tirx.build(schedule.mod, target=TARGET)["main"](tvm.runtime.tensor(x.numpy()), out)
+    np.testing.assert_allclose(out.numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((4, 61), -1), ((16, 16), 0), ((16,), 0)])
+def test_another_softmax_is_tvms_own(shape: tuple[int, ...], axis: int) -> None:
+    x = torch.randn(*shape)
+    mod = lower(imported(torch.nn.Softmax(axis), x))
+    assert "largest" not in mod.script()
+    np.testing.assert_allclose(compute(mod, x)[0], torch.softmax(x, axis).numpy(), atol=1e-6)
+
+
+def test_a_convolution_of_a_sequence_is_one_of_an_image_of_a_row_with_what_follows_it() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv1d(6, 16, 3, stride=2, padding=1), torch.nn.GELU(), torch.nn.Conv1d(16, 8, 5, dilation=2, groups=2)
+    )
+    x = torch.randn(1, 6, 48)
+    mod = lower(imported(module, x))
+    np.testing.assert_allclose(compute(mod, x)[0], module(x).detach().numpy(), atol=1e-6)
+    names = {var.name_hint for var in mod.functions}
+    assert any("conv2d" in name and "erf" in name for name in names)
+    assert not any("conv1d" in name for name in names)
+
+
+def check_programs(task: TuningTask) -> DesignSpace:
+    """Check that programs of a task's only space are read, scored, replayed and right; return the space."""
+    context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
+    (schedule,) = context.generate_design_space()
+    space = DesignSpace(task.mod, context.space_generator.postprocs, schedule)
+    shapes = [[int(x) for x in info.shape] for info in ms.arg_info.ArgInfo.from_entry_func(task.mod)]
+    arrays = [np.random.default_rng(i).standard_normal(one).astype(np.float32) for i, one in enumerate(shapes)]
+
+    def run(mod: Any) -> np.ndarray:
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
+        tvm.tirx.build(mod, target=TARGET)["main"](*tensors)
+        return tensors[-1].numpy()
+
+    expected, programs = run(task.mod), space.random(Random(0), 4)
+    assert np.ptp(expected) > 0.1
+    for decisions in programs:
+        candidate = space.replay(decisions)
+        assert candidate is not None
+        assert space.decisions_of(candidate) == decisions
+        trace = candidate.sch.trace
+        template, answers = read_trace(trace)
+        assert template.fill(answers) == from_trace_json(trace_json(trace)) == space.template.fill(decisions)
+        text = candidate.sch.mod.script()
+        assert all(word in text for word in ("T.parallel", "T.vectorized", "T.unroll", 'scope="local"'))
+        again = Schedule(task.mod)
+        trace.apply_to_schedule(again, remove_postproc=True)  # a mask, as a weight, is permuted by what is left out
+        np.testing.assert_allclose(run(again.mod), expected, rtol=1e-4, atol=1e-5)
+    for name in ("nest-cpu", "tcl-cpu"):
+        schema = get_schema(name)
+        rows_of = Skeleton(space.template, schema, None).features(programs)
+        assert rows_of.tobytes() == schema.extract([space.template.fill(one) for one in programs], None).tobytes()
+    return space
+
+
+@pytest.mark.parametrize(("mix", "rows"), [(SCALED, 61), (causal, 48)], ids=["padded", "masked"])
+def test_every_program_of_its_space_reads_scores_and_is_right(mix: Mix, rows: int) -> None:
+    _, _, graph = network(mix, rows, rows)
+    (task,) = (task for task in tasks_of(lower(graph, attentions(graph))) if "attention" in task.name)
+    space = check_programs(task)
+    assert len(space.slots) == 3
+    assert space.size > 20
+
+
+class MaskedByAnInput(torch.nn.Module):
+    """Attention whose mask is brought by the caller."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return (x @ x.transpose(-1, -2) * 0.25 + mask).softmax(-1) @ x
+
+
+def test_a_mask_that_is_an_input_is_padded_where_every_task_has_a_schedule() -> None:
+    inputs = torch.randn(1, 99, 24), torch.zeros(99, 99).masked_fill(torch.ones(99, 99).triu(1) > 0, -1e9)
+    graph, theirs = imported(MaskedByAnInput(), *inputs), MaskedByAnInput()(*inputs).numpy()
+    (shape,) = attentions(graph)
+    assert (shape.rows, shape.columns, shape.masks) == (100, 112, (100,))
+    for shapes in (set(), {shape}):
+        mod = lower(graph, shapes)
+        np.testing.assert_allclose(compute(mod, *inputs)[0], theirs, atol=1e-5)
+        for task in tasks_of(mod):
+            assert tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0).generate_design_space()
+
+
+def test_it_competes_with_the_three_functions_that_it_replaces() -> None:
+    _, _, graph = network(SCALED, 61, 61)
+    direct = tasks_of(lower(graph))
+    added, (ways,) = find_alternatives(graph, direct, TARGET, "net")
+    names = {task.task_id: task.name for task in (*direct, *added)}
+    assert sorted(names[one].split("_")[0].rstrip("0123456789") for one in ways.direct) == ["fused", "fused", "softmax"]
+    assert [names[one].split("_")[:2] for one in ways.other] == [["fused", "attention"]]
+    assert [task.weight for task in added] == [0]
+    known = {task.task_id for task in direct}
+    without = lower_known(graph, {ways.shape}, known, TARGET)
+    assert {task.task_id for task in tasks_of(without)} == known, "nobody tuned it"
+    assert {task.task_id for task in tasks_of(lower_known(graph, {ways.shape}, {*names}, TARGET))} > {*ways.other}

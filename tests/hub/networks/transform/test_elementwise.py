@@ -1,0 +1,128 @@
+"""Functions that only move or combine elements have spaces of their own, whose programs are all right."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tchub.hub.networks.tasks import TuningTask, make_task, network_tasks
+from tchub.hub.networks.transform.elementwise import RULE, cheapest_first, own_spaces
+from tchub.hub.search.candidates import tune_context
+from tvm import relax, te, topi
+from tvm.s_tir import meta_schedule as ms
+from tvm.tirx import ForKind
+from tvm_ffi import structural_equal
+
+TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
+X86 = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})  # MetaSchedule has other rules for it
+
+
+def task_of(*tensors: Any) -> TuningTask:
+    func = te.create_prim_func(list(tensors)).with_attr("global_symbol", "main")
+    return make_task(own_spaces()(tvm.IRModule({"main": func})), "task")
+
+
+def spaces(task: TuningTask) -> list[Any]:
+    return list(tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0).generate_design_space())
+
+
+def computed(mod: Any) -> np.ndarray:
+    shapes = [[int(x) for x in info.shape] for info in ms.arg_info.ArgInfo.from_entry_func(mod)]
+    arrays = [np.random.default_rng(i).random(shape, dtype=np.float32) for i, shape in enumerate(shapes)]
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    tvm.tirx.build(mod, target=TARGET)["main"](*tensors)
+    return tensors[-1].numpy()
+
+
+def permuted_and_padded() -> list[Any]:
+    x = te.placeholder((48, 61), name="x")
+    return [x, topi.nn.pad(topi.transpose(x, (1, 0)), [0, 0], [3, 0])]
+
+
+def added() -> list[Any]:
+    x, y = te.placeholder((7, 56, 40), name="x"), te.placeholder((40,), name="y")
+    return [x, y, topi.nn.relu(topi.add(x, y))]
+
+
+def odd() -> list[Any]:
+    x = te.placeholder((5, 61), name="x")
+    return [x, topi.add(x, x)]
+
+
+def large() -> list[Any]:
+    x = te.placeholder((1, 300, 384), name="x")
+    return [x, topi.transpose(x, (0, 2, 1))]
+
+
+def single() -> list[Any]:
+    x = te.placeholder((1 << 18,), name="x")
+    return [x, topi.add(x, x)]
+
+
+@pytest.mark.parametrize(
+    ("make", "programs"), [(permuted_and_padded, 3), (added, 4), (odd, 1), (large, 2), (single, 1)]
+)
+def test_every_program_computes_the_same(make: Any, programs: int) -> None:
+    task = task_of(*make())
+    found = spaces(task)
+    expected = computed(task.mod)
+    assert expected.std() > 0
+    assert len({space.mod.script() for space in found}) == len(found) == programs
+    for space in found:
+        np.testing.assert_array_equal(computed(space.mod), expected)
+        replayed = tvm.s_tir.Schedule(task.mod)
+        space.trace.apply_to_schedule(replayed, remove_postproc=True)
+        assert structural_equal(replayed.mod, space.mod)
+
+
+def heads() -> list[Any]:
+    x = te.placeholder((1, 48, 4, 32), name="x")
+    return [x, topi.transpose(x, (0, 2, 1, 3))]
+
+
+def channels_last() -> list[Any]:
+    x = te.placeholder((1, 3, 32, 32), name="x")
+    return [x, topi.transpose(x, (0, 2, 3, 1))]
+
+
+@pytest.mark.parametrize(("make", "innermost"), [(heads, 32), (added, 40), (large, 300), (channels_last, 3)])
+def test_the_first_program_writes_what_lies_side_by_side(make: Any, innermost: int) -> None:
+    """It is the one that is taken where nothing is measured: whole rows, and no scattered vectors."""
+    task = task_of(*make())
+    for target in (TARGET, X86):
+        turned = list(tune_context(task, target, ms.search_strategy.ReplayTrace(), 0).generate_design_space())
+        first, *others = cheapest_first(task.mod, turned)
+        assert len(others) == len(turned) - 1 > 0
+        assert_vectors_of(first, innermost)
+
+
+def assert_vectors_of(first: Any, innermost: int) -> None:
+    loops = [first.get(loop) for loop in first.get_loops(first.get_child_blocks(first.get_sblock("root"))[-1])]
+    lanes = next(lanes for lanes in (16, 8, 1) if innermost % lanes == 0)
+    vectors = [loop for loop in loops if loop.kind == ForKind.VECTORIZED]
+    assert [int(loop.extent) for loop in vectors] == [lanes] * (lanes > 1)
+
+
+def test_small_functions_do_not_wake_other_threads() -> None:
+    for make, parallel in ((added, False), (large, True), (single, True)):
+        assert all(("T.parallel" in space.mod.script()) == parallel for space in spaces(task_of(*make())))
+
+
+def test_functions_with_reductions_keep_the_spaces_of_metaschedule() -> None:
+    a, b = te.placeholder((16, 16), name="a"), te.placeholder((16, 16), name="b")
+    assert RULE not in task_of(a, b, topi.nn.relu(topi.matmul(a, b))).mod.script()
+    assert RULE not in task_of(a, topi.sum(a, axis=1)).mod.script()
+    assert RULE in task_of(a, topi.nn.relu(a)).mod.script()
+
+
+def test_a_reshape_is_no_task() -> None:
+    """In the compiled network it is another view of its input."""
+    x = relax.Var("x", relax.TensorType([6, 8], "float32"))
+    builder: Any = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.reshape(relax.op.permute_dims(relax.op.reshape(x, (8, 6))), (3, 16)))
+        builder.emit_func_output(y)
+    mod = own_spaces()(relax.transform.LegalizeOps()(builder.get()))
+    (task,) = network_tasks(mod, TARGET, "net")
+    assert "transpose" in task.name

@@ -1,0 +1,155 @@
+"""Constants of a Relax graph: what NumPy can compute once is not computed at every call."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from relax_kit import calls, compute, name_of
+from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.tasks import weight_bytes
+from tchub.hub.networks.transform.fold import fold_arrays, fold_functions
+from tchub.hub.networks.transform.prepare import prepare
+from tchub.hub.networks.transform.relax_graph import bound_values
+from torch import nn
+from tvm import relax, topi
+
+
+def test_what_follows_from_constants_alone_is_computed_by_numpy() -> None:
+    """A batch norm's factors, its epsilon included, which TVM would compile one by one."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    network[1].load_state_dict({name: torch.rand_like(x.float()) + 0.5 for name, x in network[1].state_dict().items()})
+    x = torch.randn(1, 3, 8, 8)
+    mod = import_exported(torch.export.export(network, (x,)), "network")
+    merged = relax.transform.FoldBatchnormToConv2D()(mod)
+    assert {"sqrt", "divide"} <= {name_of(one) for one in calls(merged)}
+    left = relax.transform.DeadCodeElimination()(fold_arrays()(relax.transform.CanonicalizeBindings()(merged)))
+    assert {name_of(one) for one in calls(left)} == {"nn.conv2d", "add", "nn.relu"}
+    np.testing.assert_allclose(compute(prepare(mod), x)[0], network(x).detach().numpy(), atol=1e-5)
+
+
+def test_folded_arrays_keep_their_type() -> None:
+    builder: Any = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2,), "int64"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            steps = builder.emit(relax.op.add(relax.const(np.arange(2), "int64"), relax.const(1, "int64")))
+            result = builder.emit_output(relax.op.add(x, steps))
+        builder.emit_func_output(result)
+    assert fold_arrays()(builder.get())["main"].ret_ty.dtype == "int64"
+
+
+def test_tensor_functions_of_constants_are_computed_with_one_result_or_several() -> None:
+    weights = np.arange(4, dtype="float32").reshape(2, 2)
+    builder: Any = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 2), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            turned = builder.emit_te(topi.transpose, relax.const(weights))
+            rows = builder.emit_te(lambda w: topi.split(w, 2, axis=0), relax.const(weights))
+            scaled = builder.emit_te(topi.multiply, turned, x)
+            result = builder.emit_output(builder.emit_te(topi.add, scaled, relax.TupleGetItem(rows, 1)))
+        builder.emit_func_output(result)
+    mod: Any = relax.transform.DeadCodeElimination()(fold_functions()(builder.get()))
+    assert {str(var.name_hint) for var in mod.get_global_vars()} == {"main", "multiply", "add"}
+    expected = 2 * weights.T + weights[1:]
+    np.testing.assert_array_equal(compute(mod, torch.full((2, 2), 2.0))[0], expected)
+
+
+def test_constants_stay_where_their_functions_do_not_build_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise tvm.error.InternalError("LLVM has no such intrinsic")
+
+    builder: Any = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            result = builder.emit_output(builder.emit_te(topi.transpose, relax.const(np.eye(2, dtype="float32"))))
+        builder.emit_func_output(result)
+    mod: Any = builder.get()
+    monkeypatch.setattr(tvm.tirx, "build", refuse)
+    assert fold_functions()(mod).script() == mod.script()
+
+
+def test_constants_that_begin_at_one_address_are_not_taken_for_each_other() -> None:
+    whole = tvm.runtime.tensor(np.array([1.0, 2.0, 3.0, 4.0], np.float32))
+    part = whole._create_view((1,))
+    builder: Any = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4,), "float32"))  # pyright: ignore[reportCallIssue]
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            sums = [relax.op.add(relax.const(whole), relax.const(one)) for one in (whole, part)]
+            result = builder.emit_output(
+                builder.emit(relax.op.multiply(x, relax.op.subtract(*map(builder.emit, sums))))
+            )
+        builder.emit_func_output(result)
+    mod = prepare(fold_arrays()(builder.get()))
+    np.testing.assert_array_equal(compute(mod, torch.ones(4))[0], [0.0, 1.0, 2.0, 3.0])
+
+
+class Cells(nn.Module):
+    """A recurrent cell, step by step, as a user writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(8, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = x.new_zeros(1, 16)
+        for step in range(6):
+            h = self.cell(x[:, step], h)
+        return h
+
+
+def test_the_steps_of_a_recurrent_cell_share_its_weights() -> None:
+    network = Cells().eval()
+    exported = torch.export.export(network, (torch.randn(1, 6, 8),))
+    mod = prepare(import_exported(exported, "recurrent"))
+    steps = [call for call in bound_values(mod["main"]).values() if "matmul" in str(getattr(call, "args", ""))]
+    assert len(steps) >= 6
+    weights = sum(x.nbytes for x in network.parameters())
+    assert weights - 1024 < weight_bytes(mod) <= weights + 1024, "biases may be added up, and the first step's left out"
+
+
+# Linear layers of sequences and images whose axes were exchanged, which PyTorch multiplies matrix by matrix.
+TRANSPOSED = {
+    "a sequence of a batch": (torch.randn(4, 9, 8), lambda x: x.transpose(0, 1)),
+    "an image": (torch.randn(2, 8, 3, 5), lambda x: x.permute(0, 2, 3, 1)),
+    "one sequence": (torch.randn(1, 8, 9), lambda x: x.transpose(1, 2)),
+}
+
+
+@pytest.mark.parametrize(("x", "turned"), TRANSPOSED.values(), ids=TRANSPOSED)
+def test_a_weight_is_not_repeated_for_each_matrix_of_a_batch(equal: Any, x: torch.Tensor, turned: Any) -> None:
+    def network(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return layer(turned(x))
+
+    layer = nn.Linear(8, 16)
+    equal(network, x, parts=(layer,))
+    exported = torch.export.export(nn.Sequential(Turned(turned), layer).eval(), (x,))
+    assert weight_bytes(prepare(import_exported(exported, "network"))) == sum(one.nbytes for one in layer.parameters())
+
+
+def test_a_weight_on_the_left_is_not_repeated_either(equal: Any) -> None:
+    class Left(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(16, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.weight @ x
+
+    network, x = Left().eval(), torch.randn(3, 8, 9)
+    equal(network, x)
+    mod = prepare(import_exported(torch.export.export(network, (x,)), "network"))
+    assert weight_bytes(mod) == network.weight.nbytes
+
+
+class Turned(nn.Module):
+    def __init__(self, turned: Any) -> None:
+        super().__init__()
+        self.turned = turned
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.turned(x)
