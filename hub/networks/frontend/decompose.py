@@ -35,11 +35,24 @@ def decomposed(exported: Any) -> Any:
     real = pair_complex(exported)
     if real is not exported:
         exported = real.run_decompositions(table)
-    exported.graph_module.graph.eliminate_dead_code()
+    _drop_checks(exported)
     _promote_types(exported)
     exported.graph_module.graph.eliminate_dead_code()
     exported.graph_module.recompile()
     return exported
+
+
+def _drop_checks(exported: Any) -> None:
+    """Drop what raises an error by a value, as `torch._check` does, and what is computed for nothing else."""
+    aten = torch.ops.aten
+    checks = (
+        *(aten._assert_scalar.default, aten._assert_async.default, aten._assert_async.msg, aten.item.default),
+        *(aten._assert_tensor_metadata.default, aten.sym_constrain_range.default, aten._local_scalar_dense.default),
+        aten.sym_constrain_range_for_size.default,
+    )
+    for node in reversed(nodes_of(exported.graph_module)):
+        if node.op == "call_function" and not node.users and (node.target in checks or not node.is_impure()):
+            node.graph.erase_node(node)
 
 
 def nodes_of(module: torch.nn.Module) -> list[Any]:
@@ -148,10 +161,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.scatter.value_reduce: _scattered,
         aten.index_reduce.default: _index_reduced,
         aten.cat.default: _concatenated,
-        # TVM's fails without a weight or a bias.
-        aten.native_group_norm.default: unless(
-            lambda _, weight, bias, *__: weight is not None and bias is not None, aten.native_group_norm.default
-        ),
+        aten.native_group_norm.default: images.group_norm,
+        aten.instance_norm.default: images.instance_norm,
+        aten._native_batch_norm_legit.no_stats: images.batch_norm,
         aten._trilinear.default: _trilinear,
         # Of the shape alone, so that the result is a constant.
         aten.full_like.default: lambda x, value, *, dtype=None, **_: torch.full(x.shape, value, dtype=dtype or x.dtype),

@@ -97,6 +97,63 @@ def pooled(pool: Any) -> Callable[..., Any]:
     return run
 
 
+def group_norm(
+    x: Tensor, weight: Any, bias: Any, samples: int, channels: int, _pixels: int, groups: int, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise groups of channels; channels have their sums before groups have theirs: an image keeps its layout."""
+    pixels = list(range(2, x.dim()))
+
+    def average(each: Tensor) -> Tensor:
+        each = each.mean(pixels, keepdim=True) if pixels else each
+        groupwise = each.reshape(samples, groups, -1).mean(2, keepdim=True)
+        return groupwise.expand(-1, -1, channels // groups).reshape(each.shape)
+
+    result, *rest = _normalised(x, weight, bias, average, epsilon)
+    return result, *(one.reshape(samples, groups, -1)[:, :, 0] for one in rest)
+
+
+def instance_norm(
+    x: Tensor,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    use_input: bool,
+    momentum: float,
+    eps: float,
+    fast: bool,
+) -> Tensor:
+    """Normalise each channel of each image, or all images by what was learnt."""
+    if not use_input:
+        return torch.batch_norm(x, weight, bias, mean, variance, False, momentum, eps, fast)
+    return group_norm(x, weight, bias, *x.shape[:2], 0, x.shape[1], eps)[0]
+
+
+def batch_norm(
+    x: Tensor, weight: Any, bias: Any, _training: bool, _momentum: float, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise channels by the batch itself."""
+    rows = [0, *range(2, x.dim())]
+    result, *rest = _normalised(x, weight, bias, lambda each: each.mean(rows, keepdim=True), epsilon)
+    return result, *(one.flatten() for one in rest)
+
+
+def _normalised(
+    x: Tensor, weight: Any, bias: Any, average: Callable[[Tensor], Tensor], epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return an image with mean 0 and deviation 1, the mean, and the deviation's inverse.
+
+    TVM subtracts the squares of two large numbers instead, which leaves little of a small deviation.
+    """
+    mean = average(x)
+    apart = x - mean
+    root = (average(apart * apart) + epsilon).rsqrt()
+    shape = (-1, *[1] * (x.dim() - 2))
+    scale = root if weight is None else root * weight.reshape(shape)
+    shift = -mean * scale
+    return x * scale + (shift if bias is None else shift + bias.reshape(shape)), mean, root
+
+
 def maximum_with_places(pool: Any) -> Callable[..., Any]:
     """Return the places of a pool's maxima in the image or volume as well, for which TVM gives the maxima again."""
     inside, alone = False, pooled(pool)

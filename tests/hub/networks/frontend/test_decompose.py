@@ -360,3 +360,17 @@ def test_what_tvm_translates_rightly_is_left_as_it_is() -> None:
     exported = torch.export.export(network, (torch.randn(1, 3, 4, 4),))
     ours, theirs = decomposed(exported).graph.nodes, exported.run_decompositions().graph.nodes
     assert [node.target for node in ours] == [node.target for node in theirs]
+
+
+def test_checks_of_values_are_dropped(equal: Equal) -> None:
+    """As transformers checks shapes that tensors hold; a compiled network raises no error."""
+
+    def checked(x: Tensor) -> Any:
+        torch._check_tensor_all(x > -100)
+        count = (x > 0).sum().item()
+        torch._check(count >= 0)
+        torch._check(count != 1000)
+        return x.relu()
+
+    equal(checked, torch.randn(3, 4))
+    equal(checked, torch.randn(3, 4), again=True)

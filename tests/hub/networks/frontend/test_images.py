@@ -3,9 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from relax_kit import compute
 from tchub.hub.networks import LAYOUTS
+from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.transform.prepare import prepare
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -76,6 +80,34 @@ def test_windows_larger_than_the_image_are_of_its_size(equal: Equal, layout: str
         return *head, F.max_pool2d(x, 50_000, ceil_mode=True), F.avg_pool1d(x[0], 50_000, ceil_mode=True)
 
     equal(pooled, torch.randn(1, 3, 7, 9) + 1, layout=layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_norms_keep_the_small_deviation_of_large_numbers(layout: str) -> None:
+    """An image of 100 give or take 0.1, in which TVM's own norms leave no digit right."""
+    torch.manual_seed(0)
+    parts = nn.GroupNorm(4, 8), nn.GroupNorm(8, 8, affine=False), nn.InstanceNorm2d(8, affine=True)
+
+    class Norms(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(parts)
+            self.learnt = nn.InstanceNorm2d(8, track_running_stats=True)
+
+        def forward(self, x: Tensor) -> Any:
+            weight = x.reshape(1, 16, -1)  # as standardised weights are
+            own = F.batch_norm(x, None, None, training=True), F.batch_norm(weight, None, None, training=True)
+            return *own, *(part(x) for part in self.parts), self.learnt(x), F.group_norm(x.mean((2, 3)), 4)
+
+    network, x = Norms().eval(), 0.1 * torch.randn(2, 8, 9, 7) + 100
+    for part in parts[::2]:
+        nn.init.normal_(part.weight)
+        nn.init.normal_(part.bias)
+    ours = compute(prepare(open_network(network, (x,)).imported(), layout), x)
+    with torch.no_grad():
+        exact = network.double()(x.double())
+    for number, (one, right) in enumerate(zip(ours, exact, strict=True)):
+        np.testing.assert_allclose(one, right, rtol=1e-3, atol=1e-3 * right.abs().max(), err_msg=f"output {number}")
 
 
 def test_volumes_are_sampled_at_the_places_of_a_grid(equal: Equal) -> None:
