@@ -35,6 +35,13 @@ def test_every_benchmark_names_machine_command_seeds_and_summary(path: Path) -> 
     assert document["summary"]
 
 
+def test_files_that_documents_and_docstrings_name_exist() -> None:
+    texts = [*DOCUMENTS, *(file for room in ("hub", "zoo", "cards", "scripts") for file in (ROOT / room).rglob("*.py"))]
+    named = {(path.name, name) for path in texts for name in re.findall(r"tests/[a-z_0-9/]+\.py", path.read_text())}
+    assert len(named) > 50
+    assert not {one for one in named if not (ROOT / one[1]).is_file()}
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_commands_in_the_documents_exist(path: Path) -> None:
     told = set(re.findall(r"(?m)^(?:\$ )?tchub ([a-z]+)", path.read_text()))

@@ -53,6 +53,9 @@ def _drop_checks(exported: Any) -> None:
     for node in reversed(nodes_of(exported.graph_module)):
         if node.op == "call_function" and not node.users and (node.target in checks or not node.is_impure()):
             node.graph.erase_node(node)
+    for part in exported.graph_module.modules():
+        if isinstance(part, GraphModule):
+            part.recompile()
 
 
 def nodes_of(module: torch.nn.Module) -> list[Any]:
@@ -126,7 +129,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.grid_sampler_3d.default: images.sampled_volume,
         aten.max_pool2d_with_indices.default: images.maximum_with_places(aten.max_pool2d_with_indices.default),
         aten.max_pool3d_with_indices.default: images.maximum_with_places(aten.max_pool3d_with_indices.default),
-        **{op: images.pooled(op) for op in (aten.avg_pool2d.default, aten.avg_pool3d.default)},
+        **{op: images.pooled(op) for op in images.AVERAGES},
         aten.adaptive_max_pool2d.default: images.adaptive_maximum,
         aten.unfold.default: our.windows,
         # In the order of the values, which is one of those that PyTorch may choose where none is asked for.
@@ -162,7 +165,6 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.index_reduce.default: _index_reduced,
         aten.cat.default: _concatenated,
         aten.native_group_norm.default: images.group_norm,
-        aten.instance_norm.default: images.instance_norm,
         aten._native_batch_norm_legit.no_stats: images.batch_norm,
         aten._trilinear.default: _trilinear,
         # Of the shape alone, so that the result is a constant.

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+AVERAGES = tuple(getattr(torch.ops.aten, f"avg_pool{dims}d").default for dims in (1, 2, 3))
+
 
 def antialiased(kernel: Callable[[Tensor], Tensor], reach: int) -> Callable[..., Any]:
     """Return a resize by two products with matrices, one of rows and one of columns.
@@ -82,17 +84,23 @@ def pooled(pool: Any) -> Callable[..., Any]:
     """Give pools the stride that PyTorch takes from the kernel, and averages a divisor: TVM has neither."""
 
     def run(x: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), *rest: Any) -> Any:
-        *others, divisor = rest if len(rest) == 4 else (*rest, None)  # of an average alone
+        if pool in AVERAGES and x.dim() == len(kernel_size) + 1:  # of an image alone
+            return pool(x[None], kernel_size, stride or kernel_size, *rest)[0]
+        *others, divisor = rest if len(rest) == 4 else (*rest, None)  # of an average of images and volumes
         if divisor is None:
             return NotImplemented if stride else pool(x, kernel_size, kernel_size, *others)
         around, to_end, _ = others
-        stride, widths = stride or kernel_size, []
-        for size, kernel, step, border in zip(x.shape[-len(kernel_size) :], kernel_size, stride, around, strict=True):
-            more = -(size + 2 * border - kernel) % step if to_end else 0
+        widths, cut = [], []
+        for size, border, kernel, step in zip(
+            x.shape[-len(kernel_size) :], around, kernel_size, stride or kernel_size, strict=True
+        ):
+            cut.append(min(kernel, size + 2 * border))
+            more = -(size + 2 * border - cut[-1]) % step if to_end else 0
             # A window that would begin behind the image and its first border is none.
             more -= step * (more + border >= kernel)
             widths = [border, border + more, *widths]
-        return pool(torch.nn.functional.pad(x, widths), kernel_size, stride) * (math.prod(kernel_size) / divisor)
+        windows = pool(torch.nn.functional.pad(x, widths), cut, stride or kernel_size)
+        return windows * (math.prod(cut) / divisor)
 
     return run
 
@@ -108,50 +116,34 @@ def group_norm(
         groupwise = each.reshape(samples, groups, -1).mean(2, keepdim=True)
         return groupwise.expand(-1, -1, channels // groups).reshape(each.shape)
 
-    result, *rest = _normalised(x, weight, bias, average, epsilon)
-    return result, *(one.reshape(samples, groups, -1)[:, :, 0] for one in rest)
-
-
-def instance_norm(
-    x: Tensor,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    variance: Any,
-    use_input: bool,
-    momentum: float,
-    eps: float,
-    fast: bool,
-) -> Tensor:
-    """Normalise each channel of each image, or all images by what was learnt."""
-    if not use_input:
-        return torch.batch_norm(x, weight, bias, mean, variance, False, momentum, eps, fast)
-    return group_norm(x, weight, bias, *x.shape[:2], 0, x.shape[1], eps)[0]
+    result, mean, root = _normalised(x, weight, bias, average, epsilon)
+    return result, mean.reshape(samples, groups, -1)[:, :, 0], root.reshape(samples, groups, -1)[:, :, 0]
 
 
 def batch_norm(
     x: Tensor, weight: Any, bias: Any, _training: bool, _momentum: float, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise channels by the batch itself."""
+    """Normalise channels by the batch itself; instance norm, which PyTorch parts so, has images as further channels."""
     rows = [0, *range(2, x.dim())]
-    result, *rest = _normalised(x, weight, bias, lambda each: each.mean(rows, keepdim=True), epsilon)
-    return result, *(one.flatten() for one in rest)
+    result, mean, root = _normalised(x, weight, bias, lambda each: each.mean(rows, keepdim=True), epsilon)
+    return result, mean.flatten(), root.flatten()
 
 
 def _normalised(
     x: Tensor, weight: Any, bias: Any, average: Callable[[Tensor], Tensor], epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return an image with mean 0 and deviation 1, the mean, and the deviation's inverse.
+    """Return an image normalised, then scaled and shifted by weight and bias; the mean; and the deviation's inverse.
 
     TVM subtracts the squares of two large numbers instead, which leaves little of a small deviation.
     """
-    mean = average(x)
-    apart = x - mean
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    mean = average(wide)
+    apart = wide - mean
     root = (average(apart * apart) + epsilon).rsqrt()
     shape = (-1, *[1] * (x.dim() - 2))
-    scale = root if weight is None else root * weight.reshape(shape)
-    shift = -mean * scale
-    return x * scale + (shift if bias is None else shift + bias.reshape(shape)), mean, root
+    scale = root if weight is None else root * weight.to(wide.dtype).reshape(shape)
+    shift = -mean * scale if bias is None else bias.to(wide.dtype).reshape(shape) - mean * scale
+    return (wide * scale + shift).to(x.dtype), mean, root
 
 
 def maximum_with_places(pool: Any) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ from .shapes import FreeSize, Shapes, choices
 from .signature import Signature, drop_constants
 
 # tchub by where it lies: a user's own folder may be called tchub, too.
-_OWN = tuple(str(Path(__file__).parents[2] / floor) + "/" for floor in ("hub", "zoo", "cards"))
+_OWN = tuple(str(Path(__file__).parents[3] / floor) + "/" for floor in ("hub", "zoo", "cards"))
 _LIBRARIES = ("/torch/", "/tvm/", "/importlib/", "<", *_OWN)
 
 
@@ -219,7 +219,7 @@ def _check_tensors(exported: Any, name: str) -> None:
             if is_functorch_wrapped_tensor(value):  # inside of torch.vmap, before the decomposition
                 continue
             size, memory = value.untyped_storage().nbytes(), _memory()  # of a view that of what it shows
-            if has_free_unbacked_symbols(size):
+            if has_free_unbacked_symbols(size) or has_free_unbacked_symbols(tuple(value.shape)):
                 raise NetworkImportError(
                     f"{name} makes a tensor whose size depends on the values of its inputs ({node.name}, "
                     f"{list(value.shape)}), and a compiled network has fixed sizes",

@@ -125,21 +125,47 @@ def _averaged(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     if sum(map(bool, node.output)) == 1 or dims is None:
         return None
     axes = list(range(facts.get("axis", -1) % len(dims), len(dims)))
-    given = [graph.constant(np.array(axes))] if graph.opset >= 18 else []
-
-    def mean(x: str) -> str:
-        return graph.op("ReduceMean", x, *given, **({} if given else {"axes": axes}))
-
-    average = mean(inputs[0])
-    centred = graph.op("Sub", inputs[0], average)
-    spread = graph.op(
-        "Add", mean(graph.op("Mul", centred, centred)), graph.constant(np.float32(facts.get("epsilon", 1e-5)))
-    )
-    inverse = graph.op("Reciprocal", graph.op("Sqrt", spread))
-    result = graph.op("Mul", graph.op("Mul", centred, inverse), inputs[1])
+    average, inverse, result = _normal(graph, inputs[0], lambda x: _mean(graph, x, axes), facts)
+    result = graph.op("Mul", result, inputs[1])
     if inputs[2:] and inputs[2]:
         result = graph.op("Add", result, inputs[2])
     return [result, average, inverse]
+
+
+def _grouped(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Normalise groups of channels, the mean first: TVM subtracts the squares of two large numbers."""
+    facts, dims = attributes_of(node), graph.dims(inputs[0])
+    if dims is None or len(dims) < 3:
+        return None
+    samples, channels, groups, pixels = dims[0], dims[1], facts["num_groups"], [1] * (len(dims) - 2)
+
+    def shaped(x: str, *to: int) -> str:
+        return graph.op("Reshape", x, graph.constant(np.array(to)))
+
+    def mean(x: str) -> str:
+        x = shaped(_mean(graph, x, list(range(2, len(dims)))), samples, groups, -1)
+        each = graph.constant(np.array([samples, groups, channels // groups]))
+        return shaped(graph.op("Expand", _mean(graph, x, [2]), each), samples, channels, *pixels)
+
+    *_, result = _normal(graph, inputs[0], mean, facts)
+    scale, shift = (shaped(x, 1, channels, *pixels) for x in inputs[1:])
+    return [graph.op("Add", graph.op("Mul", result, scale), shift)]
+
+
+def _mean(graph: Any, x: str, axes: list[int]) -> str:
+    if graph.opset >= 18:
+        return graph.op("ReduceMean", x, graph.constant(np.array(axes)))
+    return graph.op("ReduceMean", x, axes=axes)
+
+
+def _normal(graph: Any, x: str, mean: Callable[[str], str], facts: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the mean, the inverse deviation, and what has mean 0 and deviation 1."""
+    average = mean(x)
+    centred = graph.op("Sub", x, average)
+    square = mean(graph.op("Mul", centred, centred))
+    deviation = graph.op("Sqrt", graph.op("Add", square, graph.constant(np.float32(facts.get("epsilon", 1e-5)))))
+    inverse = graph.op("Reciprocal", deviation)
+    return average, inverse, graph.op("Mul", centred, inverse)
 
 
 def _powered(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -279,7 +305,7 @@ RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
     "Resize": _resized, "Upsample": _resized, "OneHot": _one_hot, "RoiAlign": _aligned, "LpNormalization": _normalized,
     "Dropout": _kept, "Unsqueeze": _listed, "LayerNormalization": _averaged, "ConvTranspose": _padded,
     "Col2Im": _columns, "ReverseSequence": _reversed, "DFT": _transformed, "STFT": _spectrogram,
-    "Pow": _powered,
+    "Pow": _powered, "GroupNormalization": _grouped,
 }  # fmt: skip
 """By the operator, what writes a node in another way to a `_Fold`; None leaves it as it is."""
 

@@ -1,6 +1,6 @@
 """Powers of e as polynomials, which are vectorised: for a sigmoid TVM calls libm, element by element.
 
-They are right to the accuracy of float32; tests/hub/test_graph.py holds them to 4e-7, relative.
+They are right to the accuracy of float32; tests/hub/networks/transform/test_prepare.py holds them to 4e-7, relative.
 """
 
 from math import e, log, log2

@@ -1,7 +1,4 @@
-"""Constant folding of a Relax graph: by NumPy where it has the operator, else all functions of constants together.
-
-TVM compiles each operator that it folds.
-"""
+"""Constant folding of a Relax graph: by NumPy where it has the operator, for TVM compiles each one that it folds."""
 
 from typing import Any
 

@@ -5,7 +5,8 @@ and a pass over memory; and MetaSchedule vectorises the innermost loop, which fo
 columns is shorter than a vector register, while channels-last gives it the channels.
 
 Exponentials and error functions become polynomials, as in PyTorch's own kernels: TVM calls libm for them, element by
-element. They are right to the accuracy of float32 (tests/hub/test_graph.py holds them to 4e-7, relative).
+element. They are right to the accuracy of float32: tests/hub/networks/transform/test_prepare.py holds them to 4e-7,
+relative.
 """
 
 from collections.abc import Collection
@@ -35,7 +36,7 @@ from .fused_attention import AttentionShape, attention, fuse_attention
 from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
 from .recurrence import recurrences
 from .row_padding import pad_rows, pointwise_products
-from .simplify import channels_first_only, elementwise_first, legal_types, simplify
+from .simplify import channels_first_only, elementwise_first, legal_operators, simplify
 from .softmax import by_lanes, softmax
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 
@@ -63,7 +64,7 @@ def for_inference(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True, 
     """
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
     steps = _inference_passes(cpu, mixed) if layout == LAYOUTS[0] else mixed
-    return _run([legal_types(), bounded_indices(), recurrences(cpu), *steps], mod)
+    return _run([legal_operators(), bounded_indices(), recurrences(cpu), *steps], mod)
 
 
 def lower(graph: IRModule, otherwise: Collection[OperatorShape] = (), *, cpu: bool = True) -> IRModule:

@@ -346,7 +346,7 @@ _POOLS = tuple(f"nn.{kind}_pool{dims}d" for kind in ("avg", "max") for dims in (
 _CHANNELS_FIRST = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 
 
-def legal_types() -> Any:
+def legal_operators() -> Any:
     """Return a pass that gives operators on booleans PyTorch's types, compares NaN as it does, and cuts pools' windows.
 
     NaN is unequal to everything, itself included. By LLVM's comparison it is neither equal nor unequal, and TVM takes
@@ -372,11 +372,11 @@ def legal_types() -> Any:
             return getattr(op, name)(op.astype(call.args[0], dtype), call.attrs.axis, dtype, bool(call.attrs.exclusive))
         return call
 
-    return call_pass("TchubLegalTypes", rewrite)
+    return call_pass("TchubLegalOperators", rewrite)
 
 
 def _window_within(call: Any) -> Any:
-    """Cut a pool's window to the image: to round up, TVM would make an image of the window's size, of gigabytes."""
+    """Cut a pool's window to the image: with `ceil_mode` TVM pads the image to the window's size, maybe gigabytes."""
     attrs, size = call.attrs, [*map(int, call.attrs.pool_size)]
     image, around = static_shape(call.args[0])[2:], [*map(int, attrs.padding)]
     whole = [sum(each) for each in zip(image, around, around[len(size) :], strict=False)]

@@ -2,8 +2,8 @@
 
 A tile of m x m pixels comes from (m + 2) x (m + 2) products instead of 9 m m (Lavin and Gray, "Fast Algorithms for
 Convolutional Neural Networks", 2015). The weights are transformed when the network is compiled. What it costs in
-accuracy is small beside the output check's tolerance; tests/hub/networks/test_winograd.py states it. The transforms'
-design spaces are found by MetaSchedule by the annotation `schedule_rule` of their blocks.
+accuracy is small beside the output check's tolerance; tests/hub/networks/transform/test_winograd.py states it. The
+transforms' design spaces are found by MetaSchedule by the annotation `schedule_rule` of their blocks.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError, NetworkLoadError
+from tchub.hub.networks.frontend import network as frontend
 from tchub.hub.networks.frontend.exported_file import export_module
-from tchub.hub.networks.frontend.network import where_in_network
+from tchub.hub.networks.frontend.network import is_users, where_in_network
 from tchub.hub.networks.sources import open_network
 from tiny_network import Tiny
 
@@ -233,3 +234,8 @@ def test_an_operator_that_tvm_lacks_is_named_with_its_place() -> None:
         network.imported()
     assert "torch.polygamma(1, x)" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_only_the_users_own_lines_are_named() -> None:
+    assert is_users(__file__)
+    assert not any(map(is_users, (frontend.__file__, torch.__file__)))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from relax_kit import compute
 from tchub.hub.networks import LAYOUTS
+from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.transform.prepare import prepare
 from torch import Tensor, nn
@@ -66,6 +67,10 @@ def test_averages_divide_by_what_is_asked_for_and_round_up(equal: Equal) -> None
             F.avg_pool2d(x, 3, 3, 1, True, divisor_override=7),  # no window begins in the last border
             F.avg_pool2d(x, 3, 2, 1, count_include_pad=False, divisor_override=5),
             F.avg_pool3d(x[None], 2, ceil_mode=True, divisor_override=3),
+            F.avg_pool2d(x, 50_000, ceil_mode=True, divisor_override=3),
+            F.avg_pool2d(x[0], 3, 2, divisor_override=5),  # of an image alone, as the next ones
+            F.avg_pool1d(x[0, 0], 3, 2),
+            F.avg_pool3d(x, 2, divisor_override=3),
         )
 
     equal(averages, torch.randn(1, 4, 7, 9))
@@ -108,6 +113,32 @@ def test_norms_keep_the_small_deviation_of_large_numbers(layout: str) -> None:
         exact = network.double()(x.double())
     for number, (one, right) in enumerate(zip(ours, exact, strict=True)):
         np.testing.assert_allclose(one, right, rtol=1e-3, atol=1e-3 * right.abs().max(), err_msg=f"output {number}")
+
+
+def test_norms_of_half_precision_are_computed_in_single(equal: Equal) -> None:
+    """Squares of 400 are beyond float16; a weight may be of another type than the image."""
+    weight = torch.rand(6)
+
+    def normed(x: Tensor) -> Any:
+        half = x.to(torch.float16)
+        normalised = F.group_norm(half, 2), F.group_norm(half, 2, weight, weight)
+        return tuple(each.float() for each in normalised)
+
+    equal(normed, 400 * torch.randn(2, 6, 5, 4))
+
+
+def test_a_norm_that_learns_when_it_is_called_is_refused() -> None:
+    class Learning(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(6))
+            self.register_buffer("variance", torch.ones(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.instance_norm(x, self.mean, self.variance, use_input_stats=True) + self.mean[:, None, None]
+
+    with pytest.raises(NetworkImportError, match="writes to mean, variance"):
+        open_network(Learning().eval(), (torch.randn(2, 6, 5, 4),)).imported()
 
 
 def test_volumes_are_sampled_at_the_places_of_a_grid(equal: Equal) -> None:
