@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_942, 31),
-    "hub/networks": (10_447, 53),
+    "hub/networks": (10_446, 53),
     "hub/search": (3_757, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_215, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_486, 57),
-    "tests": (32_855, 215),
+    "tests": (32_858, 215),
 }
-PRODUCT = (52_093, 296)
+PRODUCT = (52_092, 296)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -38,7 +38,9 @@ def decomposed(exported: Any) -> Any:
     _drop_checks(exported)
     _promote_types(exported)
     exported.graph_module.graph.eliminate_dead_code()
-    exported.graph_module.recompile()
+    for part in exported.graph_module.modules():
+        if isinstance(part, GraphModule):
+            part.recompile()
     return exported
 
 
@@ -53,9 +55,6 @@ def _drop_checks(exported: Any) -> None:
     for node in reversed(nodes_of(exported.graph_module)):
         if node.op == "call_function" and not node.users and (node.target in checks or not node.is_impure()):
             node.graph.erase_node(node)
-    for part in exported.graph_module.modules():
-        if isinstance(part, GraphModule):
-            part.recompile()
 
 
 def nodes_of(module: torch.nn.Module) -> list[Any]:

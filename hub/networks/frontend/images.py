@@ -99,7 +99,7 @@ def pooled(pool: Any) -> Callable[..., Any]:
             # A window that would begin behind the image and its first border is none.
             more -= step * (more + border >= kernel)
             widths = [border, border + more, *widths]
-        windows = pool(torch.nn.functional.pad(x, widths), cut, stride or kernel_size)
+        windows = pool(functional.pad(x, widths), cut, stride or kernel_size)
         return windows * (math.prod(cut) / divisor)
 
     return run

@@ -162,9 +162,9 @@ def _normal(graph: Any, x: str, mean: Callable[[str], str], facts: Mapping[str, 
     """Return the mean, the inverse deviation, and what has mean 0 and deviation 1."""
     average = mean(x)
     centred = graph.op("Sub", x, average)
-    square = mean(graph.op("Mul", centred, centred))
-    deviation = graph.op("Sqrt", graph.op("Add", square, graph.constant(np.float32(facts.get("epsilon", 1e-5)))))
-    inverse = graph.op("Reciprocal", deviation)
+    least = graph.op("CastLike", graph.constant(np.float32(facts.get("epsilon", 1e-5))), x)
+    square = graph.op("Add", mean(graph.op("Mul", centred, centred)), least)
+    inverse = graph.op("Reciprocal", graph.op("Sqrt", square))
     return average, inverse, graph.op("Mul", centred, inverse)
 
 
