@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (5_942, 31),
+    "hub/device": (5_958, 31),
     "hub/networks": (10_446, 53),
-    "hub/search": (3_757, 22),
+    "hub/search": (3_771, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_215, 11),
+    "hub/tuning": (2_227, 11),
     "hub/adaptation": (1_971, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (895, 5),
@@ -34,10 +34,10 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_486, 57),
-    "tests": (32_858, 215),
+    "scripts": (9_493, 57),
+    "tests": (32_886, 215),
 }
-PRODUCT = (52_092, 296)
+PRODUCT = (52_136, 296)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

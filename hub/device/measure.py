@@ -163,16 +163,20 @@ class ProgramMeasurer(AbstractContextManager[Any]):
         built: list[MeasuringJob] = []
         while True:
             # Where builds would disturb the timing a batch is built first, and its programs run one after the other.
+            before = len(active)
             if self.overlaps or not (active or built):
-                for candidate in islice(waiting, max(0, self.window() - len(active))):
+                # One at a time, as what makes the next may take a while in which a program can be run.
+                room = max(0, self.window() - before)
+                for candidate in islice(waiting, min(room, 1) if self.overlaps else room):
                     job = MeasuringJob(candidate, self.scratch / f"{next(self._serial)}.so")
                     active[self.build(candidate.mod, job.library, self.target, self.linker)] = job
+            more = self.overlaps and len(active) > before
             while built and (self.overlaps or not active):
                 job = built.pop(0)
                 active[self._start_run(job)] = job
             if not active:
                 return
-            done, _ = wait(active, return_when=FIRST_COMPLETED)
+            done, _ = wait(active, timeout=0 if more else None, return_when=FIRST_COMPLETED)
             for future in done:
                 job, result = active.pop(future), future.result()
                 if result.error is None and job.stage == "build":

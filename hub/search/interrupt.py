@@ -51,6 +51,8 @@ class StopFlag:
                 item = next(source)
             except StopIteration:
                 return
+            except InterruptedRunError:  # says what was going on
+                raise
             except (KeyboardInterrupt, Exception):
                 if self.requested:  # whatever the interrupt has become on its way, e.g. through TVM
                     return

@@ -1,14 +1,14 @@
 """Measuring a batch of search candidates: with tchub's workers, or with any MetaSchedule builder and runner."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.utils import remove_build_dir
 
-from ..device.candidate import from_measure_candidate
+from ..device.candidate import Candidate, from_measure_candidate
 from ..device.measure import Measurement, Measurer
 
 if TYPE_CHECKING:
@@ -22,9 +22,12 @@ Job = tuple["TuningTask", Any]
 
 
 class Measure(Protocol):
-    """Measures candidates, of several tasks maybe; yields index and measurement as soon as known, in any order."""
+    """Measures candidates, of several tasks maybe; yields index and measurement as soon as known, in any order.
 
-    def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Measurement]]: ...
+    Jobs may be searched for while earlier ones are measured: one that is not needed yet need not be asked for.
+    """
+
+    def __call__(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]: ...
 
 
 class WorkerMeasure:
@@ -49,14 +52,21 @@ class WorkerMeasure:
         """Programs that keep all cores and servers busy."""
         return self._measurer.window()
 
-    def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Measurement]]:
-        ours = [from_measure_candidate(task.task_id, "search", candidate) for task, candidate in jobs]
-        indices = {id(candidate): index for index, candidate in enumerate(ours)}
-        for candidate, measurement in self._measurer.measure(ours):
-            yield indices[id(candidate)], measurement
+    def __call__(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
+        ours: list[Candidate] = []
+        modules: dict[str, Any] = {}
+
+        def each() -> Iterator[Candidate]:
+            for task, candidate in jobs:
+                modules[task.task_id] = task.mod
+                ours.append(from_measure_candidate(task.task_id, "search", candidate))
+                yield ours[-1]
+
+        for candidate, measurement in self._measurer.measure(each()):
+            yield next(i for i, one in enumerate(ours) if one is candidate), measurement
         if isinstance(self._measurer, Measurer):
             # After a task's first programs, which would wait for its reference; the compiled network is checked anyway.
-            for task_id, mod in {task.task_id: task.mod for task, _ in jobs}.items():
+            for task_id, mod in modules.items():
                 self._measurer.refer(task_id, mod)
 
 
@@ -72,8 +82,10 @@ class RunnerMeasure:
         self._builder, self._runner, self._target = builder, runner, target
         self._device: str = _DEVICE_NAMES.get(int(target.get_target_device_type()), str(target.kind.name))
 
-    def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Measurement]]:
+    def __call__(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
         candidates = [candidate for _, candidate in jobs]
+        if not candidates:
+            return
         start = time.perf_counter()
         builds = self._builder.build([ms.builder.BuilderInput(c.sch.mod, self._target) for c in candidates])
         build_seconds = (time.perf_counter() - start) / len(candidates)

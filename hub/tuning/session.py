@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
@@ -106,6 +106,7 @@ class TuningSession:
         self.choice = AlternativeChoice(tasks, progress, alternatives)
         self.view.batch = batch_size(config.trials, progress, config.trials_per_iter)
         self._elapsed_before, self._started = self.view.clock, time.monotonic()
+        self._timed = 0.0  # seconds of all phases so far
 
     def run(self) -> SessionView:
         """Spend the trials that are left.
@@ -240,7 +241,7 @@ class TuningSession:
             (task, untuned_candidate(task, self.target)) for task in self.view.tasks if task.task_id not in measured
         ]
         self.stop.check()
-        for index, measurement in self._measured(jobs, 0) if jobs else ():
+        for index, measurement in self._measured(jobs) if jobs else ():
             program = self._put(*jobs[index], measurement, None, "untuned")
             if isfinite(program.latency):
                 self.view.untuned[program.task_id] = program.latency
@@ -250,25 +251,28 @@ class TuningSession:
     def _round(self, chosen: Sequence[tuple[int, int]]) -> None:
         self.stop.check()
         batches: list[_Batch] = []
+        self._measure(batches, self._searched(chosen, batches))
+        for batch in batches:
+            self._learn(batch)
+        self._choose()
+        self.view.unread = self.model.unread
+
+    def _searched(self, chosen: Sequence[tuple[int, int]], batches: list[_Batch]) -> Iterator[tuple[_Batch, int]]:
+        """Search the tasks of a round one after the other; yield each program to be measured, with its batch."""
         left = self.config.trials - self.view.done
         for index, count in chosen:
+            if not left:
+                return
             with self._phase("search", index):
                 candidates = self._engines[index].search.candidates(min(count, left), self.stop)
             if not candidates:
                 self.view.progress[index].exhausted = True
                 continue
             with self._phase("model", index):
-                scores = self._scores(index, candidates)
-            batches.append(_Batch(index, candidates, scores))
+                batch = _Batch(index, candidates, self._scores(index, candidates))
+            batches.append(batch)
             left -= len(candidates)
-            if not left:
-                break
-        if batches:
-            self._measure(batches)
-        for batch in batches:
-            self._learn(batch)
-        self._choose()
-        self.view.unread = self.model.unread
+            yield from ((batch, i) for i in range(len(candidates)))
 
     def _scores(self, index: int, candidates: list[Any]) -> list[float]:
         """Return the model's scores of candidates, for the log and the scheduler."""
@@ -278,17 +282,24 @@ class TuningSession:
             self.stop.check()
             raise
 
-    def _measure(self, batches: Sequence[_Batch]) -> None:
-        """Measure batches; each program is in the store before the next is awaited."""
-        pairs = [(batch, i) for batch in batches for i in range(len(batch.candidates))]
-        jobs = [(self.view.tasks[batch.index], batch.candidates[i]) for batch, i in pairs]
-        for index, measurement in self._measured(jobs, batches[0].index):
+    def _measure(self, batches: Sequence[_Batch], searched: Iterator[tuple[_Batch, int]]) -> None:
+        """Measure programs while the next tasks are searched; each is in the store before the next is awaited."""
+        pairs: list[tuple[_Batch, int]] = []
+        jobs: list[Job] = []
+
+        def each() -> Iterator[Job]:
+            for batch, i in searched:
+                pairs.append((batch, i))
+                jobs.append((self.view.tasks[batch.index], batch.candidates[i]))
+                yield jobs[-1]
+
+        for index, measurement in self._measured(each()):
             batch, i = pairs[index]
             batch.programs[i] = self._put(*jobs[index], measurement, batch.scores[i], "tune")
             self._on_change(self.view)
 
-    def _measured(self, jobs: Sequence[Job], index: int) -> Iterator[tuple[int, Measurement]]:
-        with self._phase("measure", index):
+    def _measured(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
+        with self._phase("measure", None):
             for job, measurement in self.stop.each(self._measure_batch(jobs)):
                 if self.stop.requested and measurement.error is not None:
                     break  # Ctrl-C reaches stock's workers too
@@ -345,17 +356,20 @@ class TuningSession:
         self._on_change(self.view)
 
     @contextmanager
-    def _phase(self, name: str, index: int) -> Iterator[None]:
-        """Time a phase; the cost model's share of a search is booked under `model`."""
+    def _phase(self, name: str, index: int | None) -> Iterator[None]:
+        """Time a phase without those inside it; the cost model's share of a search is booked under `model`."""
+        around = self.view.phase, self.view.current
         self._enter(name, index)
-        start, model_before = time.perf_counter(), self.model.seconds
+        start, inside, model_before = time.perf_counter(), self._timed, self.model.seconds
         try:
             yield
         finally:
             spent = time.perf_counter() - start
             inner = self.model.seconds - model_before if name == "search" else 0.0
-            self.view.phases[name] += spent - inner
+            self.view.phases[name] += spent - inner - (self._timed - inside)
             self.view.phases["model"] += inner
+            self._timed = inside + spent
+            self.view.phase, self.view.current = around
 
     def _check_failures(self, last: bool = False) -> None:
         """Raise MeasurementFailureRateError where nearly every program failed, or at the end all of a few."""

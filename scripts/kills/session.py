@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ def program_key(trace: Any) -> str:
 class Pretended:
     """Measures at once: a latency that follows from the program alone."""
 
-    def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
+    def __call__(self, jobs: Iterable[Any]) -> Iterator[Any]:
         from tchub.hub.device.measure import Measurement
 
         for index, (_, candidate) in enumerate(jobs):
@@ -66,10 +66,17 @@ class Witness:
     def __init__(self, inner: Any, path: Path) -> None:
         self.inner, self.path = inner, path
 
-    def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
-        for index, measurement in self.inner(jobs):
+    def __call__(self, jobs: Iterable[Any]) -> Iterator[Any]:
+        taken: list[Any] = []
+
+        def each() -> Iterator[Any]:
+            for job in jobs:
+                taken.append(job)
+                yield job
+
+        for index, measurement in self.inner(each()):
             yield index, measurement
-            task, candidate = jobs[index]
+            task, candidate = taken[index]
             line = json.dumps({"task": task.task_id, "key": program_key(candidate.sch.trace)})
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")

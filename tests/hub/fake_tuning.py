@@ -3,7 +3,7 @@
 import json
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class FakeMeasure:
         self.count = 0
         self.keys: list[str] = []
 
-    def __call__(self, jobs: Sequence[Any]) -> Iterator[tuple[int, Measurement]]:
+    def __call__(self, jobs: Iterable[Any]) -> Iterator[tuple[int, Measurement]]:
         for index, (_, candidate) in enumerate(jobs):
             key = key_of(candidate)
             kind, _, message = self.failure.partition(": ")

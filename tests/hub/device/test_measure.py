@@ -14,7 +14,7 @@ import tvm
 from tchub.hub.device import jobs, rpc_session, timing
 from tchub.hub.device import measure as measuring
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
-from tchub.hub.device.jobs import BuildResult, run, with_aligned_stack
+from tchub.hub.device.jobs import BuildResult, quickly_scheduled, run, with_aligned_stack
 from tchub.hub.device.measure import Measurement, Measurer, plan_workers
 from tchub.hub.device.onsite.runs import random_values
 from tchub.hub.device.timing import TimingConfig, turns_of
@@ -209,3 +209,16 @@ def test_functions_align_their_stack_and_compute_the_same(
         outputs.append(arguments[-1].numpy())
     assert outputs[0].std() > 0
     np.testing.assert_array_equal(*outputs)
+
+
+def test_llvm_compares_fewer_accesses_and_keeps_the_options_of_a_target(
+    target_dict: dict[str, Any], small_candidates: list[Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = tvm.target.Target({**target_dict, "cl-opt": ["-unroll-threshold:uint=100"]})
+    options = list(quickly_scheduled(given).attrs["cl-opt"])
+    assert options[0] == "-unroll-threshold:uint=100"
+    assert len(options) == 2
+    built = tvm.tirx.build(small_candidates[0].mod, target=quickly_scheduled(given))
+    built.write_to_file(path := str(tmp_path / "code.ll"), "ll")
+    assert options[1] in Path(path).read_text(), "LLVM has it when the text is read again"
+    assert "Error" not in capfd.readouterr().err, "TVM passes over an option that its LLVM does not know, and says so"

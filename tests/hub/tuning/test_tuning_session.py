@@ -178,6 +178,21 @@ def test_ctrl_c_during_a_search_stops_it(session: Any) -> None:
         tuning.run()
 
 
+def test_programs_of_a_task_are_measured_while_the_next_one_is_searched(
+    session: Any, small_task: Any, one_program: Any
+) -> None:
+    phases: list[tuple[str, int | None]] = []
+    tuning = session(FakeMeasure(), [small_task, one_program], untuned=False, trials=5)
+    tuning._on_change = lambda view: phases.append((view.phase, view.current))
+    view = tuning.run()
+    measured, searches = phases.index(("measure", None)), [i for i, one in enumerate(phases) if one[0] == "search"]
+    assert measured < searches[0], "the round asks for a program when it can be compiled"
+    assert ("measure", None) in phases[searches[0] : searches[1]], "the first task's programs do not wait"
+    assert view.done == 5
+    assert view.phases["search"] > 0
+    assert all(seconds >= 0 for seconds in view.phases.values()), "a phase inside another is counted once"
+
+
 def test_programs_that_the_interrupt_itself_broke_are_not_recorded(session: Any, tmp_path: Path) -> None:
     stop = StopFlag()
     measure = FakeMeasure(fails=lambda n: n >= 2, after=lambda n: stop.request() if n == 2 else None)
