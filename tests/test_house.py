@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_958, 31),
-    "hub/networks": (10_446, 53),
+    "hub/networks": (10_449, 53),
     "hub/search": (3_771, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_227, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_493, 57),
     "tests": (32_886, 215),
 }
-PRODUCT = (52_136, 296)
+PRODUCT = (52_139, 296)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -32,13 +32,15 @@ def file_error(path: Path, problem: str, remedy: str = "export it again", **fiel
     return NetworkImportError(f"{path} {problem}", remedy=remedy, path=str(path), **fields)
 
 
+_AGAIN = "export it again with the installed versions of PyTorch, transformers and ONNX"
+
+
 @contextmanager
-def reading(path: Path, problem: str = "cannot be read") -> Iterator[None]:
+def reading(path: Path, problem: str = "cannot be read", remedy: str = _AGAIN) -> Iterator[None]:
     """Turn whatever a library raises inside, on a damaged or strange file, into a NetworkImportError of the file."""
     try:
         yield
     except TchubError:
         raise
     except Exception as error:
-        remedy = "export it again with the installed versions of PyTorch, transformers and ONNX"
         raise file_error(path, f"{problem}: {last_line(error)}", remedy) from error

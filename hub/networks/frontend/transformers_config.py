@@ -29,6 +29,7 @@ MAX_BYTES = 16 << 20
 MAX_PARTS, MAX_LABELS = 1000, 1_000_000
 _PARTS = re.compile(r"(layers?|depths?|blocks|stages|experts|codebooks|quantizers|levels)$")
 _EXPORT = "export the model yourself and give the .pt2 file"
+_OWN_CONFIG = "give the config.json that the model was saved with, and the version of transformers that it names"
 _SAVE = "save the model again with save_pretrained"
 
 
@@ -54,12 +55,12 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise file_error(path, "is no transformers configuration: it has no model_type", "give a model's config.json")
     _check_fields(path, fields)
-    with _no_server(path):
-        config = _config(path, fields)
-    kind = _model_class(path, fields, config)
     stored = _has_weights(path)
-    with _no_server(path), torch.device("meta"):  # counts the weights without allocating them
-        check_memory(path, sum(p.numel() for p in kind(config).parameters()))
+    with reading(path, "makes no model", _OWN_CONFIG), _no_server(path):
+        config = _config(path, fields)
+        kind = _model_class(path, fields, config)
+        with torch.device("meta"):  # counts the weights without allocating them
+            check_memory(path, sum(p.numel() for p in kind(config).parameters()))
     dtype = str(fields.get("dtype", fields.get("torch_dtype"))).removeprefix("torch.")
     notes = precision_notes([dtype] if dtype in ("bfloat16", "float16") else [])
     if not stored and any(path.parent.glob("pytorch_model*.bin")):
