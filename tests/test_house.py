@@ -19,7 +19,7 @@ BUDGETS = {
     "hub/registry": (3_264, 17),
     "hub/device": (5_958, 31),
     "hub/networks": (10_449, 53),
-    "hub/search": (3_771, 22),
+    "hub/search": (3_776, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_227, 11),
     "hub/adaptation": (1_971, 10),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_493, 57),
     "tests": (32_886, 215),
 }
-PRODUCT = (52_139, 296)
+PRODUCT = (52_144, 296)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

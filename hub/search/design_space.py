@@ -7,7 +7,7 @@ few to be measured are replayed.
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import product, takewhile
+from itertools import accumulate, product, takewhile
 from math import log2, prod
 from random import Random
 from typing import Any
@@ -100,6 +100,12 @@ class DesignSpace:
         """Return the domain of each decision; domains that only TVM knows are learnt at the first use."""
         return self._learn(self._seed)
 
+    @cached_property
+    def _varied(self) -> tuple[list[int], list[int]]:
+        """The decisions that can be varied, and the sums of their weights."""
+        numbers = [i for i, slot in enumerate(self.slots) if slot.choices > 1]
+        return numbers, list(accumulate(10 if isinstance(self.slots[i], TileSlot) else 1 for i in numbers))
+
     @property
     def size(self) -> int:
         """Return the number of programs in the space, at most."""
@@ -145,11 +151,10 @@ class DesignSpace:
 
     def mutate(self, decisions: Decisions, rng: Random) -> Decisions:
         """Vary one decision; tiles come up ten times as often as other decisions, as in TVM's mutators."""
-        open_slots = [i for i, slot in enumerate(self.slots) if slot.choices > 1]
-        if not open_slots:
+        numbers, chances = self._varied
+        if not numbers:
             return decisions
-        weights = [10 if isinstance(self.slots[i], TileSlot) else 1 for i in open_slots]
-        (index,) = rng.choices(open_slots, weights)
+        (index,) = rng.choices(numbers, cum_weights=chances)
         varied = list(decisions)
         varied[index] = self.slots[index].mutate(decisions[index], rng)
         return tuple(varied)
