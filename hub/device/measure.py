@@ -24,7 +24,7 @@ from .errors import check_failure_rate
 from .host_facts import cores, physical_cores
 from .jobs import BuildResult, RunResult, build, make_reference, run
 from .onsite.runs import TimingConfig
-from .pool import JobResult, WorkerPool, Zygote, check_compiler, plan_workers
+from .pool import JobResult, WorkerPool, Zygote, check_compiler, plan_workers, real_time_granted
 from .worker import WorkerSetup
 
 if TYPE_CHECKING:
@@ -109,12 +109,13 @@ class ProgramMeasurer(AbstractContextManager[Any]):
 
     Attributes:
         overlaps: whether programs are built while others are timed; else this process should rest meanwhile.
+        preempts: whether a timed program gets its core at once, whatever else this process does.
         outcomes: count of programs by outcome: `ok`, or `Measurement.error`.
         watched: `checked` outputs; timings `repeated` because the machine was disturbed; programs `disturbed` to the
             end.
     """
 
-    overlaps = True
+    overlaps = preempts = True
     linker: str | None = None
     cubins: CubinCache | None = None
 
@@ -231,6 +232,7 @@ class Measurer(ProgramMeasurer):
         config = config or MeasureConfig()
         memory = psutil.virtual_memory().total
         builders, runner, self.overlaps = plan_workers(physical_cores(cores()), config.threads, memory)
+        self.preempts = not self.overlaps or real_time_granted()
         super().__init__(target, config, builders, "run `tchub doctor`; a busy machine needs longer time-outs")
         self.runner = WorkerPool(self._zygote, [runner])
         self._threads = ThreadPoolExecutor(thread_name_prefix="tchub-reference")

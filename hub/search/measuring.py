@@ -55,6 +55,10 @@ class WorkerMeasure:
     def __call__(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
         ours: list[Candidate] = []
         modules: dict[str, Any] = {}
+        if not getattr(
+            self._measurer, "preempts", True
+        ):  # the search would share the core of the program that is timed
+            jobs = list(jobs)
 
         def each() -> Iterator[Candidate]:
             for task, candidate in jobs:
