@@ -55,10 +55,8 @@ class WorkerMeasure:
     def __call__(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
         ours: list[Candidate] = []
         modules: dict[str, Any] = {}
-        if not getattr(
-            self._measurer, "preempts", True
-        ):  # the search would share the core of the program that is timed
-            jobs = list(jobs)
+        if not getattr(self._measurer, "preempts", True):
+            jobs = list(jobs)  # the search would share the core of the program that is timed
 
         def each() -> Iterator[Candidate]:
             for task, candidate in jobs:
