@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (5_960, 31),
-    "hub/networks": (10_449, 53),
-    "hub/search": (3_780, 22),
+    "hub/device": (5_963, 31),
+    "hub/networks": (10_453, 53),
+    "hub/search": (3_788, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_227, 11),
+    "hub/tuning": (2_229, 11),
     "hub/adaptation": (1_971, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (895, 5),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_493, 57),
-    "tests": (32_918, 216),
+    "tests": (32_977, 216),
 }
-PRODUCT = (52_150, 296)
+PRODUCT = (52_167, 296)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

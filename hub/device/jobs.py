@@ -62,10 +62,11 @@ def quickly_scheduled(target: Any) -> Any:
 
     It compares each access of a block with the 1,000 before it, which for unrolled kernels took half of a program's
     compilation (3 s for some). With 200 nine of ten programs come out the same, the others as long.
+    LLVM's options are the whole process's, so that no other thread may compile meanwhile.
     """
     import tvm
 
-    options = [*target.attrs.get("cl-opt", ()), "-dag-maps-huge-region:uint=200"]
+    options = ["-dag-maps-huge-region:uint=200", *target.attrs.get("cl-opt", ())]  # of two values the last counts
     return tvm.target.Target({**target.export(), "cl-opt": options})
 
 

@@ -109,7 +109,7 @@ class ProgramMeasurer(AbstractContextManager[Any]):
 
     Attributes:
         overlaps: whether programs are built while others are timed; else this process should rest meanwhile.
-        preempts: whether a timed program gets its core at once, whatever else this process does.
+        preempts: whether a timed program gets a core of its own at once, whatever else this process does.
         outcomes: count of programs by outcome: `ok`, or `Measurement.error`.
         watched: `checked` outputs; timings `repeated` because the machine was disturbed; programs `disturbed` to the
             end.
@@ -163,21 +163,21 @@ class ProgramMeasurer(AbstractContextManager[Any]):
         active: dict[Future[JobResult], MeasuringJob] = {}
         built: list[MeasuringJob] = []
         while True:
+            while built and (self.overlaps or not active):
+                job = built.pop(0)
+                active[self._start_run(job)] = job
             # Where builds would disturb the timing a batch is built first, and its programs run one after the other.
             before = len(active)
             if self.overlaps or not (active or built):
-                # One at a time, as what makes the next may take a while in which a program can be run.
+                # One at a time where programs are run meanwhile, as what makes the next may take a while.
                 room = max(0, self.window() - before)
                 for candidate in islice(waiting, min(room, 1) if self.overlaps else room):
                     job = MeasuringJob(candidate, self.scratch / f"{next(self._serial)}.so")
                     active[self.build(candidate.mod, job.library, self.target, self.linker)] = job
-            more = self.overlaps and len(active) > before
-            while built and (self.overlaps or not active):
-                job = built.pop(0)
-                active[self._start_run(job)] = job
             if not active:
                 return
-            done, _ = wait(active, timeout=0 if more else None, return_when=FIRST_COMPLETED)
+            patience = 0 if self.overlaps and len(active) > before else None
+            done, _ = wait(active, timeout=patience, return_when=FIRST_COMPLETED)
             for future in done:
                 job, result = active.pop(future), future.result()
                 if result.error is None and job.stage == "build":
@@ -231,8 +231,10 @@ class Measurer(ProgramMeasurer):
         check_compiler()
         config = config or MeasureConfig()
         memory = psutil.virtual_memory().total
-        builders, runner, self.overlaps = plan_workers(physical_cores(cores()), config.threads, memory)
-        self.preempts = not self.overlaps or real_time_granted()
+        physical = physical_cores(cores())
+        builders, runner, self.overlaps = plan_workers(physical, config.threads, memory)
+        alone = all(len(core) == 1 for core in physical)  # no second thread of the core that times
+        self.preempts = not self.overlaps or (alone and real_time_granted())
         super().__init__(target, config, builders, "run `tchub doctor`; a busy machine needs longer time-outs")
         self.runner = WorkerPool(self._zygote, [runner])
         self._threads = ThreadPoolExecutor(thread_name_prefix="tchub-reference")

@@ -19,7 +19,7 @@ from tvm_ffi import structural_walk
 from ...zoo.files import storing
 from ..device.candidate import WEIGHTS
 from ..device.host_facts import usable_cores
-from ..device.jobs import PREPACKED, linked_by, quickly_scheduled, with_aligned_stack
+from ..device.jobs import PREPACKED, linked_by, with_aligned_stack
 from ..device.weight_prefetch import prefetch_weights
 from .transform.default_schedules import default_schedules
 from .transform.fold import fold_functions
@@ -94,7 +94,7 @@ def _export(
     # LLVM's options are the whole process's.
     cores, items = 1 if "cl-opt" in target.attrs else usable_cores(), list(kernels.items())
     parts = [IRModule(dict(some)) for start in range(cores) if (some := items[start::cores])]
-    link, target = linked_by(linker) if linker else create_shared, quickly_scheduled(target)
+    link = linked_by(linker) if linker else create_shared
 
     def compiled(part: IRModule) -> Any:
         with target, tvm.transform.PassContext(opt_level=3):

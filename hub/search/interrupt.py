@@ -3,12 +3,13 @@
 A KeyboardInterrupt raised inside a callback reaches TVM's C++ code and comes out as a nameless RuntimeError,
 half a search lost. So the first Ctrl-C only sets a flag, which the session and the cost model look at; a
 second one interrupts the usual way. Measuring alone is interrupted at once (`StopFlag.each`): it may take minutes,
-and what was measured is kept.
+and what was measured is kept. A search that goes on meanwhile is not (`StopFlag.noted`).
 """
 
 import signal
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
@@ -60,6 +61,15 @@ class StopFlag:
             finally:
                 self._at_once = False
             yield item
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Let the first Ctrl-C set the flag alone, in what `each` makes its items from too."""
+        before, self._at_once = self._at_once, False
+        try:
+            yield
+        finally:
+            self._at_once = before
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         again = self.requested

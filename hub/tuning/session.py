@@ -263,13 +263,14 @@ class TuningSession:
         for index, count in chosen:
             if not left:
                 return
-            with self._phase("search", index):
+            with self._phase("search", index), self.stop.noted():
                 candidates = self._engines[index].search.candidates(min(count, left), self.stop)
             if not candidates:
                 self.view.progress[index].exhausted = True
                 continue
-            with self._phase("model", index):
+            with self._phase("model", index), self.stop.noted():
                 batch = _Batch(index, candidates, self._scores(index, candidates))
+            self.stop.check("interrupted while searching")
             batches.append(batch)
             left -= len(candidates)
             yield from ((batch, i) for i in range(len(candidates)))
@@ -369,7 +370,8 @@ class TuningSession:
             self.view.phases[name] += spent - inner - (self._timed - inside)
             self.view.phases["model"] += inner
             self._timed = inside + spent
-            self.view.phase, self.view.current = around
+            if around[0] == "measure":
+                self.view.phase, self.view.current = around
 
     def _check_failures(self, last: bool = False) -> None:
         """Raise MeasurementFailureRateError where nearly every program failed, or at the end all of a few."""

@@ -29,7 +29,7 @@ MAX_BYTES = 16 << 20
 MAX_PARTS, MAX_LABELS = 1000, 1_000_000
 _PARTS = re.compile(r"(layers?|depths?|blocks|stages|experts|codebooks|quantizers|levels)$")
 _EXPORT = "export the model yourself and give the .pt2 file"
-_OWN_CONFIG = "give the config.json that the model was saved with, and the version of transformers that it names"
+_OWN_CONFIG = f"give the model's own config.json, for the version of transformers that it names, or {_EXPORT}"
 _SAVE = "save the model again with save_pretrained"
 
 
@@ -57,10 +57,14 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
     _check_fields(path, fields)
     stored = _has_weights(path)
     with reading(path, "makes no model", _OWN_CONFIG), _no_server(path):
-        config = _config(path, fields)
-        kind = _model_class(path, fields, config)
-        with torch.device("meta"):  # counts the weights without allocating them
-            check_memory(path, sum(p.numel() for p in kind(config).parameters()))
+        try:
+            config = _config(path, fields)
+            kind = _model_class(path, fields, config)
+            with torch.device("meta"):  # counts the weights without allocating them
+                check_memory(path, sum(p.numel() for p in kind(config).parameters()))
+        except ImportError as error:  # some models need a package that transformers does not bring
+            problem = next((line.strip() for line in str(error).splitlines() if line.strip()), "a package is missing")
+            raise file_error(path, f"makes no model here: {problem}", f"install what it names, or {_EXPORT}") from error
     dtype = str(fields.get("dtype", fields.get("torch_dtype"))).removeprefix("torch.")
     notes = precision_notes([dtype] if dtype in ("bfloat16", "float16") else [])
     if not stored and any(path.parent.glob("pytorch_model*.bin")):

@@ -2,6 +2,8 @@
 
 import math
 import re
+from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,9 +16,10 @@ import tvm
 from tchub.hub.device import jobs, rpc_session, timing
 from tchub.hub.device import measure as measuring
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
-from tchub.hub.device.jobs import BuildResult, quickly_scheduled, run, with_aligned_stack
+from tchub.hub.device.jobs import BuildResult, RunResult, quickly_scheduled, run, with_aligned_stack
 from tchub.hub.device.measure import Measurement, Measurer, plan_workers
 from tchub.hub.device.onsite.runs import random_values
+from tchub.hub.device.pool import JobResult
 from tchub.hub.device.timing import TimingConfig, turns_of
 from tchub.zoo.files import file_sha256
 
@@ -104,6 +107,34 @@ def test_without_a_core_to_spare_builds_and_runs_alternate(
     with Measurer(target_dict) as measurer:
         results = list(measurer.measure(small_candidates[:3]))
     assert [m.error for _, m in results] == [None] * 3
+
+
+@pytest.mark.parametrize(("overlaps", "order"), [(True, "drdrdr"), (False, "dddrrr")])
+def test_a_built_program_runs_before_the_next_candidate_is_drawn(
+    target_dict: dict[str, Any], small_candidates: list[Any], overlaps: bool, order: str
+) -> None:
+    events: list[str] = []
+
+    def draw() -> Iterator[Any]:
+        for candidate in small_candidates[:3]:
+            events.append("d")
+            yield candidate
+
+    def done(value: Any) -> Future[JobResult]:
+        future: Future[JobResult] = Future()
+        future.set_result(JobResult(value=value))
+        return future
+
+    def run_it(_: Any) -> Future[JobResult]:
+        events.append("r")
+        return done(RunResult([1e-3], 0.01))
+
+    with Measurer(target_dict) as measurer:
+        measurer.overlaps = overlaps
+        measurer.build = lambda *_: done(BuildResult())
+        measurer._start_run = run_it
+        assert len(list(measurer.measure(draw()))) == 3
+    assert "".join(events) == order
 
 
 @pytest.mark.parametrize(("count", "threads", "overlap"), [(1, 1, False), (2, 1, True), (2, 2, False), (8, 4, True)])
@@ -216,9 +247,8 @@ def test_llvm_compares_fewer_accesses_and_keeps_the_options_of_a_target(
 ) -> None:
     given = tvm.target.Target({**target_dict, "cl-opt": ["-unroll-threshold:uint=100"]})
     options = list(quickly_scheduled(given).attrs["cl-opt"])
-    assert options[0] == "-unroll-threshold:uint=100"
-    assert len(options) == 2
+    assert options[1:] == ["-unroll-threshold:uint=100"], "the user's come last, and count"
     built = tvm.tirx.build(small_candidates[0].mod, target=quickly_scheduled(given))
     built.write_to_file(path := str(tmp_path / "code.ll"), "ll")
-    assert options[1] in Path(path).read_text(), "LLVM has it when the text is read again"
+    assert options[0] in Path(path).read_text(), "LLVM has it when the text is read again"
     assert "Error" not in capfd.readouterr().err, "TVM passes over an option that its LLVM does not know, and says so"

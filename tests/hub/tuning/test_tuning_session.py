@@ -3,6 +3,7 @@
 import os
 import signal
 import sqlite3
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -184,13 +185,16 @@ def test_programs_of_a_task_are_measured_while_the_next_one_is_searched(
     phases: list[tuple[str, int | None]] = []
     tuning = session(FakeMeasure(), [small_task, one_program], untuned=False, trials=5)
     tuning._on_change = lambda view: phases.append((view.phase, view.current))
+    start = time.perf_counter()
     view = tuning.run()
+    seconds = time.perf_counter() - start
     measured, searches = phases.index(("measure", None)), [i for i, one in enumerate(phases) if one[0] == "search"]
     assert measured < searches[0], "the round asks for a program when it can be compiled"
     assert ("measure", None) in phases[searches[0] : searches[1]], "the first task's programs do not wait"
     assert view.done == 5
     assert view.phases["search"] > 0
-    assert all(seconds >= 0 for seconds in view.phases.values()), "a phase inside another is counted once"
+    parts = [view.phases[name] for name in ("search", "model", "measure")]
+    assert sum(parts) <= seconds, "a phase inside another is counted once"
 
 
 def test_programs_that_the_interrupt_itself_broke_are_not_recorded(session: Any, tmp_path: Path) -> None:

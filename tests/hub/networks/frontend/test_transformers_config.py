@@ -119,7 +119,7 @@ def test_weights_beside_the_configuration_are_loaded_from_safetensors_alone(tmp_
         ({"num_hidden_layers": 10**9}, "has 1000000000 num_hidden_layers", "at most 1000"),
         ({"text_config": {"depths": [9, 10**9]}}, "has 1000000009 depths", "at most 1000"),
         ({"vocab_size": 10**12}, "billion numbers, which take .* GB of memory", "smaller network"),
-        ({"hidden_size": "wide"}, "makes no model: ", "that the model was saved with"),
+        ({"hidden_size": "wide"}, "makes no model: ", "the version of transformers that it names"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised weights", "original weights"),
         ({"text_config": {"quantization_config": {"quant_method": "gptq"}}}, "quantised weights", "original weights"),
     ],
@@ -130,6 +130,16 @@ def test_what_cannot_be_had_safely_is_refused_before_anything_is_loaded(
     with pytest.raises(NetworkImportError, match=message) as caught:
         open_network(folder_of(tmp_path, BERT | change))
     assert remedy in str(caught.value.remedy)
+
+
+def test_a_package_that_a_model_needs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*_: Any, **__: Any) -> Any:
+        raise ImportError("\nBert needs the timm library.\nYou may need to restart your runtime.")
+
+    monkeypatch.setattr("transformers.BertModel.__init__", lacking)
+    with pytest.raises(NetworkImportError, match=r"makes no model here: Bert needs the timm library\.$") as caught:
+        open_network(folder_of(tmp_path, BERT))
+    assert "install what it names" in str(caught.value.remedy)
 
 
 def test_code_of_a_repository_is_not_run_where_transformers_has_the_model(tmp_path: Path) -> None:
