@@ -250,15 +250,19 @@ class TuningSession:
 
     def _round(self, chosen: Sequence[tuple[int, int]]) -> None:
         self.stop.check()
-        batches: list[_Batch] = []
-        self._measure(batches, self._searched(chosen, batches))
-        for batch in batches:
+        asked: list[tuple[_Batch, int]] = []
+        for index, measurement in self._measured(self._searched(chosen, asked)):
+            batch, i = asked[index]
+            task, candidate = self.view.tasks[batch.index], batch.candidates[i]
+            batch.programs[i] = self._put(task, candidate, measurement, batch.scores[i], "tune")
+            self._on_change(self.view)
+        for batch in (batch for batch, i in asked if i == 0):
             self._learn(batch)
         self._choose()
         self.view.unread = self.model.unread
 
-    def _searched(self, chosen: Sequence[tuple[int, int]], batches: list[_Batch]) -> Iterator[tuple[_Batch, int]]:
-        """Search the tasks of a round one after the other; yield each program to be measured, with its batch."""
+    def _searched(self, chosen: Sequence[tuple[int, int]], asked: list[tuple[_Batch, int]]) -> Iterator[Job]:
+        """Search the tasks of a round one after the other; yield each program, whose batch and index are in `asked`."""
         left = self.config.trials - self.view.done
         for index, count in chosen:
             if not left:
@@ -271,9 +275,10 @@ class TuningSession:
             with self._phase("model", index), self.stop.noted():
                 batch = _Batch(index, candidates, self._scores(index, candidates))
             self.stop.check("interrupted while searching")
-            batches.append(batch)
             left -= len(candidates)
-            yield from ((batch, i) for i in range(len(candidates)))
+            for i, candidate in enumerate(candidates):
+                asked.append((batch, i))
+                yield self.view.tasks[index], candidate
 
     def _scores(self, index: int, candidates: list[Any]) -> list[float]:
         """Return the model's scores of candidates, for the log and the scheduler."""
@@ -283,23 +288,8 @@ class TuningSession:
             self.stop.check()
             raise
 
-    def _measure(self, batches: Sequence[_Batch], searched: Iterator[tuple[_Batch, int]]) -> None:
-        """Measure programs while the next tasks are searched; each is in the store before the next is awaited."""
-        pairs: list[tuple[_Batch, int]] = []
-        jobs: list[Job] = []
-
-        def each() -> Iterator[Job]:
-            for batch, i in searched:
-                pairs.append((batch, i))
-                jobs.append((self.view.tasks[batch.index], batch.candidates[i]))
-                yield jobs[-1]
-
-        for index, measurement in self._measured(each()):
-            batch, i = pairs[index]
-            batch.programs[i] = self._put(*jobs[index], measurement, batch.scores[i], "tune")
-            self._on_change(self.view)
-
     def _measured(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
+        """Measure programs while the next are searched; each is to be in the store before the next is awaited."""
         with self._phase("measure", None):
             for job, measurement in self.stop.each(self._measure_batch(jobs)):
                 if self.stop.requested and measurement.error is not None:
