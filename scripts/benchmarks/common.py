@@ -205,6 +205,18 @@ def lacking(number: int, planned: int, what: str) -> list[str]:
     return [f"{number} of {planned} {what}"] if number > 0 else []
 
 
+def on_family(family: str) -> None:
+    """Refuse to go on with a table of a device family on a machine of another one.
+
+    Raises:
+        click.ClickException: this machine is of another one.
+    """
+    from tchub.hub.device.detect import detect_local
+
+    if (here := detect_local().device.family) != family:
+        raise click.ClickException(f"this table is of {family}, and this machine is of {here}")
+
+
 def machine_facts() -> dict[str, Any]:
     """CPU, cores, memory, versions and load: what a figure depends on."""
     import psutil

@@ -10,9 +10,7 @@ from statistics import fmean, geometric_mean
 from typing import Any
 from unittest.mock import patch
 
-import click
-
-from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, lacking, note, work_option
+from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, lacking, note, on_family, work_option
 
 NETWORKS = (
     *("bert-tiny", "resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny", "convnext-atto"),
@@ -111,10 +109,7 @@ def main(clock: Clock, work: Path) -> Document:
 
 def measure(clock: Clock, work: Path, family: str) -> Document:
     """Tune and time what is not in the journal of `work` yet, on a machine of the device family that is asked for."""
-    from tchub import hub
-
-    if (here := hub.detect_local().device.family) != family:
-        raise click.ClickException(f"this table is of {family}, and this machine is of {here}")
+    on_family(family)
     cases: list[tuple[int, str, str | None]] = [(threads, network, None) for threads in THREADS for network in NETWORKS]
     cases += [(1, network, AVX2) for network in NETWORKS]
     journal, rows = Journal(work / "results.jsonl"), []

@@ -1,13 +1,13 @@
 """Whole networks, tuned with one cost model after another: one call of `hub.tune` each, in a fresh process.
 
     python -m scripts.benchmarks tuning --json
-    python -m scripts.benchmarks tuning --network bert-tiny --system stock --system tilenet-xeon
+    python -m scripts.benchmarks tuning --network bert-tiny --system stock --system tilenet
 
 Nothing but the cost model is chosen: workers, tasks, scheduler and budget are the same, no run knows of another, and
 the search is the one that `tune` takes for the model. That is tchub's search over decisions, which begins with the
 schedules in the wheel, for TileNet and TCL; it is MetaSchedule's evolutionary search for the others, whose models do
-not read decisions. The checkpoints are a Xeon's, on which the published figures were measured.
-`tilenet-xeon/metaschedule` is the control: TileNet's scores in MetaSchedule's search.
+not read decisions. The checkpoints are those of this machine's device family.
+`tilenet/metaschedule` is the control: TileNet's scores in MetaSchedule's search.
 
 A run's curve is the sum over tasks of weight * best latency so far, by the run's own measurements, against trials and
 against seconds of tuning (import, task extraction and untuned programs come before that clock). Until a task has a
@@ -27,18 +27,29 @@ from typing import Any, NamedTuple
 
 import click
 
-from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, in_process, lacking, note, work_option
+from scripts.benchmarks.common import (
+    CLOCK,
+    Clock,
+    Document,
+    Journal,
+    benchmark,
+    in_process,
+    lacking,
+    note,
+    on_family,
+    work_option,
+)
+from scripts.benchmarks.rivals import NETWORKS
 
-# Those that the papers hold out: of no other can it be said that no checkpoint and no schedule has learnt from them.
-NETWORKS = ("bert-tiny", "mobilenet-v2", "resnet-50", "bert-base")
-REFERENCE, OURS = "stock", "tilenet-xeon"
-# By their titles; after a slash: the search engine, where it is not the model's own.
+REFERENCE, OURS, RANDOM = "stock", "tilenet", "none"
+# By their titles: architectures, of which the checkpoint of this machine's device family is taken, and what has none;
+# after a slash: the search engine, where it is not the model's own.
 SYSTEMS = {
     OURS: "TileNet",
     REFERENCE: "XGBoost from nothing",
-    "tcl-xeon": "TCL",
-    "tenset-mlp-xeon": "TenSet-MLP",
-    "none": "random choice",
+    "tcl": "TCL",
+    "tenset-mlp": "TenSet-MLP",
+    RANDOM: "random choice",
     f"{OURS}/metaschedule": "TileNet, MetaSchedule's search",
 }
 TRIALS, THREADS = 500, 1
@@ -71,7 +82,8 @@ def tuned(network: str, system: str, threads: int, trials: int, seed: int, folde
     from tchub import hub
     from tchub.hub.search.settings import SearchSettings
 
-    checkpoint, _, engine = system.partition("/")
+    name, _, engine = system.partition("/")
+    checkpoint = name if name in (REFERENCE, RANDOM) else f"{name}-{hub.detect_local().device.family}"
     shutil.rmtree(folder, ignore_errors=True)  # cut short: a resumed run is another run
     result = hub.tune(
         network, checkpoint=checkpoint, trials=trials, threads=threads, seed=seed, reuse=False, out=folder,
@@ -190,27 +202,41 @@ def systems(networks: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def figures(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the summary, which is that of tchub's own choice of a model, and the details."""
+    """Return the summary, which is that of tchub's own choice of a model, and the details.
+
+    `_held_out` are the figures over the networks of which neither a checkpoint nor a schedule has learnt.
+    """
     from tchub.zoo.corpus import HELD_OUT
 
     networks = table(rows)
     compared = systems(networks)
     unseen = systems([row for row in networks if row["network"] in HELD_OUT])
-    summary = next((row for row in compared if row["system"] == OURS), {"networks": 0})
+    all_of_them, those = (next((row for row in part if row["system"] == OURS), {}) for part in (compared, unseen))
+    named = {f"{name}_held_out": value for name, value in those.items() if name != "system"}
+    summary = {"networks": 0} | all_of_them | named
     runs = [dict(row) | {"curve": [point[:3] for point in thin(points_of(row))]} for row in rows]
     return summary, {"systems": compared, "systems_held_out": unseen, "table": networks, "runs": runs}
 
 
-@benchmark(
-    "tuning",
+OPTIONS = (
     click.option("--network", "networks", multiple=True, default=NETWORKS, show_default=True),
     click.option("--system", "chosen", multiple=True, default=tuple(SYSTEMS), type=click.Choice(list(SYSTEMS))),
     click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True),
     CLOCK,
-    work_option("tuning"),
 )
-def main(networks: Sequence[str], chosen: Sequence[str], seeds: Sequence[int], clock: Clock, work: Path) -> Document:
+
+
+@benchmark("tuning", *OPTIONS, work_option("tuning"))
+def main(**options: Any) -> Document:
     """Tune networks with every system and write docs/benchmarks/tuning.json."""
+    return measure("epyc", **options)
+
+
+def measure(
+    family: str, networks: Sequence[str], chosen: Sequence[str], seeds: Sequence[int], clock: Clock, work: Path
+) -> Document:
+    """Tune what is not in the journal of `work` yet, on a machine of the device family that is asked for."""
+    on_family(family)
     work = work.resolve()
     os.environ["TCHUB_HOME"] = str(work / "home")
     journal, rows = Journal(work / "results.jsonl"), []

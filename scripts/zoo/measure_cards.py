@@ -190,16 +190,17 @@ def _transfer_row(
 
 def tuning(source: Published) -> list[dict[str, Any]]:
     """The runs of the tuning benchmark with this checkpoint and the search that suits it, beside the reference's."""
-    report = read_json(FOLDER / "tuning.json")
-    runs = report["details"]["runs"]
-    reference = {(run["network"], run["seed"]): run for run in runs if run["system"] == REFERENCE}
     rows = []
-    for run in runs:
-        if run["system"] == source.name and run["model"] == f"{source.name}@{source.folder.name}":
-            rival = reference.get((run["network"], run["seed"]))
-            row = {"network": run["network"], "device": report["machine"]["device"], "trials": run["trials"]}
-            row |= {"command": report["command"]} | _line(run)
-            rows.append(row | ({"rival": {"name": SYSTEMS[REFERENCE], **_line(rival)}} if rival else {}))
+    for report in (read_json(FOLDER / f"{name}.json") for name in ("tuning", "tuning_intel")):
+        runs = report["details"]["runs"]
+        reference = {(run["network"], run["seed"]): run for run in runs if run["system"] == REFERENCE}
+        for run in runs:
+            # After a slash: a search that is not the model's own.
+            if run["model"] == f"{source.name}@{source.folder.name}" and "/" not in run["system"]:
+                rival = reference.get((run["network"], run["seed"]))
+                row = {"network": run["network"], "device": report["machine"]["device"], "trials": run["trials"]}
+                row |= {"command": report["command"]} | _line(run)
+                rows.append(row | ({"rival": {"name": SYSTEMS[REFERENCE], **_line(rival)}} if rival else {}))
     return rows
 
 
