@@ -115,6 +115,20 @@ def build(
     return BuildResult(time.perf_counter() - start, sha256, prepacked, weight_arguments(scheduled), plan)
 
 
+def compile_kernel(module_json: str, target: str, path: str) -> None:
+    """Compile a lowered function of a network, which keeps its name, into the object file `path`.
+
+    Args:
+        target: as JSON.
+    """
+    import tvm
+
+    cpu = _target(target)
+    with cpu, tvm.transform.PassContext(opt_level=3):
+        built = with_aligned_stack(tvm.tirx.build(tvm.ir.load_json(module_json), target=cpu))
+        built.write_to_file(path, "o")
+
+
 def weight_arguments(mod: Any) -> tuple[int, ...]:
     """Return the positions of a task's arguments that are constants of its network, as Relax marks them."""
     return tuple(int(position) for position in (mod["main"].attrs or {}).get(WEIGHTS, ()))

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,15 @@ from tvm_ffi import structural_walk
 
 from ...zoo.files import storing
 from ..device.candidate import WEIGHTS
-from ..device.host_facts import usable_cores
-from ..device.jobs import PREPACKED, linked_by, with_aligned_stack
+from ..device.jobs import PREPACKED, compile_kernel, linked_by, with_aligned_stack
+from ..device.pool import JobResult, WorkerPool
 from ..device.weight_prefetch import prefetch_weights
 from .transform.default_schedules import default_schedules
 from .transform.fold import fold_functions
 from .weights import lift_weights, weights_file, write_weights
+
+# A kernel takes a second, seldom ten; an hour is for what never ends.
+_KERNEL_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,13 @@ class BuiltLibrary:
 
 
 def build_library(
-    mod: IRModule, target: Any, database: Any | None, path: Path, linker: str | None = None, large: int | None = None
+    mod: IRModule,
+    target: Any,
+    database: Any | None,
+    path: Path,
+    linker: str | None = None,
+    large: int | None = None,
+    compilers: WorkerPool | None = None,
 ) -> BuiltLibrary:
     """Compile a fused Relax module, with the best schedules of a MetaSchedule database if there is one.
 
@@ -54,6 +63,7 @@ def build_library(
         path: of the shared library, or for a card of its archive (`device.cuda_network`); written atomically.
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
         large: bytes of weights from which on they are beside the library; None for 128 MiB.
+        compilers: that compile the kernels, each by itself; None to compile them here, one after the other.
     """
     from ..device.cuda_network import build_network
 
@@ -83,43 +93,52 @@ def build_library(
     with target, nullcontext() if database is None else database, tvm.transform.PassContext(opt_level=3):
         library = relax.build(mod, target=target, relax_pipeline=lowering)
     with storing(path):
-        _export(library, kernels, weights, target, path, linker)
+        _export(library, kernels, weights, target, path, linker, compilers)
     return BuiltLibrary(str(path), *counts)
 
 
 def _export(
-    library: Any, kernels: Mapping[Any, Any], weights: Sequence[Any], target: Any, path: Path, linker: str | None
+    library: Any,
+    kernels: Mapping[Any, Any],
+    weights: Sequence[Any],
+    target: Any,
+    path: Path,
+    linker: str | None,
+    compilers: WorkerPool | None,
 ) -> None:
-    """Write a network's executable with its kernels, which are compiled on all cores, and its weights."""
-    # LLVM's options are the whole process's.
-    cores, items = 1 if "cl-opt" in target.attrs else usable_cores(), list(kernels.items())
-    parts = [IRModule(dict(some)) for start in range(cores) if (some := items[start::cores])]
-    link = linked_by(linker) if linker else create_shared
+    """Write a network's executable with its kernels, and its weights."""
+    link, own = linked_by(linker) if linker else create_shared, IRModule(dict(kernels))
+    objects: dict[str, Future[JobResult]] = {}
+    with tempfile.TemporaryDirectory(prefix="tchub-code-") as folder:
+        if compilers is not None:
+            for number, (var, function) in enumerate(kernels.items()):
+                name, text = f"{folder}/kernel{number}.o", tvm.ir.save_json(IRModule({var: function}))
+                objects[name] = compilers.submit(compile_kernel, (text, str(target), name), _KERNEL_SECONDS)
+            own = _no_kernel()
 
-    def compiled(part: IRModule) -> Any:
-        with target, tvm.transform.PassContext(opt_level=3):
-            return with_aligned_stack(tvm.tirx.build(part, target=target))
-
-    with tempfile.TemporaryDirectory(prefix="tchub-code-") as folder, ThreadPoolExecutor(cores) as pool:
-
-        def write(number: int) -> str:
-            compiled(parts[number]).write_to_file(name := f"{folder}/part{number}.o", "o")
-            return name
-
-        others = [pool.submit(write, number) for number in range(1, len(parts))]
-        for part in parts[:1]:  # TVM compiles what a module imports, and the executable has to have some code
-            library.mod.import_module(compiled(part))
-
-        def link_all(output: str, objects: Sequence[str], **options: Any) -> None:
-            link(output, [*objects, *(other.result() for other in others)], **options)
+        def link_all(output: str, rest: Sequence[str], **options: Any) -> None:
+            for var, job in zip(kernels, objects.values(), strict=False):
+                if (result := job.result()).error is not None:
+                    raise RuntimeError(f"{var.name_hint}: {result.message}")
+            link(output, [*rest, *objects], **options)
 
         temporary = path.with_name(f"{path.stem}.part.so")
         try:
+            with target, tvm.transform.PassContext(opt_level=3):
+                library.mod.import_module(with_aligned_stack(tvm.tirx.build(own, target=target)))
             library.export_library(str(temporary), fcompile=link_all)
             write_weights(weights_file(path), weights)
             temporary.replace(path)
         finally:
+            for job in objects.values():
+                job.cancel()
             temporary.unlink(missing_ok=True)
+
+
+def _no_kernel() -> IRModule:
+    """Return a function that does nothing: an executable without code of its own is not linked with that of others."""
+    nothing = tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(0)).with_attr("global_symbol", "tchub_nothing")
+    return IRModule({"tchub_nothing": nothing})
 
 
 def _split_prepacking(mod: Any) -> Any:

@@ -10,6 +10,7 @@ from tvm.s_tir.meta_schedule.utils import remove_build_dir
 
 from ..device.candidate import Candidate, from_measure_candidate
 from ..device.measure import Measurement, Measurer
+from ..device.pool import WorkerPool
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
@@ -39,6 +40,8 @@ class WorkerMeasure:
 
     def __init__(self, measurer: Any) -> None:
         self._measurer = measurer
+        # Workers that compile; None where there are none.
+        self.compilers: WorkerPool | None = getattr(measurer, "builders", None)
         # Whether results come at once, so that small rounds cost nothing.
         self.prompt = getattr(measurer, "prompt", True)
 
@@ -79,6 +82,8 @@ class RunnerMeasure:
         builder, runner: MetaSchedule objects.
         target: a `tvm.target.Target`.
     """
+
+    compilers = None
 
     def __init__(self, builder: Any, runner: Any, target: Any) -> None:
         self._builder, self._runner, self._target = builder, runner, target

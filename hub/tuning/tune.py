@@ -37,7 +37,7 @@ from ..records.store import RunStore, open_store
 from ..search.choice import AlternativeChoice
 from ..search.errors import InterruptedRunError, TuningError
 from ..search.interrupt import StopFlag
-from ..search.measuring import Measure, RunnerMeasure, WorkerMeasure
+from ..search.measuring import RunnerMeasure, WorkerMeasure
 from ..search.models import ModelChoice, choose_model
 from ..search.roofline import measure_roofline
 from ..search.scheduler import TaskProgress
@@ -186,7 +186,7 @@ class _Run:
         self.started, self.roofline = time.time(), None
         threads, self.target = device.facts.cores, tvm.target.Target(device.facts.target)
         if config.builder is not None:
-            self.measure: Measure = RunnerMeasure(config.builder, config.runner, self.target)
+            self.measure: RunnerMeasure | WorkerMeasure = RunnerMeasure(config.builder, config.runner, self.target)
         else:  # the workers start while the network is imported
             self.measure = WorkerMeasure(stack.enter_context(device.measurer(MeasureConfig(threads))))
         progress.stage("import the network")
@@ -198,7 +198,7 @@ class _Run:
         # Nothing but measuring finds a good schedule of several operators as one: those that are known have none.
         fused = [AttentionShape, DepthwiseShape] if config.mode == "search" else []
         kinds = [ConvShape] * config.winograd + fused if device.card is None else []
-        how = (self.target, config.layout, check, device.linker, config.precision, kinds)
+        how = (self.target, config.layout, check, device.linker, config.precision, kinds, self.measure.compilers)
         self.variants = [first_build(one, *how) for one in self.network.variants]
         stop.check(early)
         groups: list[list[TuningTask]] = []
@@ -318,7 +318,7 @@ class _Run:
         mod = variant.mod
         if self.device.card is None:  # where convolutions may be computed otherwise
             mod = lower_known(variant.graph, chosen, known, self.target)
-        return build_library(mod, self.target, best, path, self.device.linker)
+        return build_library(mod, self.target, best, path, self.device.linker, compilers=self.measure.compilers)
 
     def _compare(self, network: Network, built: Libraries) -> tuple[Comparison, LatencyError | None]:
         """Return output checks and latencies, or why there are none: the tuning is worth a report all the same."""

@@ -1,7 +1,8 @@
 """A tuned library: the database's schedules, and weights that were permuted when it was compiled."""
 
 import json
-from collections.abc import Callable, Iterable
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 from tchub.hub.device.candidate import WEIGHTS, tuning_record
+from tchub.hub.device.pool import WorkerPool, Zygote
+from tchub.hub.device.worker import WorkerSetup
+from tchub.hub.networks import library
 from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.sources import open_network
@@ -108,3 +112,40 @@ def test_a_function_that_is_one_call_of_tvms_runtime_stands_beside_tuned_ones(tm
     right = ranked(x)
     np.testing.assert_allclose(values, right.values.detach().numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(indices, right.indices.numpy())
+
+
+@pytest.fixture
+def compilers(shared_zygote: Zygote) -> Iterator[WorkerPool]:
+    pool = WorkerPool(shared_zygote, [WorkerSetup(), WorkerSetup()])
+    yield pool
+    pool.close()
+
+
+def test_workers_compile_the_kernels_of_a_network(
+    tmp_path: Path, target: Any, compilers: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tvm
+    from tvm import relax
+
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(196, 5))
+    x = torch.randn(1, 3, 9, 9)
+    mod, path = prepare(open_network(module.eval(), [x]).imported()), tmp_path / "network.so"
+    here = list[tvm.IRModule]()
+    build = tvm.tirx.build
+    monkeypatch.setattr(tvm.tirx, "build", lambda mod, **options: here.append(mod) or build(mod, **options))
+    built = build_library(mod, target, None, path, compilers=compilers)
+    assert built.functions > 1
+    assert [[var.name_hint for var in mod.functions] for mod in here] == [["tchub_nothing"]]
+    result = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())["main"](tvm.runtime.tensor(x.numpy()))
+    output = (result if hasattr(result, "numpy") else result[0]).numpy()
+    np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_kernel_that_a_worker_cannot_compile_is_named_and_no_library_is_left(
+    tmp_path: Path, target: Any, compilers: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mod = prepare(open_network(torch.nn.Linear(8, 4).eval(), [torch.randn(2, 8)]).imported())
+    monkeypatch.setattr(library, "compile_kernel", operator.setitem)  # which a string refuses
+    with pytest.raises(RuntimeError, match=r"matmul.*: TypeError: 'str' object"):
+        build_library(mod, target, None, tmp_path / "network.so", compilers=compilers)
+    assert not [*tmp_path.iterdir()]
