@@ -116,7 +116,7 @@ def build(
 
 
 def compile_kernel(module_json: str, target: str, path: str) -> None:
-    """Compile a lowered function of a network, which keeps its name, into the object file `path`.
+    """Compile a lowered function of a network, which keeps its name, into the object file `path`, as `build` does.
 
     Args:
         target: as JSON.

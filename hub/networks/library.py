@@ -1,9 +1,9 @@
 """A network and a tuning database to a shared library."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,17 @@ from tvm_ffi import structural_walk
 
 from ...zoo.files import storing
 from ..device.candidate import WEIGHTS
+from ..device.errors import DeviceError
 from ..device.jobs import PREPACKED, compile_kernel, linked_by, with_aligned_stack
+from ..device.measure import is_passing
 from ..device.pool import JobResult, WorkerPool
 from ..device.weight_prefetch import prefetch_weights
 from .transform.default_schedules import default_schedules
 from .transform.fold import fold_functions
 from .weights import lift_weights, weights_file, write_weights
 
-# A kernel takes a second, seldom ten; an hour is for what never ends.
-_KERNEL_SECONDS = 3600.0
+# A kernel takes a second, seldom ten.
+_KERNEL_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def build_library(
     path: Path,
     linker: str | None = None,
     large: int | None = None,
-    compilers: WorkerPool | None = None,
+    builders: WorkerPool | None = None,
 ) -> BuiltLibrary:
     """Compile a fused Relax module, with the best schedules of a MetaSchedule database if there is one.
 
@@ -63,7 +65,7 @@ def build_library(
         path: of the shared library, or for a card of its archive (`device.cuda_network`); written atomically.
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
         large: bytes of weights from which on they are beside the library; None for 128 MiB.
-        compilers: that compile the kernels, each by itself; None to compile them here, one after the other.
+        builders: workers that compile the kernels; None to compile them in this process, one after the other.
     """
     from ..device.cuda_network import build_network
 
@@ -93,7 +95,7 @@ def build_library(
     with target, nullcontext() if database is None else database, tvm.transform.PassContext(opt_level=3):
         library = relax.build(mod, target=target, relax_pipeline=lowering)
     with storing(path):
-        _export(library, kernels, weights, target, path, linker, compilers)
+        _export(library, kernels, weights, target, path, linker, builders)
     return BuiltLibrary(str(path), *counts)
 
 
@@ -104,39 +106,72 @@ def _export(
     target: Any,
     path: Path,
     linker: str | None,
-    compilers: WorkerPool | None,
+    builders: WorkerPool | None,
 ) -> None:
     """Write a network's executable with its kernels, and its weights."""
-    link, own = linked_by(linker) if linker else create_shared, IRModule(dict(kernels))
-    objects: dict[str, Future[JobResult]] = {}
-    with tempfile.TemporaryDirectory(prefix="tchub-code-") as folder:
-        if compilers is not None:
-            for number, (var, function) in enumerate(kernels.items()):
-                name, text = f"{folder}/kernel{number}.o", tvm.ir.save_json(IRModule({var: function}))
-                objects[name] = compilers.submit(compile_kernel, (text, str(target), name), _KERNEL_SECONDS)
-            own = _no_kernel()
-
-        def link_all(output: str, rest: Sequence[str], **options: Any) -> None:
-            for var, job in zip(kernels, objects.values(), strict=False):
-                if (result := job.result()).error is not None:
-                    raise RuntimeError(f"{var.name_hint}: {result.message}")
-            link(output, [*rest, *objects], **options)
-
+    link = linked_by(linker) if linker else create_shared
+    with tempfile.TemporaryDirectory(prefix="tchub-code-", ignore_cleanup_errors=True) as folder:
+        jobs = {
+            var.name_hint: (tvm.ir.save_json(IRModule({var: function})), str(target), f"{folder}/kernel{number}.o")
+            for number, (var, function) in enumerate(kernels.items() if builders else ())
+        }
+        own = IRModule(dict(kernels)) if kernels and not jobs else _no_kernel()
         temporary = path.with_name(f"{path.stem}.part.so")
         try:
-            with target, tvm.transform.PassContext(opt_level=3):
+            with target, tvm.transform.PassContext(opt_level=3), _compiling(builders, jobs) as wait:
+
+                def link_all(output: str, objects: Sequence[str], **options: Any) -> None:
+                    wait()
+                    link(output, [*objects, *(name for *_, name in jobs.values())], **options)
+
                 library.mod.import_module(with_aligned_stack(tvm.tirx.build(own, target=target)))
-            library.export_library(str(temporary), fcompile=link_all)
+                library.export_library(str(temporary), fcompile=link_all)
             write_weights(weights_file(path), weights)
             temporary.replace(path)
         finally:
-            for job in objects.values():
-                job.cancel()
             temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def _compiling(builders: WorkerPool | None, jobs: Mapping[str, tuple[str, str, str]]) -> Iterator[Callable[[], None]]:
+    """Compile kernels in workers; yield a function that waits for all of them. A worker that dies costs a second try.
+
+    Args:
+        jobs: arguments of `compile_kernel`, by the kernel's name.
+
+    Raises:
+        DeviceError: the machine has no room for one.
+        RuntimeError: one cannot be compiled.
+    """
+
+    def submit(name: str) -> Future[JobResult]:
+        assert builders is not None
+        return builders.submit(compile_kernel, jobs[name], _KERNEL_SECONDS)
+
+    def wait() -> None:
+        for name, first in compiling.items():
+            result = first.result()
+            if passes := is_passing(f"{result.failure('build')}: {result.message}"):
+                result = submit(name).result()
+            if passes and result.error == "exception":
+                raise DeviceError(
+                    f"this machine could not compile {name}: {result.message}",
+                    remedy="free memory and disk, and run the same command again: what was measured is kept",
+                )
+            if result.error is not None:
+                raise RuntimeError(f"{name}: {result.message}")
+
+    compiling: dict[str, Future[JobResult]] = {}
+    try:
+        compiling |= {name: submit(name) for name in jobs}
+        yield wait
+    finally:
+        for job in compiling.values():
+            job.cancel()
+
+
 def _no_kernel() -> IRModule:
-    """Return a function that does nothing: an executable without code of its own is not linked with that of others."""
+    """Return a function that does nothing: TVM links only what has some code of its own."""
     nothing = tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(0)).with_attr("global_symbol", "tchub_nothing")
     return IRModule({"tchub_nothing": nothing})
 

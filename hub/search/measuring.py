@@ -41,7 +41,7 @@ class WorkerMeasure:
     def __init__(self, measurer: Any) -> None:
         self._measurer = measurer
         # Workers that compile; None where there are none.
-        self.compilers: WorkerPool | None = getattr(measurer, "builders", None)
+        self.builders: WorkerPool | None = getattr(measurer, "builders", None)
         # Whether results come at once, so that small rounds cost nothing.
         self.prompt = getattr(measurer, "prompt", True)
 
@@ -83,7 +83,7 @@ class RunnerMeasure:
         target: a `tvm.target.Target`.
     """
 
-    compilers = None
+    builders = None
 
     def __init__(self, builder: Any, runner: Any, target: Any) -> None:
         self._builder, self._runner, self._target = builder, runner, target

@@ -94,7 +94,7 @@ def first_build(
     linker: str | None,
     precision: str = "float32",
     kinds: Collection[type[OperatorShape]] = (),
-    compilers: WorkerPool | None = None,
+    builders: WorkerPool | None = None,
 ) -> FirstBuild:
     """Import, lower and compile a network, and compare the untuned library with the original.
 
@@ -103,7 +103,7 @@ def first_build(
     Args:
         target: a `tvm.target.Target`.
         compare: None to compare at the end alone.
-        linker, compilers: see `build_library`.
+        linker, builders: see `build_library`.
         precision: see `prepare.for_inference`.
         kinds: of other ways to compute operators that may be taken; each is compared with the original, too.
 
@@ -122,7 +122,7 @@ def first_build(
         try:
             with refused(network.name, "compile", network.where):
                 graph = for_inference(imported, one, cpu=str(target.kind.name) == "llvm", precision=precision)
-            mod, comparison, shapes, wrong = _Checks(network, graph, target, compare, linker, compilers).of_ways(kinds)
+            mod, comparison, shapes, wrong = _Checks(network, graph, target, compare, linker, builders).of_ways(kinds)
         except (NetworkImportError, OutputMismatchError) as error:
             first = first or error
             continue
@@ -146,7 +146,7 @@ class _Checks:
     target: Any
     compare: Compare | None
     linker: str | None
-    compilers: WorkerPool | None
+    builders: WorkerPool | None
 
     def of_ways(
         self, kinds: Collection[type[OperatorShape]]
@@ -200,7 +200,7 @@ class _Checks:
             def untuned() -> dict[str, Path]:
                 path = Path(folder, "untuned.so")
                 with refused(self.network.name, "compile", self.network.where):
-                    build_library(joined(mods), self.target, None, path, self.linker, _BESIDE, self.compilers)
+                    build_library(joined(mods), self.target, None, path, self.linker, _BESIDE, self.builders)
                 return dict.fromkeys(names, path)
 
             whole = self.compare(self.network, untuned)

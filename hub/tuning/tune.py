@@ -20,7 +20,7 @@ from ..device.measure import MeasureConfig
 from ..device.timing import weights_between
 from ..networks.alternatives import Alternative, find_alternatives, lower_known
 from ..networks.errors import LatencyError
-from ..networks.frontend.network import Network
+from ..networks.frontend.network import Network, refused
 from ..networks.frontend.shapes import Shapes
 from ..networks.latency import Comparison, Libraries, compare
 from ..networks.library import BuiltLibrary, build_library
@@ -198,7 +198,7 @@ class _Run:
         # Nothing but measuring finds a good schedule of several operators as one: those that are known have none.
         fused = [AttentionShape, DepthwiseShape] if config.mode == "search" else []
         kinds = [ConvShape] * config.winograd + fused if device.card is None else []
-        how = (self.target, config.layout, check, device.linker, config.precision, kinds, self.measure.compilers)
+        how = (self.target, config.layout, check, device.linker, config.precision, kinds, self.measure.builders)
         self.variants = [first_build(one, *how) for one in self.network.variants]
         stop.check(early)
         groups: list[list[TuningTask]] = []
@@ -318,7 +318,8 @@ class _Run:
         mod = variant.mod
         if self.device.card is None:  # where convolutions may be computed otherwise
             mod = lower_known(variant.graph, chosen, known, self.target)
-        return build_library(mod, self.target, best, path, self.device.linker, compilers=self.measure.compilers)
+        with refused(variant.network.name, "compile", variant.network.where):
+            return build_library(mod, self.target, best, path, self.device.linker, builders=self.measure.builders)
 
     def _compare(self, network: Network, built: Libraries) -> tuple[Comparison, LatencyError | None]:
         """Return output checks and latencies, or why there are none: the tuning is worth a report all the same."""

@@ -50,12 +50,20 @@ def test_means_are_geometric_over_networks_and_seeds() -> None:
     assert (summary["time_ratio"] ** 4, summary["trials_ratio_near"] ** 4) == pytest.approx((5, 3)), "within 5%: at 150"
     assert (summary["networks"], summary["compared"], summary["reached"]) == (2, 3, 3)
     assert details["systems_held_out"][0]["time_ratio"] == pytest.approx(5**0.5), "vit-tiny is no held-out network"
+    assert summary["time_ratio_held_out"] == pytest.approx(5**0.5)
 
 
 def test_a_network_with_one_system_has_no_ratio_and_breaks_no_report() -> None:
     summary, details = tuning.figures([run(OURS, FAST, "resnet-18"), run(REFERENCE, SLOW, "vit-tiny")])
     machine = {"device": "epyc-turin", "cpu_model": "a CPU", "cores": 2}
-    job = {"summary": summary, "details": details, "machine": machine, "seeds": [0], "command": "run"}
+    job = {
+        "benchmark": "tuning",
+        "summary": summary,
+        "details": details,
+        "machine": machine,
+        "seeds": [0],
+        "command": "run",
+    }
     assert [len(rows) for rows in shapes.tuning(job).values()] == [0, 0, 2, 2]
     assert "| resnet-18 | - | 51 | - | - | - | - | - | - | **1 ms** |" in blocks.speed({"tuning": job})
     assert not [*shapes.lost_tuning(job), *picture.curves({"tuning": job})]

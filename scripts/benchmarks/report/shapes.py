@@ -5,7 +5,7 @@ from typing import Any
 
 from scripts.benchmarks.report.tables import Row, cell, pick
 from scripts.benchmarks.rivals import best_rival
-from scripts.benchmarks.tuning import EARLY, REFERENCE, SYSTEMS
+from scripts.benchmarks.tuning import EARLY, RANDOM, REFERENCE, SYSTEMS
 
 _NAMES = {
     **{"trials": "trials_ratio", "time": "time_ratio"},
@@ -113,15 +113,15 @@ def lost_rivals(job: Row) -> Iterator[str]:
 
 def lost_tuning(job: Row) -> Iterator[str]:
     """Networks on which a model from nothing is ahead of a checkpoint."""
-    reference = SYSTEMS[REFERENCE]
+    reference, where = SYSTEMS[REFERENCE], "" if job["benchmark"] == "tuning" else f" on {job['machine']['device']}"
     for row in job["details"]["table"]:
-        if row["system"] in (REFERENCE, "none") or not row["compared"]:
+        if row["system"] in (REFERENCE, RANDOM) or not row["compared"]:
             continue
         behind = [f"{name} {cell(row[key])}" for name, key in _NAMES.items() if (row[key] or 1.0) < 1]
         if row["reached"] < row["compared"]:
             behind.insert(0, "never has its final latency")
         if behind:
-            yield f"{row['network']}, {SYSTEMS[row['system']]} against {reference}: {', '.join(behind)}."
+            yield f"{row['network']}, {SYSTEMS[row['system']]} against {reference}{where}: {', '.join(behind)}."
 
 
 def lost_measure(job: Row) -> Iterator[str]:

@@ -1,18 +1,18 @@
 """A tuned library: the database's schedules, and weights that were permuted when it was compiled."""
 
 import json
-import operator
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from tchub.hub.device.candidate import WEIGHTS, tuning_record
-from tchub.hub.device.pool import WorkerPool, Zygote
+from tchub.hub.device.errors import DeviceError
+from tchub.hub.device.pool import JobResult, WorkerPool, Zygote
 from tchub.hub.device.worker import WorkerSetup
-from tchub.hub.networks import library
 from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.sources import open_network
@@ -115,14 +115,14 @@ def test_a_function_that_is_one_call_of_tvms_runtime_stands_beside_tuned_ones(tm
 
 
 @pytest.fixture
-def compilers(shared_zygote: Zygote) -> Iterator[WorkerPool]:
+def builders(shared_zygote: Zygote) -> Iterator[WorkerPool]:
     pool = WorkerPool(shared_zygote, [WorkerSetup(), WorkerSetup()])
     yield pool
     pool.close()
 
 
 def test_workers_compile_the_kernels_of_a_network(
-    tmp_path: Path, target: Any, compilers: WorkerPool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: Any, builders: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import tvm
     from tvm import relax
@@ -133,7 +133,7 @@ def test_workers_compile_the_kernels_of_a_network(
     here = list[tvm.IRModule]()
     build = tvm.tirx.build
     monkeypatch.setattr(tvm.tirx, "build", lambda mod, **options: here.append(mod) or build(mod, **options))
-    built = build_library(mod, target, None, path, compilers=compilers)
+    built = build_library(mod, target, None, path, builders=builders)
     assert built.functions > 1
     assert [[var.name_hint for var in mod.functions] for mod in here] == [["tchub_nothing"]]
     result = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())["main"](tvm.runtime.tensor(x.numpy()))
@@ -141,11 +141,50 @@ def test_workers_compile_the_kernels_of_a_network(
     np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_a_kernel_that_a_worker_cannot_compile_is_named_and_no_library_is_left(
-    tmp_path: Path, target: Any, compilers: WorkerPool, monkeypatch: pytest.MonkeyPatch
+class FailingPool:
+    """Fails with each of some results before it does a job; the next ones are done."""
+
+    def __init__(self, *results: JobResult) -> None:
+        self.results = list(results)
+
+    def submit(self, job: Any, args: tuple[Any, ...], timeout: float) -> Future[JobResult]:
+        future = Future[JobResult]()
+        future.set_result(self.results.pop(0) if self.results else JobResult(job(*args)))
+        return future
+
+
+CRASH = JobResult(error="crash", message="the worker process died")
+FULL = JobResult(error="exception", message="OSError: No space left on device")
+WRONG = JobResult(error="exception", message="TypeError: no such type")
+
+
+@pytest.mark.parametrize("failures", [[], [CRASH], [FULL]])
+def test_a_kernel_is_compiled_again_where_a_worker_died(tmp_path: Path, target: Any, failures: list[JobResult]) -> None:
+    mod, pool = prepare(open_network(torch.nn.Linear(8, 4).eval(), [torch.randn(2, 8)]).imported()), FailingPool()
+    pool.results = failures
+    build_library(mod, target, None, tmp_path / "network.so", builders=cast("Any", pool))
+    assert b"fused_matmul" in (tmp_path / "network.so").read_bytes()
+    assert not failures
+
+
+@pytest.mark.parametrize(
+    ("failures", "error"), [([CRASH, CRASH], RuntimeError), ([WRONG], RuntimeError), ([FULL, FULL], DeviceError)]
+)
+def test_a_kernel_that_cannot_be_compiled_is_named_and_a_full_disk_is_no_fault_of_it(
+    tmp_path: Path, target: Any, failures: list[JobResult], error: type[Exception]
 ) -> None:
     mod = prepare(open_network(torch.nn.Linear(8, 4).eval(), [torch.randn(2, 8)]).imported())
-    monkeypatch.setattr(library, "compile_kernel", operator.setitem)  # which a string refuses
-    with pytest.raises(RuntimeError, match=r"matmul.*: TypeError: 'str' object"):
-        build_library(mod, target, None, tmp_path / "network.so", compilers=compilers)
+    with pytest.raises(error, match=rf"matmul.*: {failures[-1].message}"):
+        build_library(mod, target, None, tmp_path / "network.so", builders=cast("Any", FailingPool(*failures)))
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_network_without_a_kernel_has_a_library_too(tmp_path: Path, target: Any) -> None:
+    from tvm import relax
+
+    builder: Any = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2,), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(x)
+    assert build_library(builder.get(), target, None, tmp_path / "same.so").functions == 0
+    assert (tmp_path / "same.so").is_file()
