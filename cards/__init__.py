@@ -1,6 +1,6 @@
-"""Model cards: schema, template, and every published card as a file.
+"""Model cards: schema, templates, and every published card as a file.
 
-The numbers of a card come from a checkpoint's config.json and metrics.json; `check_card` finds those that do not.
+The numbers of a card come from a checkpoint's config.json and metrics.json; `check_card` reports any that do not.
 """
 
 from .metrics import METRICS_FORMAT, SCORES, TITLES, CardError, CardMetrics, ScoreLine, read_metrics

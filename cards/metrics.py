@@ -1,6 +1,6 @@
-"""Typed decoding of a checkpoint's files, and metrics.json: scores, few labels, other corpora, curves, tuning runs.
+"""Decode config.json and metrics.json: scores, scores with few labels, other corpora, curves and tuning runs.
 
-A field of a wrong type is named by its path in the file.
+The error for a field of a wrong type gives its path in the file.
 """
 
 import math
@@ -26,7 +26,7 @@ TITLES = {
     "mean_top1": "mean top-1",
     "mean_top5": "mean top-5",
 }
-# Heads of a model of three, whose R² `zoo.training.evaluation.head_scores` gives.
+# Heads of a model with three heads; `zoo.training.evaluation.head_scores` returns the R² of each.
 HEADS = {
     "latency": "latency within a task",
     "memory": "memory-bound score",
@@ -47,7 +47,7 @@ T = TypeVar("T", bound="JsonFacts")
 
 
 class CardError(TchubError):
-    """config.json or metrics.json lacks the form that a card is made from. Field: `field`, a path in the file."""
+    """config.json or metrics.json cannot be read as the facts of a card. Field: `field`, a path in the file."""
 
 
 class JsonFacts(msgspec.Struct, frozen=True):
@@ -57,8 +57,8 @@ class JsonFacts(msgspec.Struct, frozen=True):
 def decode(raw: Mapping[str, Any], form: type[T], file: str) -> T:
     """Return a JSON object of a checkpoint's file as a struct.
 
-    null, an empty text, an empty object and a number that is not finite count as missing. The size and depth of a
-    file that nobody vouches for are bounded where it is read, see `zoo.untrusted`.
+    null, an empty text, an empty object and a number that is not finite count as missing. `zoo.untrusted` limits the
+    size and the depth of an untrusted file when it reads it.
 
     Raises:
         CardError: a required field is missing, or a field has another type.
@@ -86,7 +86,7 @@ def _present(value: Any, path: str) -> Any:
     if isinstance(value, list | tuple):
         return [_present(entry, f"{path}[{number}]") for number, entry in enumerate(value)]
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise msgspec.ValidationError(f"it holds half a character - at `${path}`")
+        raise msgspec.ValidationError(f"the text contains an unpaired surrogate - at `${path}`")
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value
@@ -103,7 +103,7 @@ class ScoreLine(JsonFacts, frozen=True):
     """One line of a table of scores; a score that was not measured is None.
 
     Attributes:
-        key: name of the model in metrics.json; label: its name for people.
+        key: name of the model in metrics.json; label: the name that a card shows.
     """
 
     top1: float | MeanScore | None = None
@@ -132,33 +132,33 @@ class ScoreLine(JsonFacts, frozen=True):
 
 
 class SeedScores(ScoreLine, frozen=True):
-    """Scores over several trainings: how many, and how the published one was chosen."""
+    """Scores over several trainings; the number of trainings, and how the published one was chosen."""
 
     count: int | None = None
     chosen_by: str | None = None
 
     @property
     def spread(self) -> dict[str, MeanScore]:
-        """Scores with mean and standard deviation; none of a single training."""
+        """Scores that have a mean and a standard deviation; empty for a single training."""
         scores = {name: getattr(self, name) for name in SCORES} if (self.count or 0) > 1 else {}
         whole = {name: score for name, score in scores.items() if isinstance(score, MeanScore)}
         return {name: score for name, score in whole.items() if None not in (score.mean, score.stdev)}
 
 
 class SiblingScores(ScoreLine, frozen=True):
-    """Another checkpoint of the family, scored on the same programs; its parameters, and programs learnt from."""
+    """Scores of another checkpoint of the family on the same programs; its parameters, and programs learnt from."""
 
     parameters: int | None = None
     learnt: int | None = None
 
 
 class TransferScores(JsonFacts, frozen=True):
-    """Scores on a corpus other than the one that the checkpoint is for; it learnt nothing more for it.
+    """Scores on a corpus other than the checkpoint's own, without further training.
 
     Attributes:
-        split: part of the corpus; `all` where it keeps no tasks for testing.
-        device: device that it was measured on; device_learnt: true if programs of it are in the training.
-        tasks, programs: what was ranked; programs_per_task: limit of the programs that were drawn of each task.
+        split: part of the corpus; `all` if the corpus has no test tasks.
+        device: device of the corpus; device_learnt: true if programs of this device are in the training.
+        tasks, programs: numbers that were ranked; programs_per_task: most programs that were drawn of each task.
         tasks_known: tasks among them that were learnt, on other devices.
         tasks_left_out: tasks of the part that do not count, because they compute the same as a training task.
     """
@@ -190,10 +190,10 @@ class TopKScore(JsonFacts, frozen=True):
 
 
 class CalibrationTenth(JsonFacts, frozen=True):
-    """Programs whose predicted places within their tasks are in one tenth of the ranking.
+    """Programs whose predicted ranks within their tasks are in one tenth of the ranking.
 
     Attributes:
-        least, most: range of the places; 1 is the program that is ranked first.
+        least, most: range of the ranks, from 0 to 1; 1 is the program that is ranked first.
         mean, stdev: measured label, i.e. lowest latency of the task / latency.
         perfect: mean label of the same tenth of a perfect ranking.
     """
@@ -218,7 +218,7 @@ class GroupScore(JsonFacts, frozen=True):
 
 
 class ScatterSample(JsonFacts, frozen=True):
-    """Sample of programs: place within the task by score, in (0, 1), and measured label."""
+    """Sample of programs: rank within the task by score, in (0, 1), and measured label."""
 
     predicted: tuple[float, ...] = ()
     measured: tuple[float, ...] = ()
@@ -229,14 +229,14 @@ class ScatterSample(JsonFacts, frozen=True):
 
 
 class FailureTables(JsonFacts, frozen=True):
-    """Tasks of the lowest pairwise accuracy, and all operators, those of many tasks first."""
+    """Tasks with the lowest pairwise accuracy, and all operators, those with many tasks first."""
 
     tasks: tuple[GroupScore, ...] = ()
     operators: tuple[GroupScore, ...] = ()
 
 
 class RankingCurves(JsonFacts, frozen=True):
-    """How the checkpoint ranks the programs that its scores are of, see `zoo.training.evaluation`."""
+    """How the checkpoint ranks the programs of its scores, see `zoo.training.evaluation`."""
 
     tasks: int | None = None
     programs: int | None = None
@@ -270,10 +270,10 @@ class LatencyCurve(JsonFacts, frozen=True, kw_only=True):
 
 
 class ScheduleGain(JsonFacts, frozen=True, kw_only=True):
-    """Latencies of a network's tasks, summed, in ms: without the schedules that a checkpoint brings, and with them.
+    """Sum of the latencies of a network's tasks in ms, without and with the schedules of a checkpoint.
 
     Attributes:
-        without, brought: after half of `trials` programs, and after all; with the schedules that it brings.
+        without, brought: sum without and with the schedules, each after half of `trials` programs and after all.
     """
 
     network: str
@@ -284,7 +284,7 @@ class ScheduleGain(JsonFacts, frozen=True, kw_only=True):
 
 
 class TuningCurve(LatencyCurve, frozen=True, kw_only=True):
-    """One network tuned with the checkpoint, beside a rival."""
+    """One network tuned with the checkpoint, and with a rival system."""
 
     network: str
     device: str | None = None
@@ -298,8 +298,8 @@ class KnowledgeBaseScores(JsonFacts, frozen=True):
 
     Attributes:
         gate: mean gate of its distillation; None for the first device.
-        tasks, programs: what was ranked.
-        column: scores of the column that learnt it; then: of the base right after it; now: of the published base.
+        tasks, programs: numbers that were ranked.
+        column: scores of the column that learnt it; then: of the base right after that; now: of the published base.
     """
 
     corpus: str
@@ -322,8 +322,8 @@ class CardMetrics(JsonFacts, frozen=True):
     """metrics.json of a checkpoint.
 
     Attributes:
-        tasks, programs: what was ranked.
-        command: made the scores; measured_by: made the curves and the scores on other corpora.
+        tasks, programs: numbers that were ranked.
+        command: produced the scores; measured_by: produced the curves and the scores on other corpora.
         results: name -> scores, where `model` is the checkpoint and the others are baselines.
         siblings: name -> other checkpoints of the family; validation: scores on the validation tasks.
         few_shot: number of labels -> scores; heads: name of `HEADS` -> R² on the same programs.

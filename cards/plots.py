@@ -1,7 +1,7 @@
 """The plots of a card as SVG files, drawn from metrics.json alone.
 
-A file ends with two digests: of the figures that it shows, and of the drawing itself. They tell that a file is current
-without drawing it again, whatever release of matplotlib drew it, and they find one that was edited.
+A file ends with two digests: one of its figures, and one of the drawing. They show whether a file is current without
+drawing it again, whatever release of matplotlib drew it. They also reveal an edited file.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ from ..zoo.files import write_atomically
 from .metrics import CardMetrics, LatencyCurve, RankingCurves, ScoreLine, TransferScores, TuningCurve, read_metrics
 from .theme import LIGHT, STYLE, svg_text
 
-# A drawing depends on this besides its figures: raise it when the plots change their looks.
+# Part of each digest of figures: raise it when the looks of the plots change.
 REVISION = 4
 _DESCRIBED_K = (1, 5, 10)
 _DIGESTS = re.compile(r"<!-- figures ([0-9a-f]{16}) drawing ([0-9a-f]{16}) -->\n</svg>\n\Z")
 _SIZE, _TALL = (5.6, 3.4), (5.6, 3.9)  # inches
-_ROW, _AROUND = 0.24, 1.0  # inches of a row of the transfer plot, and of what is around them
+_ROW, _AROUND = 0.24, 1.0  # inches: one row of the transfer plot; everything around the rows
 _OURS: dict[str, Any] = {"color": LIGHT["ours"], "linewidth": 1.8}
 _OTHER: dict[str, Any] = {"color": LIGHT["stock"], "linewidth": 1.5, "linestyle": (0, (4, 2))}
 _NOTE: dict[str, Any] = {"color": LIGHT["soft"], "linewidth": 1.0, "linestyle": ":"}
@@ -39,7 +39,7 @@ class Plot:
 
     Attributes:
         file: its name, `scatter.svg`.
-        title: a line for its heading; description: the same facts in words, for those who do not see it.
+        title: its heading, one line; description: its facts as text, for readers who cannot see it.
         figures: the numbers that it is drawn from.
     """
 
@@ -81,7 +81,7 @@ class Plot:
 
 
 def plots_of(metrics: Mapping[str, Any]) -> tuple[Plot, ...]:
-    """Return the plots that metrics.json has figures for, in the order of a card.
+    """Return the plots for which metrics.json has figures, in the order of a card.
 
     Raises:
         CardError: a field has the wrong type.
@@ -99,10 +99,10 @@ def plots_of(metrics: Mapping[str, Any]) -> tuple[Plot, ...]:
 
 
 def draw(metrics: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
-    """Write the plots of a checkpoint into a folder; files that are current are left as they are.
+    """Write the plots of a checkpoint into a folder; current files stay as they are.
 
     Returns:
-        The names of the plots' files; () when nothing was measured that could be drawn.
+        The names of the plots' files; () if the metrics have no figures to draw.
 
     Raises:
         CardError: a field of the metrics has the wrong type.
@@ -130,8 +130,8 @@ def _top_k(run: CardMetrics, curves: RankingCurves) -> Plot:
 
 def _scatter(curves: RankingCurves) -> Plot:
     description = (
-        f"{len(curves.scatter.predicted)} programs: place within the task by the score, against lowest latency of the "
-        "task / latency as measured."
+        f"{len(curves.scatter.predicted)} programs: rank within the task by score, against measured lowest latency of "
+        "the task / latency."
     )
     paint = partial(_draw_scatter, curves=curves)
     return Plot("scatter.svg", "Predicted against measured", description, _SIZE, curves.scatter, paint)
@@ -140,8 +140,8 @@ def _scatter(curves: RankingCurves) -> Plot:
 def _calibration(curves: RankingCurves) -> Plot:
     first, last = curves.calibration[0], curves.calibration[-1]
     description = (
-        f"Mean measured label by tenth of the ranking: {first.mean:.3f} in the lowest tenth, {last.mean:.3f} in the "
-        f"highest; it rises in {curves.rises} of {len(curves.calibration) - 1} steps."
+        f"Mean of lowest latency / latency by tenth of the ranking: {first.mean:.3f} in the lowest, {last.mean:.3f} in "
+        f"the highest tenth; it rises in {curves.rises} of {len(curves.calibration) - 1} steps."
     )
     paint = partial(_draw_calibration, curves=curves)
     return Plot("calibration.svg", "Calibration", description, _SIZE, curves.calibration, paint)
@@ -150,7 +150,7 @@ def _calibration(curves: RankingCurves) -> Plot:
 def _transfer(rows: Sequence[TransferScores]) -> Plot:
     lost = sum(row.lost for row in rows)
     description = (
-        f"Scores on {len(rows)} other corpora beside random choice, which is ahead by a score on {lost} of them."
+        f"Scores on {len(rows)} other corpora, beside random choice, which is ahead in a score on {lost} of them."
     )
     size = (6.8, _AROUND + _ROW * len(rows))
     return Plot("transfer.svg", "Other corpora", description, size, rows, partial(_draw_transfer, rows=rows))
@@ -177,9 +177,9 @@ def _digest(text: str) -> str:
 
 
 def _draw_scatter(figure: Any, curves: RankingCurves) -> None:
-    """Draw a sample of programs: place by score against measured label.
+    """Draw a sample of programs: rank by score against measured label.
 
-    All points are one path of round strokes without length, which takes a quarter of the bytes of markers.
+    All points are one path of round strokes of length 0, which takes a quarter of the bytes of markers.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -193,14 +193,14 @@ def _draw_scatter(figure: Any, curves: RankingCurves) -> None:
     )
     axis.set(
         xlim=(0, 1), ylim=(0, 1.03),
-        xlabel="predicted: place within the task (1: ranked first)",
+        xlabel="predicted: rank within the task (1: ranked first)",
         ylabel="measured: lowest latency / latency",
     )  # fmt: skip
     _grid(axis, "both")
 
 
 def _draw_top_k(figure: Any, curves: RankingCurves, rivals: Sequence[ScoreLine]) -> None:
-    """Draw the top-k score against k; baselines where they are known."""
+    """Draw the top-k score against k, with the known scores of the baselines."""
     axis = figure.subplots()
     columns = {row.k: column for column, row in enumerate(curves.top_k)}
     axis.plot(columns.values(), [row.model for row in curves.top_k], marker="o", label="this checkpoint", **_OURS)
@@ -248,7 +248,7 @@ def _draw_calibration(figure: Any, curves: RankingCurves) -> None:
 
 
 def _draw_transfer(figure: Any, rows: Sequence[TransferScores]) -> None:
-    """Draw scores on other corpora beside random choice: a row each, the highest pairwise accuracy first."""
+    """Draw scores on other corpora beside random choice: one row each, the highest pairwise accuracy on top."""
     ordered = sorted(rows, key=lambda row: row.scores.value("pairwise") or 0.0)
     left, right = figure.subplots(1, 2, sharey=True)
     names = [row.corpus if row.device_learnt is not False else f"{row.corpus} *" for row in ordered]
@@ -283,7 +283,7 @@ def _pairs(axis: Any, ours: Sequence[float | None], random: Sequence[float | Non
 
 
 def _draw_tuning(figure: Any, runs: Sequence[TuningCurve]) -> None:
-    """Draw the latency of each network against seconds of tuning, one part a network."""
+    """Draw the latency of each network against seconds of tuning, one part for each network."""
     axes = figure.subplots(1, len(runs), squeeze=False)[0]
     for axis, run in zip(axes, runs, strict=True):
         axis.step(run.seconds, run.ms, where="post", label="with this checkpoint", **_OURS)

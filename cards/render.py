@@ -1,4 +1,4 @@
-"""The text of a card, rendered from config.json and metrics.json alone, and the check that a text agrees with them."""
+"""Render the text of a card from config.json and metrics.json alone, and check that a text agrees with them."""
 
 import difflib
 import re
@@ -22,12 +22,12 @@ _GAP = re.compile(r"\n{3,}")
 
 
 def render_card(config: Mapping[str, Any], metrics: Mapping[str, Any], plots: str = "plots") -> str:
-    """Return the card as Markdown with a YAML head.
+    """Return the card as Markdown with YAML front matter.
 
     Args:
         config: the checkpoint's config.json.
-        metrics: its metrics.json; {} when nothing was evaluated, and the card says so.
-        plots: folder of the plots' files as the card names it, see `draw`.
+        metrics: its metrics.json; {} if nothing was evaluated, which the card then states.
+        plots: folder of the plots' files, as a path in the card; see `draw`.
 
     Raises:
         CardError: a field of either has the wrong type.
@@ -53,7 +53,7 @@ def render_card(config: Mapping[str, Any], metrics: Mapping[str, Any], plots: st
 
 
 def check_card(text: str, config: Mapping[str, Any], metrics: Mapping[str, Any], plots: str = "plots") -> list[str]:
-    """Return the lines by which a card differs from its files, `-` in the card and `+` as rendered; [] if none do."""
+    """Return the lines in which a card differs from its files: `-` in the card, `+` as rendered; [] if none differ."""
     wanted = render_card(config, metrics, plots)
     lines = difflib.unified_diff(text.splitlines(), wanted.splitlines(), "card", "files", lineterm="", n=0)
     return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
@@ -75,7 +75,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _spec(data: CardData, own: Any) -> dict[str, tuple[float | None, str]]:
-    """Return the spec sheet of the config's own device, or of its family; {} if neither is known, or it has several."""
+    """Return the spec sheet of the config's own device or of its family; {} if unknown, or for a knowledge base."""
     if data.is_knowledge_base:
         return {}
     try:
@@ -105,21 +105,21 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-# The YAML head, in the form that the Hugging Face Hub itself reads
+# The YAML front matter, in the form that the Hugging Face Hub reads
 
-# A task that the Hub shows; its own list has none for ranking tensor programs.
+# A task of the Hub's list, which has none for ranking tensor programs.
 TASK = "tabular-regression"
 _NAMES = {"top1": "top-1 score", "top5": "top-5 score", "pairwise": "pairwise accuracy"}
 
 
 @cache
 def hub_licences() -> frozenset[str]:
-    """Return the licences that the Hub knows."""
+    """Return the licence ids that the Hub accepts."""
     return frozenset(tomllib.loads(Path(__file__).with_name("hub_licences.toml").read_text())["known"])
 
 
 def hub_licence(spdx: str | None) -> tuple[str | None, str | None]:
-    """Return the `license` and `license_name` of a card's head: one that the Hub does not know is `other`.
+    """Return `license` and `license_name` of a card; a licence that the Hub does not know is `other`.
 
     Args:
         spdx: an SPDX id, such as `Apache-2.0` or `GPL-3.0-only`; None when there is none.
@@ -161,7 +161,7 @@ def metadata(data: CardData) -> str:
 
 
 def _results(data: CardData) -> list[EvalResult]:
-    """Return the scores of each split, and of a knowledge base those of each device."""
+    """Return the scores of each split; for a knowledge base also those of each device."""
     run = data.metrics
     corpus = run.corpus or data.corpus.name or "unknown"
     lines = [(corpus, run.split, run.model), (corpus, "validation", run.validation)]

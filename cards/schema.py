@@ -1,4 +1,4 @@
-"""`CardData`: everything that a card says, each fact taken from config.json or metrics.json, none typed by hand."""
+"""`CardData`: every fact of a card, taken from config.json or metrics.json; none is typed by hand."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ..zoo.trust import ClassTrust
 from .metrics import CONFIG_FILE, CardMetrics, JsonFacts, bad_field, decode, read_metrics
 
 MEASURED, TRANSFERRED = "measured", "transferred"
-# A checkpoint of one of these has learnt several devices of a kind; all others are of a device family.
+# A checkpoint of one of these families has learnt several devices of a kind; all others are for a device family.
 KINDS = {"cpu": "CPUs", "gpu": "GPUs"}
 # Without these a checkpoint cannot be compared with others.
 _PUBLISHED_SCORES = ("top1", "top5", "pairwise")
@@ -21,11 +21,11 @@ _CORPUS_FACTS = ("name", "device", "licence", "programs", "tasks", "how")
 
 
 class CorpusFacts(JsonFacts, frozen=True):
-    """Measured programs that the checkpoint learnt from, or, with 0 programs, is only judged by.
+    """A corpus that the checkpoint learnt from; with 0 programs, a corpus for evaluation only.
 
     Attributes:
-        threads: with which its programs ran; None where the log does not say.
-        programs, tasks: learnt from; without_features: programs that the schema could not describe.
+        threads: number of threads that its programs ran with; None if the log does not record it.
+        programs, tasks: numbers learnt from; without_features: programs that the schema could not describe.
         source: where the log was published; how: how it was measured.
         held_out: networks whose tasks are in no training split.
     """
@@ -56,15 +56,15 @@ class CorpusFacts(JsonFacts, frozen=True):
 
 
 class TrainingFacts(JsonFacts, frozen=True):
-    """How the weights came about.
+    """How the weights were trained.
 
     Attributes:
-        seconds, machine, kilojoules: time spent, where, and the energy if that was measured.
-        stages: 2 when the sources were learnt first and then the target alone; init: whose weights were the start.
-        parameters: trained numbers.
+        seconds, machine, kilojoules: time of the training, its machine, and its energy if that was measured.
+        stages: 2 if the sources were learnt first and then the target alone; init: checkpoint that it started from.
+        parameters: number of trained parameters.
         programs_fraction, programs_per_task: share taken of the target's training programs.
-        corpus: the target's; sources: the others. A training that names sources kept every task that computes the
-            same as a test task out of every corpus.
+        corpus: the target's; sources: the others. If sources are named, no task that computes the same as a test task
+            was learnt from any corpus.
     """
 
     command: str | None = None
@@ -87,8 +87,8 @@ class Lineage(JsonFacts, frozen=True):
     Attributes:
         weights_licence: SPDX id; base: `name@version` that it was adapted from.
         data: `measured` when programs of the family's own devices are in the training, else `transferred`.
-        measured_on: devices; stand_in: a sentence that says which device stands in for the family's own.
-        schedules: number of tasks whose schedules it brings.
+        measured_on: devices; stand_in: a sentence that names the device that stands in for the family's own.
+        schedules: number of tasks whose schedules it contains.
     """
 
     weights_licence: str | None = None
@@ -102,14 +102,14 @@ class Lineage(JsonFacts, frozen=True):
 
 
 class DeviceFacts(JsonFacts, frozen=True):
-    """Name and kind (`cpu` or `gpu`) of the device that the model reads, of its spec sheet."""
+    """Name and kind (`cpu` or `gpu`) of the device whose spec sheet the model reads."""
 
     name: str | None = None
     kind: str | None = None
 
 
 class CardConfig(JsonFacts, frozen=True):
-    """The part of config.json that a card tells."""
+    """The part of config.json that a card shows."""
 
     name: str
     version: str
@@ -132,7 +132,7 @@ class CardConfig(JsonFacts, frozen=True):
 
 @dataclass(frozen=True)
 class Origin:
-    """Devices whose programs taught a checkpoint, as far as its own device family is concerned.
+    """Devices of a checkpoint's training programs: those of its own device family, and the others.
 
     Attributes:
         data: `measured`, `transferred`, or None when the training's devices are not known.
@@ -145,10 +145,10 @@ class Origin:
 
 
 def origin_of(config: CardConfig) -> Origin:
-    """Return where the training's programs were measured; what the lineage does not say follows from the corpora.
+    """Return where the training programs were measured; the corpora supply what the lineage does not state.
 
     Raises:
-        CardError: the lineage says `measured`, and no program of the family is in the training.
+        CardError: the lineage is `measured`, but no program of the family is in the training.
     """
     lineage, known = config.lineage, {config.device.name}
     trained = [corpus.device for corpus in config.corpora if corpus.device and corpus.programs != 0]
@@ -169,7 +169,7 @@ def _belongs(device: str, family: str) -> bool:
 
 @dataclass(frozen=True)
 class CardData:
-    """The facts of one card; None and () are left out, or shown as missing where a card must have them."""
+    """The facts of one card. None and () are left out, or shown as missing if a card must have them."""
 
     config: CardConfig
     metrics: CardMetrics
@@ -198,17 +198,17 @@ class CardData:
 
     @property
     def is_knowledge_base(self) -> bool:
-        """True if it is of a kind of device, and is made to learn further ones."""
+        """True if it is for a kind of device, and made to learn further devices."""
         return self.config.family in KINDS
 
     @property
     def network(self) -> str:
-        """The architecture that scores."""
+        """The architecture of the network that scores."""
         return network_of(self.config.arch)
 
     @property
     def scope(self) -> str:
-        """The devices whose programs it ranks, in words."""
+        """The devices whose programs it ranks, as text."""
         return KINDS.get(self.config.family) or f"devices of the family `{self.config.family}`"
 
     @property
@@ -229,9 +229,9 @@ class CardData:
 
 
 def missing(data: CardData) -> tuple[str, ...]:
-    """Return what a card needs before it is published and lacks, as `file: field`; () when nothing does.
+    """Return the facts that a card lacks for publication, as `file: field`; () if it is complete.
 
-    A knowledge base is judged on several devices, so it has no one device.
+    A knowledge base is evaluated on several devices, so it needs no single device.
     """
     run, training, lineage = data.metrics, data.config.training, data.config.lineage
     wanted: dict[str, object] = {
@@ -261,7 +261,7 @@ def missing(data: CardData) -> tuple[str, ...]:
 
 
 class Paper(msgspec.Struct, frozen=True):
-    """A paper; its fields are told in `papers.toml`, and `kind` is the type of its BibTeX entry."""
+    """A paper; `papers.toml` describes its fields, and `kind` is the type of its BibTeX entry."""
 
     authors: tuple[str, ...]
     short: str
@@ -282,13 +282,13 @@ def _papers() -> tuple[Paper, ...]:
 
 
 def network_of(arch: str) -> str:
-    """Return the architecture of the networks that a composed architecture is made of; any other as it is."""
+    """Return the architecture of the networks in a composed architecture; return any other architecture unchanged."""
     suffixes = [paper.method for paper in _papers() if paper.method and arch.endswith(paper.method)]
     return arch.removesuffix(suffixes[0]) if suffixes else arch
 
 
 def papers_of(arch: str) -> tuple[Paper, ...]:
-    """Return the papers to cite for an architecture, that of the networks first; none for tchub's own."""
+    """Return the papers to cite for an architecture, that of its networks first; () for tchub's own architectures."""
     own = [paper for paper in _papers() if network_of(arch) in paper.architectures]
     methods = [paper for paper in _papers() if paper.method and arch.endswith(paper.method)]
     return tuple(dict.fromkeys([*own, *methods]))

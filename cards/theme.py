@@ -1,7 +1,7 @@
 """Theme of all charts: compact SVG of matplotlib figures, in colours that follow the reader's light or dark theme.
 
-Readers who are colour-blind can tell the colours apart, too: blue and orange, and each line has its own dashes or
-marks. Text stays text, and equal figures give equal bytes.
+Colour-blind readers can distinguish the colours, blue and orange, and each line has its own dashes or markers. Text
+stays text, and equal figures give equal bytes.
 """
 
 import io
@@ -39,7 +39,7 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}")
 def svg_text(figure: Any) -> str:
     """Return a figure that was drawn with `STYLE` as SVG without a date.
 
-    Each distinct style becomes a class whose name is a digest of it, so that several charts may stand in one page.
+    Each distinct style becomes a class whose name is a digest of it, so that one page can hold several charts.
     """
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg", metadata=_NO_METADATA)
@@ -64,6 +64,6 @@ def _darkened(colour: re.Match[str]) -> str:
 
 
 def _rounded(attribute: re.Match[str]) -> str:
-    """Round coordinates to hundredths of a point: finer ones cannot be seen, and double the file."""
+    """Round coordinates to hundredths of a point: finer ones are invisible, and double the size of the file."""
     text = _FINE.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), attribute[0])
     return _POINT.sub(r"M\1h0\n", text)

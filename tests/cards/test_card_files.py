@@ -165,9 +165,9 @@ def test_a_card_says_of_how_many_tasks_it_brings_schedules_and_what_they_gain():
     config["lineage"]["schedules"] = 1663
     row = {"network": "resnet-50", "trials": 120, "without": [68.8, 63.9], "brought": [62.9, 60.5], "command": "again"}
     text = render_card(config, metrics | {"schedules": [row]})
-    assert "`schedules.json` holds the fastest schedule of 1,663 tasks" in text
+    assert "`schedules.json` holds the fastest schedule of each of 1,663 tasks" in text
     assert "| resnet-50 | 60 | 68.8 | 62.9 |\n| resnet-50 | 120 | 63.9 | 60.5 |" in text
-    assert "Made by: `again`" in text
+    assert "Command: `again`" in text
 
 
 @pytest.mark.slow

@@ -53,9 +53,9 @@ def rows(text: str, start: str) -> list[list[str]]:
      "| mean of 3 seeds | 0.900 ± 0.020 | - | 0.880 ± 0.003 |", "12 tasks, 940 programs, measured on epyc-turin",
      "| this checkpoint | 0.905 | 0.910 | 0.915 | 0.925 | 0.950 | 1.000 |", "| 9,070 | 46 | Apache-2.0 |",
      "| xeon-4210 | test | 0.200 | 0.950 | 0.600 | 0.200 | 0.960 | xeon-4210 * | 6 of 8 | 600 |",
-     "Where it lost: on xeon-4210 to random choice, top-1 0.300 against 0.200", "| softmax | 1 | 40 | 0.700 | 0.900 |",
+     "- Random choice is ahead on xeon-4210: top-1 0.300 against 0.200", "| softmax | 1 | 40 | 0.700 | 0.900 |",
      "| bert-tiny | epyc-turin | 16 | 80.0 | 5.3 | stock MetaSchedule |",
-     "Of each test task some programs (drawn at random, at most half of the task's) were measured beforehand",
+     "The model gets the latencies (labels) of some programs of each test task. They are drawn at random, at most half",
      "| 4 | **this checkpoint** |", "| 16 | **this checkpoint** |"],
 )  # fmt: skip
 def test_scores_and_what_they_were_measured_on_are_on_the_card(fact):
@@ -95,7 +95,7 @@ def test_a_transferred_checkpoint_names_the_device_that_was_measured_or_stands_i
     facts["stand_in"] = "a Cortex-A72 board stands in"
     text = opening(render_card(changed(T4_CONFIG, lineage=facts), T4_METRICS))
     assert "A Cortex-A72 board stands in." in text
-    assert "The scores below are of the stand-in's programs; none is of the family itself." in text
+    assert "The scores below are for programs measured on the stand-in, not on a device of the family itself." in text
 
 
 def test_missing_facts_are_marked_and_what_was_not_measured_has_no_section():
