@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (5_963, 31),
-    "hub/networks": (10_453, 53),
-    "hub/search": (3_788, 22),
+    "hub/device": (5_976, 31),
+    "hub/networks": (10_507, 53),
+    "hub/search": (3_793, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_219, 11),
+    "hub/tuning": (2_223, 11),
     "hub/adaptation": (1_971, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (895, 5),
@@ -34,10 +34,10 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_493, 57),
-    "tests": (32_977, 216),
+    "scripts": (9_541, 58),
+    "tests": (33_065, 216),
 }
-PRODUCT = (52_157, 296)
+PRODUCT = (52_233, 296)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -123,10 +123,9 @@ def compile_kernel(module_json: str, target: str, path: str) -> None:
     """
     import tvm
 
-    cpu = _target(target)
+    cpu, mod = _target(target), cast("tvm.IRModule", tvm.ir.load_json(module_json))
     with cpu, tvm.transform.PassContext(opt_level=3):
-        built = with_aligned_stack(tvm.tirx.build(tvm.ir.load_json(module_json), target=cpu))
-        built.write_to_file(path, "o")
+        with_aligned_stack(tvm.tirx.build(mod, target=cpu)).write_to_file(path, "o")
 
 
 def weight_arguments(mod: Any) -> tuple[int, ...]:

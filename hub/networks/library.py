@@ -172,7 +172,7 @@ def _compiling(builders: WorkerPool | None, jobs: Mapping[str, tuple[str, str, s
 
 def _no_kernel() -> IRModule:
     """Return a function that does nothing: TVM links only what has some code of its own."""
-    nothing = tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(0)).with_attr("global_symbol", "tchub_nothing")
+    nothing = tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(tvm.tirx.const(0))).with_attr("global_symbol", "tchub_nothing")
     return IRModule({"tchub_nothing": nothing})
 
 
