@@ -65,7 +65,13 @@ def build_library(
         path: of the shared library, or for a card of its archive (`device.cuda_network`); written atomically.
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
         large: bytes of weights from which on they are beside the library; None for 128 MiB.
-        builders: workers that compile the kernels; None to compile them in this process, one after the other.
+        builders: workers that compile the kernels as they do programs (`jobs.quickly_scheduled`); None to compile them
+            in this process, one after the other.
+
+    Raises:
+        DeviceError: the memory or the disk of the machine is full.
+        StorageError: the library cannot be written.
+        RuntimeError: TVM cannot compile a kernel.
     """
     from ..device.cuda_network import build_network
 
@@ -140,8 +146,8 @@ def _compiling(builders: WorkerPool | None, jobs: Mapping[str, tuple[str, str, s
         jobs: arguments of `compile_kernel`, by the kernel's name.
 
     Raises:
-        DeviceError: the machine has no room for one.
-        RuntimeError: one cannot be compiled.
+        DeviceError: the memory or the disk of the machine is full.
+        RuntimeError: a kernel cannot be compiled.
     """
 
     def submit(name: str) -> Future[JobResult]:
@@ -151,9 +157,9 @@ def _compiling(builders: WorkerPool | None, jobs: Mapping[str, tuple[str, str, s
     def wait() -> None:
         for name, first in compiling.items():
             result = first.result()
-            if passes := is_passing(f"{result.failure('build')}: {result.message}"):
+            if is_passing(f"{result.failure('build')}: {result.message}"):
                 result = submit(name).result()
-            if passes and result.error == "exception":
+            if result.error == "exception" and is_passing(f"build: {result.message}"):
                 raise DeviceError(
                     f"this machine could not compile {name}: {result.message}",
                     remedy="free memory and disk, and run the same command again: what was measured is kept",
@@ -163,7 +169,8 @@ def _compiling(builders: WorkerPool | None, jobs: Mapping[str, tuple[str, str, s
 
     compiling: dict[str, Future[JobResult]] = {}
     try:
-        compiling |= {name: submit(name) for name in jobs}
+        for name in jobs:
+            compiling[name] = submit(name)
         yield wait
     finally:
         for job in compiling.values():

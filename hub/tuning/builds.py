@@ -111,6 +111,7 @@ def first_build(
         NetworkImportError: TVM cannot import, lower or compile it; fields: network, operator.
         OutputMismatchError: what TVM imports computes something else than the original.
         LatencyError: the untuned library, or the original, does not run.
+        DeviceError, StorageError: the memory or the disk of this machine is full.
     """
     imported = network.imported()
     layouts = LAYOUTS if layout == LAYOUTS[0] else (layout,)

@@ -14,13 +14,14 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.nn import Module
 
+from ...zoo.errors import last_line
 from ...zoo.files import locked_folder
 from ..device.device_choice import ChosenDevice, checkpoint_kind, choose_device, fitting_checkpoint
 from ..device.measure import MeasureConfig
 from ..device.timing import weights_between
 from ..networks.alternatives import Alternative, find_alternatives, lower_known
 from ..networks.errors import LatencyError
-from ..networks.frontend.network import Network, refused
+from ..networks.frontend.network import Network
 from ..networks.frontend.shapes import Shapes
 from ..networks.latency import Comparison, Libraries, compare
 from ..networks.library import BuiltLibrary, build_library
@@ -318,8 +319,13 @@ class _Run:
         mod = variant.mod
         if self.device.card is None:  # where convolutions may be computed otherwise
             mod = lower_known(variant.graph, chosen, known, self.target)
-        with refused(variant.network.name, "compile", variant.network.where):
+        try:
             return build_library(mod, self.target, best, path, self.device.linker, builders=self.measure.builders)
+        except RuntimeError as error:  # TVM's own errors are such
+            raise TuningError(
+                f"the tuned {variant.network.name} could not be compiled: {last_line(error)}",
+                remedy="run the same command again: what was measured is kept; if it fails again, free memory and disk",
+            ) from error
 
     def _compare(self, network: Network, built: Libraries) -> tuple[Comparison, LatencyError | None]:
         """Return output checks and latencies, or why there are none: the tuning is worth a report all the same."""

@@ -24,7 +24,7 @@ _WIDTHS = (64, 32, 16, 8)
 def channel_spaces() -> Any:
     """Return a pass that marks functions of one such reduction, with what is elementwise around it.
 
-    Poolings of few channels lose the name of the rule that TVM has for GPUs alone: it warns where it lacks one.
+    Other poolings lose the name of the rule that TVM has for GPUs alone: it warns where it lacks one.
     """
 
     @module_pass(opt_level=0, name="TchubChannelReductions")

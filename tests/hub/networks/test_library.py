@@ -161,14 +161,20 @@ WRONG = JobResult(error="exception", message="TypeError: no such type")
 @pytest.mark.parametrize("failures", [[], [CRASH], [FULL]])
 def test_a_kernel_is_compiled_again_where_a_worker_died(tmp_path: Path, target: Any, failures: list[JobResult]) -> None:
     mod, pool = prepare(open_network(torch.nn.Linear(8, 4).eval(), [torch.randn(2, 8)]).imported()), FailingPool()
-    pool.results = failures
+    pool.results = [*failures]
     build_library(mod, target, None, tmp_path / "network.so", builders=cast("Any", pool))
     assert b"fused_matmul" in (tmp_path / "network.so").read_bytes()
-    assert not failures
+    assert not pool.results
 
 
 @pytest.mark.parametrize(
-    ("failures", "error"), [([CRASH, CRASH], RuntimeError), ([WRONG], RuntimeError), ([FULL, FULL], DeviceError)]
+    ("failures", "error"),
+    [
+        ([CRASH, CRASH], RuntimeError),
+        ([CRASH, WRONG], RuntimeError),
+        ([WRONG], RuntimeError),
+        ([FULL, FULL], DeviceError),
+    ],
 )
 def test_a_kernel_that_cannot_be_compiled_is_named_and_a_full_disk_is_no_fault_of_it(
     tmp_path: Path, target: Any, failures: list[JobResult], error: type[Exception]

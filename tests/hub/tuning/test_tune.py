@@ -103,14 +103,24 @@ def test_a_fast_run_measures_no_program_and_checks_the_network_once(
 def test_programs_are_timed_beside_all_the_weights_of_their_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its latencies compare with those of networks alike in that alone."""
+    """Its latencies compare with those of networks alike in that alone. Workers compile its kernels, too."""
+    import tvm
+
     settings: list[int] = []
+    here, build = list[str](), tvm.tirx.build
+
+    def compiled(mod: Any, **options: Any) -> Any:
+        here.extend(var.name_hint for var in mod.functions)
+        return build(mod, **options)
+
+    monkeypatch.setattr(tvm.tirx, "build", compiled)
     monkeypatch.setattr(WorkerMeasure, "of_network", lambda _, weights: settings.append(weights))
     module = torch.nn.Sequential(*(torch.nn.Linear(512, 512, bias=False) for _ in range(2))).eval()
     hub.tune(module, (torch.randn(4, 512),), checkpoint="none", trials=2, threads=1, out=tmp_path, search=SMALL_SEARCH)
     with sqlite3.connect(tmp_path / "records.sqlite") as store:
         ((facts,),) = store.execute("SELECT facts FROM scopes")
     assert settings == [json.loads(facts)["weights"]] == [2 << 20], "two times 1 MiB"
+    assert here == ["tchub_nothing"] * 2, "untuned and tuned"
 
 
 def test_a_dynamic_shape_is_tuned_at_each_of_the_sizes_given(
@@ -193,6 +203,19 @@ def test_a_network_that_does_not_run_is_an_error_and_the_report_is_there(
     assert report["runs"]["tuned"]["trials"] == 4
     assert "600 s" in report["latency_note"]
     assert Path(report["libraries"]["tuned"]["path"]).is_file()
+
+
+def test_a_network_that_does_not_compile_in_the_end_is_an_error_and_what_was_measured_is_kept(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("fused_matmul: the worker process died")
+
+    monkeypatch.setattr(tune_module, "build_library", crash)
+    with pytest.raises(TuningError, match="fused_matmul: the worker") as caught:
+        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+    assert "what was measured is kept" in str(caught.value.remedy)
+    assert len(programs_in(tmp_path, "search")) == 4
 
 
 def test_a_full_disk_is_an_error_that_names_the_file(
