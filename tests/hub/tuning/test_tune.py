@@ -215,7 +215,7 @@ def test_a_network_that_does_not_compile_in_the_end_is_an_error_and_what_was_mea
     with pytest.raises(TuningError, match="fused_matmul: the worker") as caught:
         hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
     assert "what was measured is kept" in str(caught.value.remedy)
-    assert len(programs_in(tmp_path, "search")) == 4
+    assert len(programs_in(tmp_path, "tune")) == 4
 
 
 def test_a_full_disk_is_an_error_that_names_the_file(
