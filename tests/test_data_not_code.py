@@ -36,7 +36,9 @@ ALLOWED = {
 }
 # Compiled code is loaded by `open_library`, which compares its sha256 with that of the build or of the user's folder;
 # and by RPC servers, which run what they are sent.
-LIBRARIES = {"hub/device/jobs.py", "hub/device/rpc_session.py", "hub/tuning/remote_latency.py"}
+LIBRARIES = {
+    *("hub/device/build_jobs.py", "hub/device/jobs.py", "hub/device/rpc_session.py", "hub/tuning/remote_latency.py"),
+}
 
 
 def name_of(node: ast.expr) -> str:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (5_976, 31),
+    "hub/device": (5_994, 32),
     "hub/networks": (10_519, 53),
     "hub/search": (3_793, 22),
     "hub/records": (646, 5),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_541, 58),
-    "tests": (33_104, 216),
+    "tests": (33_108, 216),
 }
-PRODUCT = (52_252, 296)
+PRODUCT = (52_270, 297)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -25,13 +25,13 @@ from ...zoo.corpus.canonical import canonical_task, renamed_program
 from ...zoo.corpus.tir import computation_of_module
 from ...zoo.devices import known_device
 from ...zoo.files import write_atomically
+from ..device.build_jobs import build
 from ..device.candidate import Candidate, args_of, tuning_record
 from ..device.cubin_cache import CubinCache
 from ..device.cuda_compile import find_compiler
 from ..device.detect import detect_local
 from ..device.device_choice import architecture_of, parse_target
 from ..device.host_facts import usable_cpus
-from ..device.jobs import build
 from ..device.onsite.files import OnsiteError
 from ..device.onsite.tvm_runtime import find_libraries
 from ..device.pool import JobResult, WorkerPool, Zygote, builder_setups

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from ...zoo.errors import TchubWarning
+from .build_jobs import BuildResult
 from .card_state import LEAST_BYTES, card_state
 from .cubin_cache import CubinCache
 from .cuda_card import CUDA
 from .cuda_compile import find_compiler
 from .errors import DeviceError
-from .jobs import BuildResult, RunResult, complaint, load_reference
+from .jobs import RunResult, complaint, load_reference
 from .measure import MeasureConfig, Measurement, Measurer, MeasuringJob
 from .onsite.cuda import CudaDriver, CudaProgram
 from .onsite.files import OnsiteError, ProgramError

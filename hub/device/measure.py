@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from .build_jobs import BuildResult, build
 from .candidate import Candidate, args_of
 from .cubin_cache import CubinCache
 from .errors import check_failure_rate
 from .host_facts import cores, physical_cores
-from .jobs import BuildResult, RunResult, build, make_reference, run
+from .jobs import RunResult, make_reference, run
 from .onsite.runs import TimingConfig
 from .pool import JobResult, WorkerPool, Zygote, check_compiler, plan_workers, real_time_granted
 from .worker import WorkerSetup

@@ -15,10 +15,10 @@ from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 
 from ...zoo.tvm_import import import_tensor_intrinsics
+from .build_jobs import BuildResult
 from .candidate import args_of
 from .cuda_card import CUDA
 from .cuda_measure import CudaMeasurer
-from .jobs import BuildResult
 from .measure import MeasureConfig, Measurer
 from .pool import JobResult
 

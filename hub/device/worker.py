@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from ...zoo.errors import last_line
-from .jobs import warm_compiler
+from .build_jobs import warm_compiler
 from .timing import POOL_ENVIRONMENT
 
 # Of `prctl` in Linux.

@@ -17,9 +17,9 @@ from tvm.support.cc import create_shared
 from tvm_ffi import structural_walk
 
 from ...zoo.files import storing
+from ..device.build_jobs import PREPACKED, compile_kernel, linked_by, with_aligned_stack
 from ..device.candidate import WEIGHTS
 from ..device.errors import DeviceError
-from ..device.jobs import PREPACKED, compile_kernel, linked_by, with_aligned_stack
 from ..device.measure import is_passing
 from ..device.pool import JobResult, WorkerPool
 from ..device.weight_prefetch import prefetch_weights
@@ -65,8 +65,8 @@ def build_library(
         path: of the shared library, or for a card of its archive (`device.cuda_network`); written atomically.
         linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
         large: bytes of weights from which on they are beside the library; None for 128 MiB.
-        builders: workers that compile the kernels as they do programs (`jobs.quickly_scheduled`); None to compile them
-            in this process, one after the other.
+        builders: workers that compile the kernels as they do programs (`build_jobs.quickly_scheduled`); None to compile
+            them in this process, one after the other.
 
     Raises:
         DeviceError: the memory or the disk of the machine is full.

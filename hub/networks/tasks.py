@@ -12,8 +12,8 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from ...zoo.corpus.canonical import renamed_module
 from ...zoo.corpus.tir import flops_of, operator_class, task_id
+from ..device.build_jobs import weight_arguments
 from ..device.candidate import WEIGHTS
-from ..device.jobs import weight_arguments
 from .errors import NetworkLoadError
 from .transform.relax_graph import READ_WEIGHTS, bound_values, constant_address, operator_name
 

@@ -67,8 +67,8 @@ def drawn(work: Path, operator: str, precision: str, arch: str, draw: int) -> li
 
 def compile_ours(candidates: Sequence[Any], arch: str) -> dict[str, Any]:
     """Seconds, and how many of the candidates compile in tchub's workers, which have started."""
+    from tchub.hub.device.build_jobs import build
     from tchub.hub.device.cuda_compile import find_compiler
-    from tchub.hub.device.jobs import build
     from tchub.hub.device.pool import JobResult, WorkerPool, Zygote, builder_setups
 
     with closing(Zygote()) as zygote, closing(WorkerPool(zygote, builder_setups())) as pool:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.device import jobs, rpc_session, timing
+from tchub.hub.device import build_jobs, rpc_session, timing
 from tchub.hub.device import measure as measuring
+from tchub.hub.device.build_jobs import BuildResult, quickly_scheduled, with_aligned_stack
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
-from tchub.hub.device.jobs import BuildResult, RunResult, quickly_scheduled, run, with_aligned_stack
+from tchub.hub.device.jobs import RunResult, run
 from tchub.hub.device.measure import Measurement, Measurer, plan_workers
 from tchub.hub.device.onsite.runs import random_values
 from tchub.hub.device.pool import JobResult
@@ -210,7 +211,7 @@ def test_a_program_is_told_its_weights_and_timed_with_them_in_turn(target_dict: 
     func = te.create_prim_func([a, b, topi.matmul(a, b)])
     func = func.with_attrs({"global_symbol": "main", "layout_free_buffers": [1]})
     library, info = str(tmp_path / "one.so"), [([16, 64], "float32"), ([64, 64], "float32"), ([16, 64], "float32")]
-    built = jobs.build(tvm.ir.save_json(tvm.IRModule({"main": func})), target_dict, library)
+    built = build_jobs.build(tvm.ir.save_json(tvm.IRModule({"main": func})), target_dict, library)
     assert built.weights == (1,)
     before = timing._taken["float32"]
     result = run(library, info, TimingConfig(weights=1 << 20), None, built=built)

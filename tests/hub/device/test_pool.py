@@ -14,8 +14,9 @@ import psutil
 import pytest
 import tvm
 from tchub.hub.device import pool
+from tchub.hub.device.build_jobs import build
 from tchub.hub.device.errors import DeviceError
-from tchub.hub.device.jobs import build, run
+from tchub.hub.device.jobs import run
 from tchub.hub.device.patience import TimeLimit, run_process, wait_for
 from tchub.hub.device.pool import Worker, WorkerPool, Zygote
 from tchub.hub.device.timing import TimingConfig

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tchub.hub.device.build_jobs import build
 from tchub.hub.device.detect import detect_local
 from tchub.hub.device.device_choice import choose_device, describe_remote, find_linker, parse_target
 from tchub.hub.device.errors import DeviceError
-from tchub.hub.device.jobs import build
 from tchub.hub.device.rpc_session import RpcAddress, ServerFacts, parse_device
 from tchub.hub.records.scope import MeasurementScope
 

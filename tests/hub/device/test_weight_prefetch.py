@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.device import jobs, weight_prefetch
+from tchub.hub.device import build_jobs, weight_prefetch
 from tchub.hub.device.candidate import WEIGHTS
 from tchub.hub.device.weight_prefetch import MAX_BLOCK, MIN_WEIGHT, prefetch_weights
 from tvm import te, tirx
@@ -208,6 +208,6 @@ def test_programs_of_trials_read_ahead(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(weight_prefetch, "prefetch_weights", watched)
     target = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}
-    result = jobs.build(tvm.ir.save_json(product()), json.loads(json.dumps(target)), str(tmp_path / "program.so"))
+    result = build_jobs.build(tvm.ir.save_json(product()), json.loads(json.dumps(target)), str(tmp_path / "program.so"))
     assert result.weights == (1,)
     assert requests(passed[0])
