@@ -35,7 +35,7 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_541, 58),
-    "tests": (33_108, 216),
+    "tests": (33_109, 216),
 }
 PRODUCT = (52_270, 297)
 MOST_ERRORS = 40

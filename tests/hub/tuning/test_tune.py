@@ -120,7 +120,8 @@ def test_programs_are_timed_beside_all_the_weights_of_their_network(
     with sqlite3.connect(tmp_path / "records.sqlite") as store:
         ((facts,),) = store.execute("SELECT facts FROM scopes")
     assert settings == [json.loads(facts)["weights"]] == [2 << 20], "two times 1 MiB"
-    assert here == ["tchub_nothing"] * 2, "untuned and tuned"
+    # Of the untuned library and the tuned one; what permutes weights runs once, here.
+    assert [name for name in here if not name.endswith("weight_prepack")] == ["tchub_nothing"] * 2
 
 
 def test_a_dynamic_shape_is_tuned_at_each_of_the_sizes_given(
