@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from .scheduler import TaskProgress, unsearched_room
@@ -62,14 +63,19 @@ class AlternativeChoice:
         for task_id in self._needed():
             self._progress[task_id].dropped = False
 
-    def chosen(self) -> frozenset[OperatorShape]:
-        """Return the shapes of the operators that are faster the other way."""
-        best = [max(group, key=self._gain) for group in self._groups]
-        return frozenset(alternative.shape for alternative in best if self._gain(alternative) > 0)
+    def chosen(self, latencies: Mapping[str, float] | None = None) -> frozenset[OperatorShape]:
+        """Return the shapes of the operators that are faster the other way; see `weights`."""
+        gains = [{one.shape: self._gain(one, latencies=latencies) for one in group} for group in self._groups]
+        best = [max(group.items(), key=itemgetter(1)) for group in gains]
+        return frozenset(shape for shape, gain in best if gain > 0)
 
-    def weights(self) -> dict[str, int]:
-        """Return the calls of each task in the network with the ways that are the fastest now."""
-        calls, chosen = Counter(self._own), self.chosen()
+    def weights(self, latencies: Mapping[str, float] | None = None) -> dict[str, int]:
+        """Return the calls of each task in the network with the ways that are the fastest.
+
+        Args:
+            latencies: in seconds by task id, of the tasks that have a program; None for those that are known now.
+        """
+        calls, chosen = Counter(self._own), self.chosen(latencies)
         for alternative in self._alternatives:
             if alternative.shape in chosen:
                 calls.update(alternative.other)
@@ -84,12 +90,20 @@ class AlternativeChoice:
         for task_id in calls:
             self._progress[task_id].dropped = True
 
-    def _gain(self, alternative: Alternative, optimistic: bool = False) -> float:
+    def _gain(
+        self, alternative: Alternative, optimistic: bool = False, latencies: Mapping[str, float] | None = None
+    ) -> float:
         """Return the seconds that the network gains by an alternative, measured or as far as more trials may bring it.
 
         It is -inf where a task of the alternative has no program, and inf where one of what it replaces has none.
         """
-        direct, other = self._latency(alternative.direct), self._latency(alternative.other, optimistic)
+        if latencies is None:
+            direct, other = self._latency(alternative.direct), self._latency(alternative.other, optimistic)
+        else:
+            direct, other = (
+                sum(count * latencies.get(task_id, inf) for task_id, count in calls.items())
+                for calls in (alternative.direct, alternative.other)
+            )
         return -inf if other == inf else direct - other
 
     def _latency(self, calls: Mapping[str, int], optimistic: bool = False) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
@@ -84,27 +84,34 @@ class SessionView:
 
 
 def curve(
-    programs: Sequence[MeasuredProgram], weights: Mapping[str, float], untuned: Mapping[str, float]
+    programs: Sequence[MeasuredProgram],
+    calls: Callable[[Mapping[str, float]], Mapping[str, int]],
+    untuned: Mapping[str, float],
 ) -> list[dict[str, Any]]:
     """Return the tuning curve: after each `trial` the `seconds` of tuning and the network's `latency` in seconds.
 
-    The latency is the sum over tasks of weight * best so far; `measured` tasks have a valid program of their own.
-    A task counts with the best program known so far, its untuned one included (which is compiled where nothing
-    measured is faster). No point is given while some task has none, which happens only where untuned programs
-    were not measured, or failed.
+    It is what a run has that ends there: the sum over tasks of weight * best so far, with the ways to compute its
+    operators that are the fastest by then; `lacking` of its tasks have no valid program of their own yet. Such a task
+    counts with its untuned program (which is compiled too where nothing measured is faster). No point is given while
+    some task has none, which happens only where untuned programs were not measured, or failed.
 
     Args:
         programs: in the order they were measured.
-        weights: calls of each task in the network.
+        calls: returns the calls of each task in the network, given the latencies in seconds of tasks by their id; see
+            `AlternativeChoice.weights`.
         untuned: latency in seconds of tasks by their default schedules.
     """
     best: dict[str, float] = {}
     points: list[dict[str, Any]] = []
+    own = {task: untuned.get(task, inf) for task, count in calls({}).items() if count}
+    weights = calls(own)
     reused, tuned = ([p for p in programs if p.strategy == strategy] for strategy in ("reused", "tune"))
     for count, program in enumerate([*reused, *tuned], 1 - len(reused)):
-        if program.task_id in weights and isfinite(program.latency):
-            best[program.task_id] = min(best.get(program.task_id, inf), program.latency)
-        total = sum(w * min(best.get(task, inf), untuned.get(task, inf)) for task, w in weights.items())
+        if program.latency < best.get(program.task_id, inf):
+            best[program.task_id] = program.latency
+            weights = calls(own | best)
+        total = sum(w * min(best.get(task, inf), untuned.get(task, inf)) for task, w in weights.items() if w)
         if count > 0 and isfinite(total):
-            points.append({"trial": count, "seconds": program.clock, "latency": total, "measured": len(best)})
+            lacking = sum(task not in best for task, w in weights.items() if w)
+            points.append({"trial": count, "seconds": program.clock, "latency": total, "lacking": lacking})
     return points

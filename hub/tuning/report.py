@@ -148,7 +148,7 @@ def _run(outcome: SessionOutcome) -> dict[str, Any]:
         "sum_of_tasks": _finite(view.latency()),
         "sum_of_tasks_untuned": _finite(untuned),
         "prediction": agreement(tuned),
-        "curve": curve(view.programs, weights, view.untuned),
+        "curve": curve(view.programs, outcome.choice.weights, view.untuned),
         "tasks": [_task(t, p, view) for t, p in zip(view.tasks, view.progress, strict=True)],
         "programs": [
             {

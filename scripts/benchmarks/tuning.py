@@ -13,8 +13,8 @@ A run's curve is the sum over tasks of weight * best latency so far, by the run'
 against seconds of tuning (import, task extraction and untuned programs come before that clock). Until a task has a
 program of its own, its untuned one counts, which is a hundred times slower: latencies at equal trials are compared
 only where every task of both runs has one, for a run that was given fewer trials would have come to each task sooner.
-A convolution counts as the run computes it in the end, directly or by Winograd's algorithm, so that the start of a
-curve is an upper bound.
+An operator that can be computed in several ways counts by the fastest that the run knew by then, as a run compiles it
+that ends there.
 """
 
 import os
@@ -69,12 +69,12 @@ Row = Mapping[str, Any]
 
 
 class Point(NamedTuple):
-    """A curve after some trials: seconds of tuning, the sum of the tasks in milliseconds, tasks with a program."""
+    """A curve after some trials: seconds of tuning, the sum of the tasks in milliseconds, tasks without a program."""
 
     trials: int
     seconds: float
     ms: float
-    measured: int
+    lacking: int
 
 
 def tuned(network: str, system: str, threads: int, trials: int, seed: int, folder: Path) -> dict[str, Any]:
@@ -90,9 +90,9 @@ def tuned(network: str, system: str, threads: int, trials: int, seed: int, folde
         search=SearchSettings(engine=engine or "auto"),
     )  # fmt: skip
     run = result.report["runs"]["tuned"]
-    points = [Point(p["trial"], round(p["seconds"], 3), 1e3 * p["latency"], p["measured"]) for p in run["curve"]]
+    points = [Point(p["trial"], round(p["seconds"], 3), 1e3 * p["latency"], p["lacking"]) for p in run["curve"]]
     if (untuned := run["sum_of_tasks_untuned"]) is not None:
-        points.insert(0, Point(0, 0.0, 1e3 * untuned, 0))
+        points.insert(0, Point(0, 0.0, 1e3 * untuned, len(run["tasks"])))
     return {
         **{name: run[name] for name in ("model", "failed")},
         "spent": run["trials"],
@@ -127,7 +127,7 @@ def until(row: Row, ms: float) -> tuple[int, float]:
 def after(row: Row, trials: int) -> float | None:
     """Return the sum of the tasks after so many trials; None where it ended before, or a task has no program."""
     last = [point for point in points_of(row) if point.trials <= trials][-1:]
-    known = last and row["spent"] >= trials and last[0].measured == row["tasks"]
+    known = last and row["spent"] >= trials and not last[0].lacking
     return last[0].ms if known else None
 
 

@@ -32,8 +32,8 @@ def make_report(**changes: Any) -> dict[str, Any]:
         "sum_of_tasks": 2e-3, "sum_of_tasks_untuned": 8e-3,
         "prediction": {"pairs": 3, "pairwise_accuracy": 0.67, "median_spearman": None, "tasks": 0},
         "curve": [
-            {"trial": 1, "seconds": 2.0, "latency": 6e-3, "measured": 1},
-            {"trial": 4, "seconds": 12.5, "latency": 2e-3, "measured": 1},
+            {"trial": 1, "seconds": 2.0, "latency": 6e-3, "lacking": 0},
+            {"trial": 4, "seconds": 12.5, "latency": 2e-3, "lacking": 0},
         ],
         "tasks": [task],
         "programs": [

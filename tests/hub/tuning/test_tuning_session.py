@@ -4,8 +4,9 @@ import os
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -235,17 +236,33 @@ def trial(task: str, latency: float | None, at: float = 0.0) -> MeasuredProgram:
     return MeasuredProgram(task, "", "tune", "", measurement, 0.5, at)
 
 
+def both(_: Mapping[str, float]) -> dict[str, int]:
+    return {"a": 2, "b": 1}
+
+
 def test_the_curve_counts_untuned_programs_until_something_is_faster() -> None:
     trials = [trial("a", 4.0, 1.0), trial("b", None, 2.0), trial("b", 9.0, 3.0), trial("a", 5.0, 4.0), trial("b", 1.0)]
-    points = curve(trials, {"a": 2, "b": 1}, {"a": 10.0, "b": 6.0})
+    points = curve(trials, both, {"a": 10.0, "b": 6.0})
     assert [p["latency"] for p in points] == [14.0, 14.0, 14.0, 14.0, 9.0]
-    assert [p["measured"] for p in points] == [1, 1, 2, 2, 2]
+    assert [p["lacking"] for p in points] == [1, 1, 0, 0, 0]
     assert [p["trial"] for p in points] == [1, 2, 3, 4, 5]
 
 
 def test_without_untuned_programs_the_curve_begins_when_every_task_has_one() -> None:
-    points = curve([trial("a", 4.0), trial("b", 1.0)], {"a": 2, "b": 1}, {})
+    points = curve([trial("a", 4.0), trial("b", 1.0)], both, {})
     assert [(p["trial"], p["latency"]) for p in points] == [(2, 9.0)]
+
+
+def test_the_curve_has_at_each_trial_the_fastest_way_known_by_then() -> None:
+    """As a run compiles it that ends there: the other way counts once its own program is faster than the direct one."""
+
+    def fastest(latencies: Mapping[str, float]) -> dict[str, int]:
+        other = latencies.get("other", inf) < latencies.get("direct", inf)
+        return {"direct": not other, "other": other}
+
+    trials = [trial("direct", 5.0), trial("other", 7.0), trial("other", 3.0), trial("direct", 2.0)]
+    points = curve(trials, fastest, {"direct": 9.0, "other": 1.0})
+    assert [(p["latency"], p["lacking"]) for p in points] == [(5.0, 0), (5.0, 0), (1.0, 0), (2.0, 0)]
 
 
 @pytest.fixture

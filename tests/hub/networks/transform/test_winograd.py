@@ -185,6 +185,8 @@ def test_the_faster_way_is_chosen_and_counts() -> None:
     assert one.chosen() == {SHAPE}
     assert one.weights() == {"direct": 0, "other": 1, "transform": 2, "product": 2}
     assert [p.weight for p in progress] == [2, 1, 2, 2]
+    assert one.weights({"direct": 4.0, "transform": 1.0}) == {"direct": 2, "other": 1, "transform": 0, "product": 0}
+    assert one.chosen({"direct": 4.0, "transform": 1.0, "product": 2.5}) == {SHAPE}
     one, _ = choice(3.0, 1.0, 1.0, 3.0)
     assert one.chosen() == frozenset()
     assert one.weights() == {"direct": 2, "other": 1, "transform": 0, "product": 0}
