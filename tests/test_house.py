@@ -18,10 +18,10 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (5_994, 32),
-    "hub/networks": (10_519, 53),
-    "hub/search": (3_793, 22),
+    "hub/networks": (10_648, 54),
+    "hub/search": (3_807, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_230, 11),
+    "hub/tuning": (2_237, 11),
     "hub/adaptation": (1_971, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (895, 5),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_541, 58),
-    "tests": (33_109, 216),
+    "tests": (33_231, 216),
 }
-PRODUCT = (52_270, 297)
+PRODUCT = (52_420, 298)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -15,7 +15,7 @@ Arrays = Sequence[np.ndarray[Any, Any]]
 # ResNet-18 and a hundredth for BERT-tiny; MobileNet-V2 of random weights loses its output there, and fails.
 RTOL = {"float32": 1e-3, "float16": 3e-2}
 ATOL = {"float32": 1e-5, "float16": 1e-3}
-# What PyTorch's own float32 run is off from float64 may be exceeded so many times where float32 itself is in doubt.
+# What the original's own float32 run is off from the exact one may be exceeded so many times where it is in doubt.
 DOUBT = 4.0
 # What PyTorch's own run in float16 is off may be exceeded so many times where a network is rounded more than others,
 # as long as the difference stays under this share of the spread: beyond, float16 loses the output.
@@ -35,8 +35,8 @@ class OutputCheck:
         max_abs_diff: largest difference; max_abs_output: largest finite number of the original's output.
         worst: largest difference in units of what is allowed; at most 1 where `ok`.
         unchecked: for each output that can not show an error, why, e.g. `output 0 is constant`.
-        judged_by: `float32`; `float64` where PyTorch's float32 run is itself off by more than the tolerance; `float16`
-            where its run in float16 is.
+        judged_by: `float32`; `exact` where the original's own run is off from what it computes exactly; `float16` where
+            its run in float16 is.
     """
 
     ok: bool
@@ -70,8 +70,8 @@ def check_output(
 
     Args:
         theirs: of the original, in float32.
-        exact: gives the original's outputs in float64, or None where it cannot; asked only where `ours` is not within
-            the tolerance.
+        exact: gives the original's outputs in float64, or of operators that no runtime has fused, or None where it
+            cannot; asked only where `ours` is not within the tolerance.
         precision: in which the compiled network multiplies; see `RTOL`.
         halved: gives the original's outputs in float16, or None where it cannot; asked only where that is the
             precision, and `ours` is not within the tolerance.
@@ -101,7 +101,7 @@ def check_output(
         _excess(a, c, max(_allowed(b, precision), DOUBT * _difference(b, c)))
         for a, b, c in zip(ours, theirs, right, strict=True)
     )
-    return result(worst <= 1.0, difference, worst, "float64")
+    return result(worst <= 1.0, difference, worst, "exact")
 
 
 def require(check: OutputCheck, network: str) -> None:

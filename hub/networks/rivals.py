@@ -28,6 +28,7 @@ from ..device.jobs import open_library
 from ..device.pool import timing_cpus
 from .errors import NetworkImportError
 from .frontend.exported_file import in_precision, load_exported
+from .frontend.onnx_file import reference_module
 from .frontend.shapes import call_arguments
 from .latency import measure
 from .output_check import check_output
@@ -53,8 +54,6 @@ class ReferenceNetwork:
         self.precision = "float32" if device is None else request.get("precision", "float32")
         self.is_onnx = path.endswith(".onnx")
         if self.is_onnx:
-            from .frontend.onnx_file import reference_module
-
             self.module: Any = reference_module(Path(path))
             self.args, self.kwargs = tuple(self.inputs), {}
         else:
@@ -82,9 +81,12 @@ class ReferenceNetwork:
             return None
 
     def exact(self) -> list[np.ndarray] | None:
-        """Return its outputs computed in float64; None where its operators have no float64, as in an ONNX file."""
+        """Return its outputs computed in float64, and of an ONNX file without fusing any operators.
+
+        None where its operators have no float64.
+        """
         if self.is_onnx:
-            return None
+            return arrays(reference_module(Path(self.path), optimised=False)(*self.args))
         try:
             exported = in_precision(load_exported(Path(self.path)), "the original", torch.float64)
         except NetworkImportError:

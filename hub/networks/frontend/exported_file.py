@@ -310,9 +310,11 @@ def in_precision(exported: Any, network: str, wide: Any) -> Any:
     )
 
 
-def precision_notes(half: list[str]) -> tuple[str, ...]:
-    """Return the note for the user about half precision, or none."""
-    return (f"imported in float32: TVM has no native {' and '.join(half)} arithmetic on CPUs",) if half else ()
+def precision_notes(half: list[str], quantised: bool = False) -> tuple[str, ...]:
+    """Return the notes for the user about half precision, and about quantised operators."""
+    notes = [f"imported in float32: TVM has no native {' and '.join(half)} arithmetic on CPUs"] * bool(half)
+    rounded = "quantised operators are computed in float32, and rounded as they say: kernels for int8 may be faster"
+    return (*notes, *[rounded] * quantised)
 
 
 def _graph_modules(module: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -114,8 +115,12 @@ def _output_types(mod: IRModule) -> list[Any]:
     return list(getattr(result, "fields", [result]))
 
 
-def reference_module(path: Path) -> torch.nn.Module:
-    """Return an ONNX file as a PyTorch module that ONNX Runtime runs on the inputs in the file's order."""
+def reference_module(path: Path, optimised: bool = True) -> torch.nn.Module:
+    """Return an ONNX file as a PyTorch module that ONNX Runtime runs on the inputs in the file's order.
+
+    Args:
+        optimised: False for each operator by itself, as the file has it: fused, quantised ones round elsewhere.
+    """
     model = load_onnx(path)
     source = model.SerializeToString() if onnx_in_float32(model) else str(path)  # a large one is better read from disk
     import onnxruntime
@@ -124,6 +129,8 @@ def reference_module(path: Path) -> torch.nn.Module:
     options = runtime.SessionOptions()
     # More threads than cores of the process that compares, which has real-time priority, wait for each other for long.
     options.intra_op_num_threads = torch.get_num_threads()
+    if not optimised:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     original = runtime.InferenceSession(source, options, ["CPUExecutionProvider"])
     names = [one.name for one in _inputs(model)]
 
@@ -146,7 +153,8 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     """
     model = load_onnx(path)
     inputs, returned = _inputs(model), {output.name: _dtype(output).name for output in model.graph.output}
-    notes = precision_notes(onnx_in_float32(model))
+    quantised = any("Quantize" in node.op_type for graph in graphs_of(model) for node in graph.node)
+    notes = precision_notes(onnx_in_float32(model), quantised)
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
     free = [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
@@ -224,13 +232,15 @@ def load_onnx(path: Path) -> Any:
         raise file_error(path, "has a weight of a negative size")
     check_memory(path, sum(prod(tensor.dims) for tensor in tensors))
     try:
+        # Some tools leave out the shape of an output that they add, or append its node; ONNX Runtime takes both.
         whole = all(output.type.tensor_type.HasField("shape") for output in model.graph.output)
-        if whole:
-            onnx.checker.check_model(str(path))  # of any size
-        else:  # as tools leave it out of an output that they add, and ONNX Runtime does without it
+        changed = bool([graph for graph in graphs_of(model) if _sort_nodes(graph)]) or not whole
+        if not whole:
             model = onnx.shape_inference.infer_shapes(model)
+        if not changed:
+            onnx.checker.check_model(str(path))  # of any size
         onnx.load_external_data_for_model(model, str(path.parent))
-        if not whole and model.ByteSize() < _MOST_IN_MEMORY:
+        if changed and model.ByteSize() < _MOST_IN_MEMORY:
             onnx.checker.check_model(model)
     except Exception as error:
         raise file_error(path, f"is no valid ONNX model: {last_line(error)}") from error
@@ -245,6 +255,31 @@ def graphs_of(model: Any) -> Iterator[Any]:
         yield graph
         for attribute in _attributes(graph):
             pending += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+
+
+def _sort_nodes(graph: Any) -> bool:
+    """Put each node of an ONNX graph after those whose outputs it takes; return whether one was before them."""
+    makers = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
+    needs = {
+        number: {makers[name] for name in _taken(node) if name in makers} for number, node in enumerate(graph.node)
+    }
+    if all(maker < number for number, own in needs.items() for maker in own):
+        return False
+    nodes = [graph.node[number] for number in TopologicalSorter(needs).static_order()]
+    ordered = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(ordered)
+    return True
+
+
+def _taken(node: Any) -> Iterator[str]:
+    """Yield the names that a node takes, and the nodes of the graphs in it."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
+            for inner in graph.node:
+                yield from _taken(inner)
+            yield from (output.name for output in graph.output)
 
 
 def tensors_of(model: Any) -> Iterator[Any]:

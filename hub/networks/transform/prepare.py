@@ -35,8 +35,9 @@ from .fold import fold_arrays, fold_operators
 from .fused_attention import AttentionShape, attention, fuse_attention
 from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
 from .recurrence import recurrences
+from .reshapes import elementwise_first
 from .row_padding import pad_rows, pointwise_products
-from .simplify import channels_first_only, elementwise_first, legal_operators, simplify
+from .simplify import channels_first_only, legal_operators, simplify
 from .softmax import by_lanes, softmax
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 

@@ -86,6 +86,12 @@ def bound_value(builder: Any, value: Any) -> Any:
     return builder.lookup_binding(value) if isinstance(value, relax.Var) else value
 
 
+def bound_to(builder: Any, value: Any, *names: str) -> Any:
+    """Return the call of one of some operators that a value is, or is bound to; None for any other."""
+    call = bound_value(builder, value)
+    return call if isinstance(call, relax.Call) and operator_name(call) in names else None
+
+
 def joined(mods: Sequence[IRModule]) -> IRModule:
     """Return the functions of several modules in one; `main` of the second is `main_1` there, and so on.
 

@@ -14,7 +14,7 @@ from tvm import relax
 
 from .attention import padded, padded_alone, padded_rows
 from .relax_graph import call_pass, constant_values, operator_name, static_shape
-from .simplify import BINARY, UNARY
+from .reshapes import BINARY, UNARY
 
 op: Any = relax.op
 

@@ -1,26 +1,24 @@
 """Passes over an imported network's Relax graph: fewer operators, cheaper ones, and types that LLVM has."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 from math import isfinite, prod, sqrt
 from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import IRModule, relax
+from tvm import relax
 from tvm.ir import Op
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .relax_graph import (
+    bound_to,
     bound_value,
-    bound_values,
     call_pass,
     constant_values,
-    function_pass,
     operator_name,
     static_shape,
-    uses_of,
 )
+from .reshapes import BINARY, SHAPING
 
 op: Any = relax.op
 
@@ -34,10 +32,23 @@ def simplify() -> Any:
     """
 
     def rewrite(builder: Any, call: Any) -> Any:
-        rule = _SIMPLER.get(operator_name(call))
+        name = operator_name(call)
+        rule, call = _SIMPLER.get(name), _aligned(builder, call) if name in BINARY else call
         return call if rule is None else rule(builder, call)
 
     return call_pass("TchubSimplify", rewrite)
+
+
+def _aligned(builder: Any, call: Any) -> Any:
+    """Give what is broadcast to an image four axes: Relax infers no layout of fewer."""
+    shapes = [static_shape(arg) if hasattr(arg.ty, "shape") else () for arg in call.args]
+    if max(map(len, shapes)) != 4 or min(map(len, shapes)) not in (2, 3):
+        return call
+    args = [
+        builder.emit(op.reshape(arg, [*[1] * (4 - len(shape)), *shape])) if len(shape) < 4 else arg
+        for arg, shape in zip(call.args, shapes, strict=True)
+    ]
+    return builder.normalize(relax.Call(call.op, args, call.attrs))
 
 
 def _clip(_: Any, call: Any) -> Any:
@@ -106,6 +117,61 @@ def _power(_: Any, call: Any) -> Any:
     return product
 
 
+def _quantize(builder: Any, call: Any) -> Any:
+    """Write it as operators on floats, whose layout Relax can infer and which become part of a product's kernel."""
+    x, (scale, zero), dtype = call.args[0], _parameters(call), str(call.attrs.out_dtype)
+    if scale is None or zero is None or _dtype(x) != "float32" or dtype not in _QUANTISED:
+        return call
+    value = builder.emit(op.add(builder.emit(op.round(builder.emit(op.divide(x, scale)))), zero))
+    least, most = (relax.const(float(limit), "float32") for limit in _QUANTISED[dtype])
+    return op.astype(builder.emit(op.minimum(builder.emit(op.maximum(value, least)), most)), dtype)
+
+
+def _dequantize(builder: Any, call: Any) -> Any:
+    x, (scale, zero) = call.args[0], _parameters(call)
+    if scale is None or zero is None or str(call.attrs.out_dtype) != "float32" or constant_values(x) is not None:
+        return call
+    value = _rounded(builder, x)
+    value = builder.emit(op.astype(x, "float32")) if value is None else value
+    return op.multiply(builder.emit(op.subtract(value, zero)), scale)
+
+
+def _parameters(call: Any) -> list[Any]:
+    """Return scale and zero point of a call as constants of one number each, or None where they are none.
+
+    They are tensors, so that two operators which differ in them alone are one task.
+    """
+    values = map(constant_values, call.args[1:])
+    shape = (1,) * len(static_shape(call))
+    return [None if x is None or x.size > 1 else relax.const(x.astype("float32").reshape(shape)) for x in values]
+
+
+def _cast(builder: Any, call: Any) -> Any:
+    """Take the floats of which integers were made."""
+    value = _rounded(builder, call.args[0]) if _dtype(call) == "float32" else None
+    return call if value is None else value
+
+
+def _rounded(builder: Any, value: Any) -> Any:
+    """Return the floats of which a value is the integers, as `_quantize` makes them; None of any other."""
+    cast: Any = bound_to(builder, value, "astype")
+    if cast is None or _dtype(cast) not in _QUANTISED or _dtype(cast.args[0]) != "float32":
+        return None
+    below, (least, most) = cast.args[0], _QUANTISED[_dtype(cast)]
+    for name, limit in (("minimum", most), ("maximum", least)):
+        step: Any = bound_to(builder, below, name)
+        if step is None or constant_values(step.args[1]) != limit:
+            return None
+        below = step.args[0]
+    shifted: Any = bound_to(builder, below, "add")
+    if shifted is not None:  # by a zero point
+        zero = constant_values(shifted.args[1])
+        if zero is None or (zero != np.round(zero)).any():
+            return None
+        below = shifted.args[0]
+    return None if bound_to(builder, below, "round") is None else cast.args[0]
+
+
 def _convolution_of_one_row(builder: Any, call: Any) -> Any:
     """Convolve an image of one row, which can be made channels-last."""
     attrs = call.attrs
@@ -157,14 +223,14 @@ def _repeated(builder: Any, value: Any) -> Any:
 def _is_constant(builder: Any, value: Any) -> bool:
     """Return whether a value is a constant, or a constant in another shape or order."""
     value = bound_value(builder, value)
-    while isinstance(value, relax.Call) and operator_name(value) in _SHAPING:
+    while isinstance(value, relax.Call) and operator_name(value) in SHAPING:
         value = bound_value(builder, value.args[0])
     return constant_values(value) is not None
 
 
 def _absorb_padding(builder: Any, call: Any) -> Any:
     """Let a convolution of an image padded with zeros pad by itself."""
-    padded, attrs = _bound_to(builder, call.args[0], "nn.pad"), call.attrs
+    padded, attrs = bound_to(builder, call.args[0], "nn.pad"), call.attrs
     if attrs.data_layout != "NCHW" or padded is None or not _zeros_around(padded):
         return call
     top, bottom, left, right = (int(width) for width in padded.attrs.pad_width[4:])
@@ -187,11 +253,11 @@ def _of_several(combine: Callable[[Any, Any], Any], *, mean: bool = False) -> Ca
     """Combine tensors one after the other where TVM's importer of ONNX stacks them and reduces the new axis."""
 
     def rule(builder: Any, call: Any) -> Any:
-        stacked, attrs = _bound_to(builder, call.args[0], "stack"), call.attrs
+        stacked, attrs = bound_to(builder, call.args[0], "stack"), call.attrs
         if stacked is None or int(stacked.attrs.axis or 0) or attrs.keepdims or [*map(int, attrs.axis or ())] != [0]:
             return call
         # What was broadcast to be stacked is broadcast by each operator.
-        broadcast = [(_bound_to(builder, part, "broadcast_to"), part) for part in stacked.args[0]]
+        broadcast = [(bound_to(builder, part, "broadcast_to"), part) for part in stacked.args[0]]
         result = reduce(
             lambda one, other: builder.emit(combine(one, other)),
             [part if before is None else before.args[0] for before, part in broadcast],
@@ -203,12 +269,6 @@ def _of_several(combine: Callable[[Any, Any], Any], *, mean: bool = False) -> Ca
     return rule
 
 
-def _bound_to(builder: Any, value: Any, *names: str) -> Any:
-    """Return the call of one of some operators that a value is, or is bound to; None for any other."""
-    call = bound_value(builder, value)
-    return call if isinstance(call, relax.Call) and operator_name(call) in names else None
-
-
 def _same_type(one: Any, other: Any) -> bool:
     return tvm_ffi.structural_equal(one.ty, other.ty)
 
@@ -217,123 +277,18 @@ def _dtype(value: Any) -> str:
     return str(getattr(value.ty, "dtype", ""))
 
 
+# Integers that a float holds, whatever is rounded to one of them.
+_QUANTISED = {name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("int8", "uint8", "int16", "uint16")}
 _SIMPLER: dict[str, Callable[[Any, Any], Any]] = {
     "nn.pad": lambda _, call: call if any(map(int, call.attrs.pad_width)) else call.args[0],
     "broadcast_to": lambda _, call: call.args[0] if _same_type(call, call.args[0]) else call,
     "clip": _clip, "nn.gelu": _gelu, "nn.leakyrelu": _leaky, "squeeze": _squeeze, "permute_dims": _permute,
+    "quantize": _quantize, "dequantize": _dequantize, "astype": _cast,
     "add": _without(0), "multiply": _without(1), "power": _power,
     "sum": _of_several(op.add), "mean": _of_several(op.add, mean=True),
     "max": _of_several(op.maximum), "min": _of_several(op.minimum),
     "nn.conv1d": _convolution_of_one_row, "nn.conv2d": _absorb_padding, "matmul": _product_with_one_matrix,
 }  # fmt: skip
-
-
-# Elementwise operators before reshapes ------------------------------------------------------------------
-
-UNARY = (
-    *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "negative", "round", "rsqrt", "sigmoid", "sin", "sqrt"),
-    *("square", "tanh", "nn.relu", "nn.silu", "nn.gelu_tanh", "nn.softplus"),
-)
-BINARY = ("add", "divide", "maximum", "minimum", "multiply", "subtract")
-_SHAPING = ("reshape", "squeeze", "expand_dims", "permute_dims")
-# Of these that are looked at together, and elements of a tensor that is followed through them.
-_LONGEST_CHAIN, _MOST_ELEMENTS = 6, 1 << 22
-
-
-def elementwise_first() -> Any:
-    """Return a pass that moves elementwise operators before the reshape of their input.
-
-    There they follow the operator that computes the tensor, and become part of its kernel; a reshape alone costs
-    nothing. PyTorch's linear layers reshape their output, so that activations and residual additions stand behind.
-    What adds to a convolution's own result stays: a reshape of that would part the two.
-    """
-    return function_pass("TchubElementwiseFirst", _ElementwiseFirst)
-
-
-@mutator
-class _ElementwiseFirst(PyExprMutator):
-    def __init__(self, mod: IRModule, func: Any) -> None:
-        super().__init__(mod)
-        self.bound, self.uses = bound_values(func), uses_of(func)
-
-    def visit_call_(self, call: Any) -> Any:
-        stays = operator_name(call) in BINARY and any(map(self._is_convolutions, call.args))
-        return self._moved(super().visit_call_(call), stays)
-
-    def _is_convolutions(self, value: Any) -> bool:
-        """Return whether a convolution's result, or what is elementwise of it, goes nowhere else."""
-        if not isinstance(value, relax.Var) or self.uses[value] != 1:
-            return False
-        call = self.bound.get(value)
-        while isinstance(call, relax.Call) and operator_name(call) in (*UNARY, *BINARY):
-            same = (arg for arg in call.args if static_shape(arg) == static_shape(call))
-            call = self.bound.get(next((arg for arg in same if isinstance(arg, relax.Var)), None))
-        return isinstance(call, relax.Call) and operator_name(call) == "nn.conv2d"
-
-    def _moved(self, call: Any, stays: bool) -> Any:
-        builder = self.builder_
-        if operator_name(call) in _SHAPING:
-            source = _reshaped(builder, call)
-            return call if source is None else op.reshape(source, call.ty.shape)
-        if stays or operator_name(call) not in (*UNARY, *BINARY):
-            return call
-        # An argument that is broadcast is no reshape of the result.
-        sources = [_reshaped(builder, arg) if static_shape(arg) == static_shape(call) else None for arg in call.args]
-        source = next((one for one in sources if one is not None), None)
-        if source is None:
-            return call
-        args = []
-        for arg, own in zip(call.args, sources, strict=True):
-            constant = constant_values(arg)
-            if own is not None and static_shape(own) == static_shape(source):
-                args.append(own)
-            elif constant is not None and not constant.ndim:
-                args.append(arg)
-            elif static_shape(arg) == static_shape(call):
-                args.append(builder.emit(op.reshape(arg, source.ty.shape)))
-            elif _is_row(arg) and static_shape(arg)[-1] == static_shape(source)[-1] == static_shape(call)[-1]:
-                args.append(builder.emit(op.reshape(arg, [static_shape(arg)[-1]])))
-            else:
-                return call
-        return op.reshape(builder.emit(relax.Call(call.op, args, call.attrs)), call.ty.shape)
-
-
-def _reshaped(builder: Any, value: Any) -> Any:
-    """Return what a value has the elements of, in the same order; None for what only has its own.
-
-    A chain of reshapes and permutations may come to that: an image to channels first, its pixels to one axis, and
-    this before the channels.
-    """
-    chain, source, call = [], None, _bound_to(builder, value, *_SHAPING)
-    while call is not None and len(chain) < _LONGEST_CHAIN:
-        chain.append(call)
-        below = call.args[0]
-        if not static_shape(below):
-            break
-        if _keeps_order(static_shape(below), chain[::-1]):
-            source = below
-        call = _bound_to(builder, below, *_SHAPING)
-    return source
-
-
-def _keeps_order(shape: tuple[int, ...], chain: Sequence[Any]) -> bool:
-    """Return whether reshapes and permutations leave the elements of a tensor in their order."""
-    if all(operator_name(call) != "permute_dims" for call in chain):
-        return True
-    if prod(shape) > _MOST_ELEMENTS:
-        return False
-    order = np.arange(prod(shape)).reshape(shape)
-    for call in chain:
-        if operator_name(call) != "permute_dims":
-            order = order.reshape(static_shape(call))
-        else:
-            order = order.transpose([int(axis) for axis in call.attrs.axes or reversed(range(order.ndim))])
-    return bool((np.diff(order.ravel()) == 1).all())
-
-
-def _is_row(value: Any) -> bool:
-    """Return whether a tensor has one axis, or others of extent 1 before it."""
-    return bool(static_shape(value)) and prod(static_shape(value)) == static_shape(value)[-1]
 
 
 # Operators that TVM lacks -------------------------------------------------------------------------------

@@ -2,17 +2,22 @@
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import torch
+import tvm
 from onnx import TensorProto, helper, numpy_helper
 from relax_kit import compute
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend.onnx_file import reference_module
+from tchub.hub.networks.rivals import ReferenceNetwork
 from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.transform.prepare import prepare
 
 Info = helper.make_tensor_value_info
@@ -159,6 +164,68 @@ def test_outputs_may_leave_out_their_shape(tmp_path: Path) -> None:
     added.graph.output[0].type.tensor_type.ClearField("shape")
     outputs = open_network(saved(tmp_path, added)).signature().outputs
     assert [one.shape for one in outputs] == [(2, 6, 4), (2, 6, 4), (2, 6, 8)]
+
+
+def test_nodes_may_stand_before_those_whose_outputs_they_take(tmp_path: Path) -> None:
+    """As a tool leaves them that appends what it adds: ONNX Runtime sorts them."""
+    sorted_ = model()
+    shuffled = onnx.ModelProto.FromString(sorted_.SerializeToString())
+    del shuffled.graph.node[:]
+    shuffled.graph.node.extend([*sorted_.graph.node][::-1])
+    assert open_network(saved(tmp_path, shuffled)).model == sorted_  # type: ignore[attr-defined]
+    shuffled.graph.node[-1].input[1] = "p"
+    with pytest.raises(NetworkImportError, match="no valid ONNX model"):  # a circle
+        open_network(saved(tmp_path, shuffled))
+
+
+@pytest.fixture
+def quantised(tmp_path: Path) -> Path:
+    """Two convolutions, of 3x3 and of single pixels, rounded before and behind, as `quantize_static` writes them."""
+    rng, nodes, weights = np.random.default_rng(0), [], {}
+
+    def rounded(value: str, scale: float, zero: int) -> str:
+        weights[f"{value}.s"], weights[f"{value}.z"] = np.float32(scale), np.int8(zero)
+        parameters = [f"{value}.s", f"{value}.z"]
+        nodes.append(helper.make_node("QuantizeLinear", [value, *parameters], [f"{value}.q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{value}.q", *parameters], [f"{value}.d"]))
+        return f"{value}.d"
+
+    value = rounded("x", 0.03, 2)
+    for number, (inputs, size) in enumerate([(8, 3), (16, 1)]):
+        name = f"w{number}"
+        weights[name] = rng.integers(-127, 127, (16, inputs, size, size)).astype("int8")
+        weights[f"{name}.s"], weights[f"{name}.z"] = np.full(16, 0.01, np.float32), np.zeros(16, np.int8)
+        nodes.append(helper.make_node("DequantizeLinear", [name, f"{name}.s", f"{name}.z"], [f"{name}.d"], axis=0))
+        weights[f"b{number}"] = rng.standard_normal(16).astype("float32")
+        convolved = [value, f"{name}.d", f"b{number}"]
+        nodes.append(helper.make_node("Conv", convolved, [f"c{number}"], pads=[size // 2] * 4))
+        value = rounded(f"c{number}", 0.1, -128 + number)
+    inputs, outputs = Info("x", TensorProto.FLOAT, [1, 8, 7, 7]), Info(value, TensorProto.FLOAT, [1, 16, 7, 7])
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "graph", [inputs], [outputs], tensors)
+    return saved(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+
+
+def test_what_is_rounded_behind_a_convolution_is_part_of_its_kernel(quantised: Path) -> None:
+    network = open_network(quantised)
+    lowered = prepare(network.imported())
+    (expected,) = reference_module(quantised, optimised=False)(*network.inputs())
+    assert len(np.unique(expected)) > 50
+    assert np.array_equal(*compute(lowered, *network.inputs()), expected)
+    target = tvm.target.Target({"kind": "llvm", "num-cores": 1})
+    counts = Counter(task.op for task in network_tasks(lowered, target, "net"))
+    assert counts == {"elementwise": 2, "conv2d": 1, "matmul": 1}, (
+        "the input's rounding, and the output's transposition"
+    )
+    assert "int8" in network.notes[0]
+
+
+def test_an_onnx_files_exact_outputs_are_those_of_its_operators_one_by_one(quantised: Path) -> None:
+    torch.save([*open_network(quantised).inputs()], quantised.parent / "inputs.pt")
+    reference = ReferenceNetwork({"reference": str(quantised), "inputs": str(quantised.parent / "inputs.pt")})
+    (exact,), (own,) = reference.exact() or (), reference.run()
+    assert np.array_equal(exact, *reference_module(quantised, optimised=False)(*reference.inputs))
+    assert np.abs(exact - own.numpy()).max() <= 0.1 + 1e-6, "they differ by one step at most, where a runtime fuses"
 
 
 def test_a_size_that_depends_on_values_is_refused(tmp_path: Path) -> None:

@@ -100,6 +100,42 @@ def test_channels_last_leaves_three_convolutions_with_all_that_follows_them_fuse
     assert sum(task.op == "elementwise" for task in after) <= 2  # the input's transposition, a reshape
 
 
+def test_integers_are_made_of_floats_that_are_none() -> None:
+    """What is rounded needs no integers; a fraction that is added to it does."""
+    x = 9 * torch.randn(1, 64)
+
+    class Whole(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            shifted = (x.round(), x.round() + 3, x.round() + 0.5, x)
+            return [one.clamp(-128, 127).to(torch.int8).float() for one in shifted]
+
+    lowered = prepare(_import((Whole(), x)))
+    for ours, theirs in zip(compute(lowered, x), Whole()(x), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert lowered.script().count('T.Cast("int8"') == 2
+
+
+class Scaled(torch.nn.Module):
+    """A convolution whose channels are scaled by a parameter without a batch axis, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 8, 3)
+        self.scale = torch.nn.Parameter(torch.linspace(0.5, 1.5, 8).reshape(8, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.second(self.first(x) * self.scale)) - self.scale
+
+
+def test_a_scale_of_fewer_axes_than_the_image_joins_the_convolution() -> None:
+    torch.manual_seed(0)
+    scaled, x = Scaled().eval(), torch.randn(1, 3, 9, 9)
+    lowered = prepare(_import((scaled, x)))
+    np.testing.assert_allclose(*compute(lowered, x), scaled(x).detach(), atol=1e-5)
+    assert [task.op for task in network_tasks(lowered, CPU, "scaled") if "multiply" in task.name] == ["conv2d"]
+    assert sum(task.op == "elementwise" for task in network_tasks(lowered, CPU, "scaled")) == 2, "in, and out"
+
+
 def test_activations_scales_and_residuals_join_the_linear_layer_whose_reshaped_output_they_follow(transformer) -> None:
     extracted = relax_integration.extract_tasks(prepare(_import(transformer)), tvm.target.Target(TARGET))
     names = [task.task_name for task in extracted]
