@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (5_994, 32),
-    "hub/networks": (10_648, 54),
-    "hub/search": (3_807, 22),
+    "hub/device": (6_104, 33),
+    "hub/networks": (10_750, 54),
+    "hub/search": (3_813, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_237, 11),
+    "hub/tuning": (2_238, 11),
     "hub/adaptation": (1_971, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (895, 5),
@@ -34,10 +34,10 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_541, 58),
-    "tests": (33_231, 216),
+    "scripts": (9_542, 58),
+    "tests": (33_404, 217),
 }
-PRODUCT = (52_420, 298)
+PRODUCT = (52_639, 299)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -32,7 +32,7 @@ _MAX_ACCUMULATORS, _MAX_ROW = 512, 128
 _LINE, _MAX_LINES = 16, 4
 _READ, _SECOND_LEVEL, _DATA = 0, 2, 1
 """Of LLVM's prefetch: for reading, into the cache of the second level, of data."""
-_LOOPS = tvm.transform.Sequential(
+LOOPS = tvm.transform.Sequential(
     [
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerInitBlock(),
@@ -60,7 +60,7 @@ def prefetch_weights(mod: Any, target: Any) -> Any:
     triple = str(target.attrs.get("mtriple", "") or codegen.llvm_get_system_triple())
     if not large or not triple.startswith("x86_64"):
         return mod
-    lowered = {var.name_hint: func for var, func in _LOOPS(IRModule(large)).functions_items()}
+    lowered = {var.name_hint: func for var, func in LOOPS(IRModule(large)).functions_items()}
     prefetching = {name: _with_prefetches(func) for name, func in lowered.items()}
     functions = {var: prefetching.get(var.name_hint) or func for var, func in mod.functions_items()}
     return IRModule(functions, mod.attrs, mod.global_infos)

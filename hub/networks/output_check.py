@@ -17,9 +17,10 @@ RTOL = {"float32": 1e-3, "float16": 3e-2}
 ATOL = {"float32": 1e-5, "float16": 1e-3}
 # What the original's own float32 run is off from the exact one may be exceeded so many times where it is in doubt.
 DOUBT = 4.0
-# What PyTorch's own run in float16 is off may be exceeded so many times where a network is rounded more than others,
-# as long as the difference stays under this share of the spread: beyond, float16 loses the output.
-HALF_DOUBT, HALF_MOST = 2.0, 0.2
+# What PyTorch's own run in float16 is off may be exceeded so many times where a network is rounded more than others.
+HALF_DOUBT = 2.0
+# In doubt or not, a difference stays under this share of the spread: beyond, the output is lost.
+MOST = 0.2
 # An output whose numbers are all smaller, or all alike, would hide a wrong kernel.
 LEAST_OUTPUT = 1e-6
 
@@ -35,8 +36,8 @@ class OutputCheck:
         max_abs_diff: largest difference; max_abs_output: largest finite number of the original's output.
         worst: largest difference in units of what is allowed; at most 1 where `ok`.
         unchecked: for each output that can not show an error, why, e.g. `output 0 is constant`.
-        judged_by: `float32`; `exact` where the original's own run is off from what it computes exactly; `float16` where
-            its run in float16 is.
+        judged_by: the run of the original that decided: `float32`; where that differs, `float16`, or `exact`, see
+            `ReferenceNetwork.exact`.
     """
 
     ok: bool
@@ -70,8 +71,8 @@ def check_output(
 
     Args:
         theirs: of the original, in float32.
-        exact: gives the original's outputs in float64, or of operators that no runtime has fused, or None where it
-            cannot; asked only where `ours` is not within the tolerance.
+        exact: gives the original's exact outputs, or None where it cannot; asked only where `ours` is not within the
+            tolerance.
         precision: in which the compiled network multiplies; see `RTOL`.
         halved: gives the original's outputs in float16, or None where it cannot; asked only where that is the
             precision, and `ours` is not within the tolerance.
@@ -98,7 +99,7 @@ def check_output(
     if right is None or any(a.shape != b.shape for a, b in zip(ours, right, strict=False)):
         return result(False, difference, worst)
     worst = max(
-        _excess(a, c, max(_allowed(b, precision), DOUBT * _difference(b, c)))
+        _excess(a, c, max(_allowed(b, precision), min(DOUBT * _difference(b, c), MOST * _spread(c))))
         for a, b, c in zip(ours, theirs, right, strict=True)
     )
     return result(worst <= 1.0, difference, worst, "exact")
@@ -159,7 +160,7 @@ def _allowed_halved(x: np.ndarray[Any, Any], halved: np.ndarray[Any, Any]) -> fl
     off = _difference(halved, x)
     if not np.isfinite(off):
         return _allowed(x, "float16")
-    return max(_allowed(x, "float16"), min(HALF_DOUBT * off, HALF_MOST * _spread(x)))
+    return max(_allowed(x, "float16"), min(HALF_DOUBT * off, MOST * _spread(x)))
 
 
 def _spread(x: np.ndarray[Any, Any]) -> float:

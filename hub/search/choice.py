@@ -25,15 +25,21 @@ class AlternativeChoice:
         tasks: of the network as it is, and those of the alternatives, of weight 0.
         progress: of the tasks; `weight`, `dropped` and `offer` are set.
         alternatives: none where there is nothing to choose; those of one operator compete with each other.
+        untuned: latencies in seconds, by task id, of programs that a run has without measuring others; read anew at
+            each choice.
     """
 
     def __init__(
-        self, tasks: Sequence[TuningTask], progress: Sequence[TaskProgress], alternatives: Sequence[Alternative]
+        self,
+        tasks: Sequence[TuningTask],
+        progress: Sequence[TaskProgress],
+        alternatives: Sequence[Alternative],
+        untuned: Mapping[str, float] | None = None,
     ) -> None:
         self._ids = [task.task_id for task in tasks]
         self._progress = dict(zip(self._ids, progress, strict=True))
         self._own = Counter({task.task_id: task.weight for task in tasks})
-        self._alternatives = alternatives
+        self._alternatives, self._untuned = alternatives, {} if untuned is None else untuned
         groups: dict[OperatorShape, list[Alternative]] = defaultdict(list)
         for alternative in alternatives:
             groups[alternative.operator].append(alternative)
@@ -108,8 +114,8 @@ class AlternativeChoice:
 
     def _latency(self, calls: Mapping[str, int], optimistic: bool = False) -> float:
         """Return the seconds of some calls, measured or as far as more trials may lower them; inf if one is unknown."""
-        tasks = [(self._progress[task_id], count) for task_id, count in calls.items()]
-        return sum(count * (_reachable(task) if optimistic else task.best) for task, count in tasks)
+        tasks = [(self._progress[task_id], self._untuned.get(task_id, inf), count) for task_id, count in calls.items()]
+        return sum(count * min(untuned, _reachable(t) if optimistic else t.best) for t, untuned, count in tasks)
 
 
 def _reachable(task: TaskProgress) -> float:

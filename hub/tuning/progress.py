@@ -91,9 +91,9 @@ def curve(
     """Return the tuning curve: after each `trial` the `seconds` of tuning and the network's `latency` in seconds.
 
     It is what a run has that ends there: the sum over tasks of weight * best so far, with the ways to compute its
-    operators that are the fastest by then; `lacking` of its tasks have no valid program of their own yet. Such a task
-    counts with its untuned program (which is compiled too where nothing measured is faster). No point is given while
-    some task has none, which happens only where untuned programs were not measured, or failed.
+    operators that are the fastest by then. A task counts with its untuned program where nothing measured is faster,
+    as it is compiled; `lacking` tasks have no other yet. No point is given while some task has none, which happens only
+    where untuned programs were not measured, or failed.
 
     Args:
         programs: in the order they were measured.
@@ -101,17 +101,18 @@ def curve(
             `AlternativeChoice.weights`.
         untuned: latency in seconds of tasks by their default schedules.
     """
-    best: dict[str, float] = {}
+    fastest, measured = dict(untuned), set[str]()
+    weights = calls(fastest)
     points: list[dict[str, Any]] = []
-    own = {task: untuned.get(task, inf) for task, count in calls({}).items() if count}
-    weights = calls(own)
     reused, tuned = ([p for p in programs if p.strategy == strategy] for strategy in ("reused", "tune"))
     for count, program in enumerate([*reused, *tuned], 1 - len(reused)):
-        if program.latency < best.get(program.task_id, inf):
-            best[program.task_id] = program.latency
-            weights = calls(own | best)
-        total = sum(w * min(best.get(task, inf), untuned.get(task, inf)) for task, w in weights.items() if w)
+        if isfinite(program.latency):
+            measured.add(program.task_id)
+        if program.latency < fastest.get(program.task_id, inf):
+            fastest[program.task_id] = program.latency
+            weights = calls(fastest)
+        total = sum(weight * fastest.get(task, inf) for task, weight in weights.items() if weight)
         if count > 0 and isfinite(total):
-            lacking = sum(task not in best for task, w in weights.items() if w)
+            lacking = sum(task not in measured for task, weight in weights.items() if weight)
             points.append({"trial": count, "seconds": program.clock, "latency": total, "lacking": lacking})
     return points

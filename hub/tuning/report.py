@@ -125,8 +125,8 @@ def make_report(
 def _run(outcome: SessionOutcome) -> dict[str, Any]:
     view, chosen = outcome.view, outcome.choice.chosen()
     tuned = view.tuned
-    weights = {task.task_id: float(task.weight) for task in view.tasks if task.weight}
-    untuned = sum(weight * view.untuned.get(task, float("nan")) for task, weight in weights.items())
+    weights = outcome.choice.weights({})  # of the network as it is
+    untuned = sum(weight * view.untuned.get(task, float("nan")) for task, weight in weights.items() if weight)
     return {
         "model": outcome.model.name,
         "update": outcome.model.update,

@@ -103,7 +103,7 @@ class TuningSession:
         ]
         self.view = SessionView(tasks, progress, config.trials, programs, untuned=dict(untuned or {}))
         self.view.phases |= store.noted("phases", dict[str, float]) or {}
-        self.choice = AlternativeChoice(tasks, progress, alternatives)
+        self.choice = AlternativeChoice(tasks, progress, alternatives, self.view.untuned)
         self.view.batch = batch_size(config.trials, progress, config.trials_per_iter)
         self._elapsed_before, self._started = self.view.clock, time.monotonic()
         self._timed = 0.0  # seconds of all phases so far

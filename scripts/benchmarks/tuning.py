@@ -91,14 +91,15 @@ def tuned(network: str, system: str, threads: int, trials: int, seed: int, folde
     )  # fmt: skip
     run = result.report["runs"]["tuned"]
     points = [Point(p["trial"], round(p["seconds"], 3), 1e3 * p["latency"], p["lacking"]) for p in run["curve"]]
+    tasks = sum(task["weight"] > 0 for task in run["tasks"])
     if (untuned := run["sum_of_tasks_untuned"]) is not None:
-        points.insert(0, Point(0, 0.0, 1e3 * untuned, len(run["tasks"])))
+        points.insert(0, Point(0, 0.0, 1e3 * untuned, tasks))
     return {
         **{name: run[name] for name in ("model", "failed")},
         "spent": run["trials"],
         "seconds": round(run["tuning_seconds"], 1),
         "phases": {name: round(run["phases"][name], 1) for name in ("search", "model", "measure")},
-        "tasks": sum(task["weight"] > 0 for task in run["tasks"]),
+        "tasks": tasks,
         "sum_of_tasks_ms": 1e3 * run["sum_of_tasks"],
         "ms": {name: 1e3 * median for name, median in result.latency.items()},
         "curve": points,

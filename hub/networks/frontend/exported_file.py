@@ -57,7 +57,8 @@ def from_exported(exported: Any, name: str, shapes: Shapes | None = None) -> Net
         half = half_types(called)
         computed = weights_on_disk(in_precision(called, label, torch.float32)) if half else called
         tensors = tuple(leaf for leaf in example_leaves(computed) if isinstance(leaf, torch.Tensor))
-        return Network(label, lambda: computed, lambda: tensors, caller=lambda: called, notes=precision_notes(half))
+        notes = precision_notes(half, is_quantised(called))
+        return Network(label, lambda: computed, lambda: tensors, caller=lambda: called, notes=notes)
 
     return at_sizes(name, free, shapes, make)
 
@@ -274,13 +275,18 @@ def half_types(exported: Any) -> list[str]:
     return [str(t).removeprefix("torch.") for t in (torch.bfloat16, torch.float16) if t in dtypes]
 
 
+def is_quantised(exported: Any) -> bool:
+    """Return whether a program has PyTorch's quantised operators."""
+    return any(getattr(node.target, "namespace", "") == "quantized_decomposed" for node in exported.graph.nodes)
+
+
 def in_precision(exported: Any, network: str, wide: Any) -> Any:
     """Export a program of fixed shapes again with `wide` (float32 or float64) in place of all narrower floats.
 
     Raises:
         NetworkImportError: PyTorch cannot run it so.
     """
-    if any(getattr(node.target, "namespace", "") == "quantized_decomposed" for node in exported.graph.nodes):
+    if is_quantised(exported):
         exported = exported.run_decompositions(quantised())  # PyTorch has them for float32 alone
     narrow = {torch.float16, torch.bfloat16, torch.float32} - {wide}
     shared: dict[int, Any] = {}  # tied weights stay one tensor
@@ -313,7 +319,7 @@ def in_precision(exported: Any, network: str, wide: Any) -> Any:
 def precision_notes(half: list[str], quantised: bool = False) -> tuple[str, ...]:
     """Return the notes for the user about half precision, and about quantised operators."""
     notes = [f"imported in float32: TVM has no native {' and '.join(half)} arithmetic on CPUs"] * bool(half)
-    rounded = "quantised operators are computed in float32, and rounded as they say: kernels for int8 may be faster"
+    rounded = "quantised operators are computed on numbers of 32 bits, and rounded as they say: int8 may be faster"
     return (*notes, *[rounded] * quantised)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -119,7 +119,8 @@ def reference_module(path: Path, optimised: bool = True) -> torch.nn.Module:
     """Return an ONNX file as a PyTorch module that ONNX Runtime runs on the inputs in the file's order.
 
     Args:
-        optimised: False for each operator by itself, as the file has it: fused, quantised ones round elsewhere.
+        optimised: False to run each operator alone, as the file has it. Quantised operators that are fused round at
+            other places.
     """
     model = load_onnx(path)
     source = model.SerializeToString() if onnx_in_float32(model) else str(path)  # a large one is better read from disk
@@ -153,7 +154,8 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     """
     model = load_onnx(path)
     inputs, returned = _inputs(model), {output.name: _dtype(output).name for output in model.graph.output}
-    quantised = any("Quantize" in node.op_type for graph in graphs_of(model) for node in graph.node)
+    operators = {node.op_type for graph in graphs_of(model) for node in graph.node}
+    quantised = any(part in name for part in ("Quantize", "QLinear", "QGemm", "Integer") for name in operators)
     notes = precision_notes(onnx_in_float32(model), quantised)
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
@@ -258,28 +260,44 @@ def graphs_of(model: Any) -> Iterator[Any]:
 
 
 def _sort_nodes(graph: Any) -> bool:
-    """Put each node of an ONNX graph after those whose outputs it takes; return whether one was before them."""
+    """Put each node of an ONNX graph after those whose outputs it takes; return whether one was before them.
+
+    Raises:
+        ValueError: a node takes what follows from its own output.
+    """
     makers = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
-    needs = {
-        number: {makers[name] for name in _taken(node) if name in makers} for number, node in enumerate(graph.node)
-    }
-    if all(maker < number for number, own in needs.items() for maker in own):
+    needs = [{makers[name] for name in _taken(node) if name in makers} for node in graph.node]
+    if all(maker < number for number, own in enumerate(needs) for maker in own):
         return False
-    nodes = [graph.node[number] for number in TopologicalSorter(needs).static_order()]
-    ordered = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    users: dict[int, list[int]] = {}
+    for number, own in enumerate(needs):
+        for maker in own:
+            users.setdefault(maker, []).append(number)
+    ready, order = [number for number, own in enumerate(needs) if not own], list[int]()
+    while ready:  # in the file's order as far as can be
+        number = heappop(ready)
+        order.append(number)
+        for user in users.get(number, ()):
+            needs[user].discard(number)
+            if not needs[user]:
+                heappush(ready, user)
+    if own := next((node for node, needed in zip(graph.node, needs, strict=True) if needed), None):
+        raise ValueError(f"node {own.name or next(iter(own.output), '')!r} takes what follows from its own output")
+    nodes = [type(graph.node[number]).FromString(graph.node[number].SerializeToString()) for number in order]
     del graph.node[:]
-    graph.node.extend(ordered)
+    graph.node.extend(nodes)
     return True
 
 
-def _taken(node: Any) -> Iterator[str]:
-    """Yield the names that a node takes, and the nodes of the graphs in it."""
-    yield from node.input
+def _taken(node: Any) -> set[str]:
+    """Return the names that a node takes, and the graphs in it; not those that these graphs make themselves."""
+    names = set(node.input)
     for attribute in node.attribute:
         for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-            for inner in graph.node:
-                yield from _taken(inner)
-            yield from (output.name for output in graph.output)
+            taken = {output.name for output in graph.output}.union(*map(_taken, graph.node))
+            own = {value.name for value in (*graph.input, *graph.initializer)}
+            names |= taken - own.union(*(node.output for node in graph.node))
+    return names
 
 
 def tensors_of(model: Any) -> Iterator[Any]:

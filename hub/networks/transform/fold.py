@@ -5,9 +5,19 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import IRModule, relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import FloatImm, IntImm
 
-from .relax_graph import bound_value, call_pass, constant_address, constant_values, operator_name, static_shape
+from .relax_graph import (
+    bound_value,
+    bound_values,
+    call_pass,
+    constant_address,
+    constant_values,
+    function_pass,
+    operator_name,
+    static_shape,
+)
 
 
 def fold_arrays() -> Any:
@@ -49,6 +59,38 @@ def fold_arrays() -> Any:
         return known[key][1]
 
     return call_pass("TchubFoldArrays", rewrite)
+
+
+def scales_as_parameters() -> Any:
+    """Return a Relax pass that makes tensors of the numbers by which a quantised network scales and shifts.
+
+    As numbers they would be part of a kernel's code, and layers that differ in their scale alone as many tasks.
+    """
+
+    def make(mod: IRModule, func: Any) -> Any:
+        calls = (value for value in bound_values(func).values() if isinstance(value, relax.Call))
+        return _ScalesAsParameters(mod, any(operator_name(call) == "round" for call in calls))
+
+    return function_pass("TchubScalesAsParameters", make)
+
+
+@mutator
+class _ScalesAsParameters(PyExprMutator):
+    def __init__(self, mod: IRModule, rounds: bool) -> None:
+        super().__init__(mod)
+        self._rounds = rounds
+
+    def visit_call_(self, call: Any) -> Any:
+        call = super().visit_call_(call)
+        shape = static_shape(call)
+        if not self._rounds or not shape or operator_name(call) not in ("add", "divide", "multiply", "subtract"):
+            return call
+        numbers = [constant_values(arg) for arg in call.args]
+        args: list[Any] = [
+            arg if x is None or x.ndim or x.dtype != np.float32 else relax.const(x.reshape((1,) * len(shape)))
+            for arg, x in zip(call.args, numbers, strict=True)
+        ]
+        return relax.Call(call.op, args, call.attrs)
 
 
 def _identity(argument: Any) -> Any:

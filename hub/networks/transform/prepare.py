@@ -31,7 +31,7 @@ from .bounds import bounded_indices
 from .channel_reductions import channel_reduction, channel_spaces
 from .elementwise import elementwise, own_spaces
 from .exponentials import sigmoids
-from .fold import fold_arrays, fold_operators
+from .fold import fold_arrays, fold_operators, scales_as_parameters
 from .fused_attention import AttentionShape, attention, fuse_attention
 from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
 from .recurrence import recurrences
@@ -187,6 +187,7 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
         simplify(),
+        scales_as_parameters(),
         transform.DeadCodeElimination(),
         channels_first_only(),
         transform.CanonicalizeBindings(),

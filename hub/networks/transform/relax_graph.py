@@ -53,7 +53,7 @@ def operator_name(call: Any) -> str:
 
 def static_shape(value: Any) -> tuple[int, ...]:
     """Return a static shape; empty where it is not known, and for a scalar."""
-    extents = list(value.ty.shape or ())
+    extents = list(getattr(value.ty, "shape", None) or ())
     return tuple(map(int, extents)) if all(isinstance(extent, IntImm) for extent in extents) else ()
 
 

@@ -32,23 +32,24 @@ def simplify() -> Any:
     """
 
     def rewrite(builder: Any, call: Any) -> Any:
-        name = operator_name(call)
-        rule, call = _SIMPLER.get(name), _aligned(builder, call) if name in BINARY else call
-        return call if rule is None else rule(builder, call)
+        rule = _SIMPLER.get(operator_name(call))
+        result = call if rule is None else rule(builder, call)
+        binary = isinstance(result, relax.Call) and operator_name(result) in BINARY
+        return _aligned(builder, result) if binary else result
 
     return call_pass("TchubSimplify", rewrite)
 
 
 def _aligned(builder: Any, call: Any) -> Any:
     """Give what is broadcast to an image four axes: Relax infers no layout of fewer."""
-    shapes = [static_shape(arg) if hasattr(arg.ty, "shape") else () for arg in call.args]
+    shapes = [*map(static_shape, call.args)]
     if max(map(len, shapes)) != 4 or min(map(len, shapes)) not in (2, 3):
         return call
     args = [
         builder.emit(op.reshape(arg, [*[1] * (4 - len(shape)), *shape])) if len(shape) < 4 else arg
         for arg, shape in zip(call.args, shapes, strict=True)
     ]
-    return builder.normalize(relax.Call(call.op, args, call.attrs))
+    return relax.Call(call.op, args, call.attrs)
 
 
 def _clip(_: Any, call: Any) -> Any:
@@ -97,8 +98,7 @@ def _without(nothing: int) -> Callable[[Any, Any], Any]:
     """Drop what attention without a mask adds (zeros), and the factor of queries that were scaled before (1)."""
 
     def rule(_: Any, call: Any) -> Any:
-        values = constant_values(call.args[1])
-        neutral = _same_type(call, call.args[0]) and values is not None and not (values != nothing).any()
+        neutral = _same_type(call, call.args[0]) and _is_all(call.args[1], nothing)
         return call.args[0] if neutral else call
 
     return rule
@@ -118,32 +118,57 @@ def _power(_: Any, call: Any) -> Any:
 
 
 def _quantize(builder: Any, call: Any) -> Any:
-    """Write it as operators on floats, whose layout Relax can infer and which become part of a product's kernel."""
-    x, (scale, zero), dtype = call.args[0], _parameters(call), str(call.attrs.out_dtype)
+    """Write it as operators on floats, whose layout Relax can infer and which become part of a product's kernel.
+
+    It is rounded to the nearest even number, as ONNX has it.
+    """
+    x, (scale, zero), dtype = call.args[0], _parameters(builder, call), str(call.attrs.out_dtype)
     if scale is None or zero is None or _dtype(x) != "float32" or dtype not in _QUANTISED:
         return call
-    value = builder.emit(op.add(builder.emit(op.round(builder.emit(op.divide(x, scale)))), zero))
+    scaled = x if _is_all(scale, 1) else builder.emit(op.divide(x, scale))
+    value = builder.emit(op.add(builder.emit(op.round(scaled)), zero))
     least, most = (relax.const(float(limit), "float32") for limit in _QUANTISED[dtype])
     return op.astype(builder.emit(op.minimum(builder.emit(op.maximum(value, least)), most)), dtype)
 
 
 def _dequantize(builder: Any, call: Any) -> Any:
-    x, (scale, zero) = call.args[0], _parameters(call)
-    if scale is None or zero is None or str(call.attrs.out_dtype) != "float32" or constant_values(x) is not None:
+    x = call.args[0]
+    if str(call.attrs.out_dtype) != "float32" or constant_values(x) is not None:
+        return call
+    scale, zero = _parameters(builder, call)
+    if scale is None or zero is None:
         return call
     value = _rounded(builder, x)
     value = builder.emit(op.astype(x, "float32")) if value is None else value
     return op.multiply(builder.emit(op.subtract(value, zero)), scale)
 
 
-def _parameters(call: Any) -> list[Any]:
-    """Return scale and zero point of a call as constants of one number each, or None where they are none.
+def _parameters(builder: Any, call: Any) -> list[Any]:
+    """Return scale and zero point of a call as floats with its axes: one number, or one for each channel.
 
-    They are tensors, so that two operators which differ in them alone are one task.
+    They are tensors, so that two operators which differ in them alone are one task. None stands for other parameters.
     """
-    values = map(constant_values, call.args[1:])
-    shape = (1,) * len(static_shape(call))
-    return [None if x is None or x.size > 1 else relax.const(x.astype("float32").reshape(shape)) for x in values]
+    whole = static_shape(call)
+    axis = int(call.attrs.axis) % max(1, len(whole))
+    results: list[Any] = []
+    for value in call.args[1:]:
+        array = constant_values(value)
+        own = array.shape if array is not None else static_shape(value)
+        shape = [1] * len(whole)
+        if own == whole[axis : axis + 1]:
+            shape[axis] = own[0]
+        if not whole or prod(shape) != prod(own):
+            results.append(None)
+        elif array is not None:
+            results.append(relax.const(array.astype("float32").reshape(shape)))
+        else:
+            results.append(builder.emit(op.reshape(builder.emit(op.astype(value, "float32")), shape)))
+    return results
+
+
+def _is_all(value: Any, number: float) -> bool:
+    values = constant_values(value)
+    return values is not None and bool((values == number).all())
 
 
 def _cast(builder: Any, call: Any) -> Any:
@@ -160,7 +185,7 @@ def _rounded(builder: Any, value: Any) -> Any:
     below, (least, most) = cast.args[0], _QUANTISED[_dtype(cast)]
     for name, limit in (("minimum", most), ("maximum", least)):
         step: Any = bound_to(builder, below, name)
-        if step is None or constant_values(step.args[1]) != limit:
+        if step is None or not _is_all(step.args[1], limit):
             return None
         below = step.args[0]
     shifted: Any = bound_to(builder, below, "add")
@@ -277,7 +302,7 @@ def _dtype(value: Any) -> str:
     return str(getattr(value.ty, "dtype", ""))
 
 
-# Integers that a float holds, whatever is rounded to one of them.
+# Integer types all of whose numbers float32 holds, and their limits.
 _QUANTISED = {name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("int8", "uint8", "int16", "uint16")}
 _SIMPLER: dict[str, Callable[[Any, Any], Any]] = {
     "nn.pad": lambda _, call: call if any(map(int, call.attrs.pad_width)) else call.args[0],

@@ -84,6 +84,7 @@ def test_float64_judges_where_pytorchs_own_float32_is_off() -> None:
     check = check_output([X], [doubtful], lambda: [exact])
     assert (check.verdict, check.judged_by) == ("equal", "exact")
     assert not check_output([X + np.float32(2.0)], [doubtful], lambda: [exact]).ok
+    assert not check_output([X + np.float32(0.3)], [doubtful], lambda: [exact]).ok, "more than a fifth of the spread"
     assert not check_output([X], [doubtful], lambda: None).ok
     accurate = lambda: [exact]  # noqa: E731
     assert not check_output([X + np.float32(0.1)], [X], accurate).ok, "an exact original leaves no doubt"

@@ -261,8 +261,10 @@ def test_the_curve_has_at_each_trial_the_fastest_way_known_by_then() -> None:
         return {"direct": not other, "other": other}
 
     trials = [trial("direct", 5.0), trial("other", 7.0), trial("other", 3.0), trial("direct", 2.0)]
-    points = curve(trials, fastest, {"direct": 9.0, "other": 1.0})
-    assert [(p["latency"], p["lacking"]) for p in points] == [(5.0, 0), (5.0, 0), (1.0, 0), (2.0, 0)]
+    points = curve(trials, fastest, {"direct": 9.0, "other": 8.0})
+    assert [(p["latency"], p["lacking"]) for p in points] == [(5.0, 0), (5.0, 0), (3.0, 0), (2.0, 0)]
+    assert [p["lacking"] for p in curve(trials, fastest, {"direct": 4.0, "other": 8.0})] == [0, 0, 0, 0]
+    assert curve(trials[1:2], fastest, {"direct": 4.0})[0] == {"trial": 1, "seconds": 0.0, "latency": 4.0, "lacking": 1}
 
 
 @pytest.fixture

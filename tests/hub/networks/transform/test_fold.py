@@ -8,7 +8,7 @@ import torch
 import tvm
 from relax_kit import calls, compute, name_of
 from tchub.hub.networks.frontend.network import import_exported
-from tchub.hub.networks.tasks import weight_bytes
+from tchub.hub.networks.tasks import network_tasks, weight_bytes
 from tchub.hub.networks.transform.fold import fold_arrays, fold_functions
 from tchub.hub.networks.transform.prepare import prepare
 from tchub.hub.networks.transform.relax_graph import bound_values
@@ -28,6 +28,29 @@ def test_what_follows_from_constants_alone_is_computed_by_numpy() -> None:
     left = relax.transform.DeadCodeElimination()(fold_arrays()(relax.transform.CanonicalizeBindings()(merged)))
     assert {name_of(one) for one in calls(left)} == {"nn.conv2d", "add", "nn.relu"}
     np.testing.assert_allclose(compute(prepare(mod), x)[0], network(x).detach().numpy(), atol=1e-5)
+
+
+class Rounded(nn.Module):
+    """Layers of one shape whose results are rounded to multiples of a scale, which is another one for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number, layer in enumerate(self.layers):
+            scale = 0.05 + 0.01 * number
+            x = ((layer(x) / scale).round().clamp(-128, 127).to(torch.int8).float() - number) * scale
+        return x
+
+
+def test_layers_that_differ_in_their_scale_alone_are_one_task() -> None:
+    torch.manual_seed(0)
+    network, x = Rounded().eval(), torch.randn(8, 16)
+    lowered = prepare(import_exported(torch.export.export(network, (x,)), "network"))
+    np.testing.assert_allclose(compute(lowered, x)[0], network(x).detach(), atol=1e-5)
+    tasks = network_tasks(lowered, tvm.target.Target({"kind": "llvm", "num-cores": 1}), "network")
+    assert [task.weight for task in tasks if task.op == "matmul"] == [4]
 
 
 def test_folded_arrays_keep_their_type() -> None:

@@ -101,30 +101,33 @@ def test_channels_last_leaves_three_convolutions_with_all_that_follows_them_fuse
 
 
 def test_integers_are_made_of_floats_that_are_none() -> None:
-    """What is rounded needs no integers; a fraction that is added to it does."""
+    """What is rounded needs no integers; a fraction that is added to it does, and so does a bound for each number."""
     x = 9 * torch.randn(1, 64)
+    bounds = torch.linspace(1, 127, 64)
 
     class Whole(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
             shifted = (x.round(), x.round() + 3, x.round() + 0.5, x)
-            return [one.clamp(-128, 127).to(torch.int8).float() for one in shifted]
+            clamped = [*(one.clamp(-128, 127) for one in shifted), x.round().maximum(-bounds).minimum(bounds)]
+            return [one.to(torch.int8).float() for one in clamped]
 
     lowered = prepare(_import((Whole(), x)))
     for ours, theirs in zip(compute(lowered, x), Whole()(x), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert lowered.script().count('T.Cast("int8"') == 2
+    assert lowered.script().count('T.Cast("int8"') == 3
 
 
 class Scaled(torch.nn.Module):
-    """A convolution whose channels are scaled by a parameter without a batch axis, twice."""
+    """A convolution whose channels are scaled by a parameter without a batch axis, once by one of ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 8, 3)
         self.scale = torch.nn.Parameter(torch.linspace(0.5, 1.5, 8).reshape(8, 1, 1))
+        self.ones = torch.nn.Parameter(torch.ones(8, 1, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.second(self.first(x) * self.scale)) - self.scale
+        return torch.relu(self.second(self.first(x) * self.scale)) * self.ones - self.scale
 
 
 def test_a_scale_of_fewer_axes_than_the_image_joins_the_convolution() -> None:

@@ -172,12 +172,14 @@ def task(name: str, weight: int) -> TuningTask:
     return TuningTask(name, name, "conv2d", weight, None, 0.0)  # type: ignore[arg-type]
 
 
-def choice(*best: float, bound: float = 0.0, trials: int = 64) -> tuple[AlternativeChoice, list[TaskProgress]]:
+def choice(
+    *best: float, bound: float = 0.0, trials: int = 64, untuned: dict[str, float] | None = None
+) -> tuple[AlternativeChoice, list[TaskProgress]]:
     """A network of a convolution, called twice, and another task; the convolution's two ways."""
     progress = [TaskProgress(1.0, bound=bound, trials=trials, history=[one]) for one in best]
     tasks = [task("direct", 2), task("other", 1), task("transform", 0), task("product", 0)]
     ways = Alternative(SHAPE, {"direct": 2}, {"transform": 2, "product": 2})
-    return AlternativeChoice(tasks, progress, [ways]), progress
+    return AlternativeChoice(tasks, progress, [ways], untuned), progress
 
 
 def test_the_faster_way_is_chosen_and_counts() -> None:
@@ -190,6 +192,12 @@ def test_the_faster_way_is_chosen_and_counts() -> None:
     one, _ = choice(3.0, 1.0, 1.0, 3.0)
     assert one.chosen() == frozenset()
     assert one.weights() == {"direct": 2, "other": 1, "transform": 0, "product": 0}
+
+
+def test_an_untuned_program_that_is_faster_than_all_measured_ones_decides() -> None:
+    """It is what is compiled of its task."""
+    assert choice(5.0, 1.0, 1.0, 3.0, untuned={"direct": 3.0, "product": 9.0})[0].chosen() == frozenset()
+    assert choice(5.0, 1.0, 1.0, inf, untuned={"product": 3.0})[0].chosen() == {SHAPE}
 
 
 @pytest.mark.parametrize(("small", "chosen"), [(1.5, SMALL), (2.5, SHAPE)])

@@ -1,0 +1,108 @@
+"""A bound on what is unrolled: an activation behind a product, element by element, is code that LLVM takes seconds for.
+
+TVM unrolls loops up to so many stores, whatever they compute. A few hundred multiply-adds are meant; as many Gaussian
+errors are ten times the code, compile in five seconds instead of 0.1, and are no faster than a loop over them.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import IRModule, tirx
+from tvm.ir import Expr
+from tvm.tirx import AttrStmt, BufferStore, For, ForKind, IfThenElse, IntImm, SeqStmt
+from tvm_ffi import structural_walk
+
+from .weight_prefetch import LOOPS
+
+# Operations on floats that are written out one by one, at most; more stay in a loop. A product of 512 steps has 2,500.
+MOST = 8192
+_PRAGMA = "pragma_auto_unroll_max_step"
+
+
+def bounded_unrolling(mod: Any) -> Any:
+    """Return a scheduled module in which TVM unrolls no loop to more than `MOST` operations.
+
+    Functions in which it would unroll none so far are returned unchanged.
+    """
+    annotated = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc) and _unrolls(func)}
+    if not annotated:
+        return mod
+    lowered = {var.name_hint: func for var, func in LOOPS(IRModule(annotated)).functions_items()}
+    bounded = {}
+    for name, func in lowered.items():
+        unrolled = _unrolled(func.body, 0)
+        bounded[name] = func.with_body(unrolled.stmt) if unrolled.changed else None
+    functions = {var: bounded.get(var.name_hint) or func for var, func in mod.functions_items()}
+    return IRModule(functions, mod.attrs, mod.global_infos)
+
+
+@dataclass(frozen=True)
+class _Unrolled:
+    """A statement as TVM's `UnrollLoop` will take it.
+
+    Attributes:
+        steps: stores of its body once it is unrolled; operations: of what they store.
+        whole: no loop is left in it.
+        changed: a loop in it was marked as one to keep.
+    """
+
+    stmt: Any
+    steps: int = 0
+    operations: int = 0
+    whole: bool = True
+    changed: bool = False
+
+
+def _unrolled(stmt: Any, most: int) -> _Unrolled:
+    """Return a statement inside of a pragma that unrolls up to `most` steps, with the loops marked that are to stay."""
+    if isinstance(stmt, BufferStore):
+        return _Unrolled(stmt, 1, _operations(stmt.value))
+    if isinstance(stmt, SeqStmt):
+        parts = [_unrolled(one, most) for one in stmt.seq]
+        return _joined(SeqStmt([part.stmt for part in parts]), parts)
+    if isinstance(stmt, IfThenElse):
+        parts = [_unrolled(one, most) for one in (stmt.then_case, stmt.else_case) if one is not None]
+        cases = [part.stmt for part in parts]
+        return _joined(IfThenElse(stmt.condition, cases[0], cases[1] if cases[1:] else None), parts)
+    if isinstance(stmt, AttrStmt):
+        value: Any = stmt.value
+        inner = _unrolled(stmt.body, int(value) if stmt.attr_key == _PRAGMA else most)
+        return _joined(AttrStmt(stmt.node, stmt.attr_key, stmt.value, inner.stmt), [inner])
+    if not isinstance(stmt, For):
+        return _Unrolled(stmt, int(isinstance(stmt, tirx.Evaluate)))
+    inner = _unrolled(stmt.body, most)
+    loop = For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, inner.stmt, stmt.thread_binding, stmt.annotations)
+    if stmt.kind == ForKind.VECTORIZED:
+        return _joined(loop, [inner])
+    extent = int(stmt.extent) if isinstance(stmt.extent, IntImm) else 0
+    steps, operations = extent * inner.steps, extent * inner.operations
+    if not inner.whole or not extent or stmt.kind != ForKind.SERIAL or steps > most:
+        return _Unrolled(loop, steps, operations, False, inner.changed)
+    if operations <= MOST:
+        return _Unrolled(loop, steps, operations, True, inner.changed)
+    # The loops inside of it are still unrolled.
+    kept = AttrStmt(loop.loop_var, _PRAGMA, IntImm("int32", inner.steps), loop)
+    return _Unrolled(kept, steps, operations, False, True)
+
+
+def _unrolls(func: Any) -> bool:
+    loops: list[Any] = []
+    structural_walk(func.body, (For, loops.append))
+    return any(_PRAGMA in loop.annotations for loop in loops)
+
+
+def _joined(stmt: Any, parts: list[_Unrolled]) -> _Unrolled:
+    return _Unrolled(
+        stmt,
+        sum(part.steps for part in parts),
+        sum(part.operations for part in parts),
+        all(part.whole for part in parts),
+        any(part.changed for part in parts),
+    )
+
+
+def _operations(value: Any) -> int:
+    """Return the operations on floats of an expression; what finds an element is none."""
+    kinds: list[str] = []
+    structural_walk(value, (Expr, lambda one: kinds.append(str(getattr(one.ty, "dtype", "")))))
+    return sum(kind.startswith("float") for kind in kinds)

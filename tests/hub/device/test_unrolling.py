@@ -1,0 +1,77 @@
+"""Loops whose bodies are long stay loops, and the program computes what it did."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tchub.hub.device.unrolling import MOST, bounded_unrolling
+from tvm import te
+from tvm.s_tir import Schedule
+from tvm.target import Target
+
+CPU = Target({"kind": "llvm", "mcpu": "x86-64-v3"})
+ROWS, COLUMNS, INPUTS, LANES = 32, 128, 16, 8
+
+
+def program(steps: int, *, activated: bool = True) -> tvm.IRModule:
+    """Return a product, with an activation behind it, in loops that TVM unrolls up to so many steps."""
+    a, b = te.placeholder((ROWS, INPUTS), name="a"), te.placeholder((INPUTS, COLUMNS), name="b")
+    k = te.reduce_axis((0, INPUTS), name="k")
+    product: Any = te.compute((ROWS, COLUMNS), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product")
+
+    def activation(i: Any, j: Any) -> Any:
+        x = product[i, j]
+        for power in range(20):
+            x = x * (product[i, j] + float(power)) * 0.01
+        return x
+
+    out: Any = te.compute((ROWS, COLUMNS), activation if activated else lambda i, j: product[i, j] * 2.0, name="out")
+    schedule: Any = Schedule(tvm.IRModule({"main": te.create_prim_func([a, b, out])}))
+    for name in ("product", "out"):
+        block = schedule.get_sblock(name)
+        i, j, *rest = schedule.get_loops(block)
+        outer, lanes = schedule.split(j, [None, LANES])
+        schedule.reorder(i, *rest, outer, lanes)
+        schedule.vectorize(lanes)
+        if steps:
+            schedule.annotate(i, "pragma_auto_unroll_max_step", steps)
+    return schedule.mod
+
+
+def compiled(mod: tvm.IRModule, path: Path) -> Any:
+    built = tvm.tirx.build(mod, target=CPU)
+    built.write_to_file(str(path), "ll")
+    return tvm.compile(mod, target=CPU)
+
+
+def test_an_activation_stays_in_a_loop_and_computes_the_same(tmp_path: Path) -> None:
+    mod = program(ROWS * COLUMNS // LANES)
+    bounded = bounded_unrolling(mod)
+    assert bounded_unrolling(bounded).script() == bounded.script(), "once is enough"
+    rng = np.random.default_rng(0)
+    arrays = [rng.random(shape, "float32") for shape in ((ROWS, INPUTS), (INPUTS, COLUMNS), (ROWS, COLUMNS))]
+    results, sizes = [], []
+    for name, one in (("whole", mod), ("bounded", bounded)):
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
+        compiled(one, tmp_path / f"{name}.ll")["main"](*tensors)
+        results.append(tensors[-1].numpy())
+        sizes.append((tmp_path / f"{name}.ll").stat().st_size)
+    np.testing.assert_array_equal(*results)
+    assert results[0].std() > 0
+    assert sizes[1] < sizes[0] / 4
+
+
+@pytest.mark.parametrize("mod", [program(0), program(16), program(512, activated=False)])
+def test_short_bodies_and_loops_that_are_not_unrolled_stay_as_they_are(mod: tvm.IRModule) -> None:
+    assert bounded_unrolling(mod)["main"].same_as(mod["main"])
+
+
+def test_loops_further_in_are_still_unrolled() -> None:
+    """A row of the activation has a fraction of what may be written out; all rows together have more."""
+    operations = 20 * 5 * COLUMNS // LANES
+    assert operations < MOST < operations * ROWS
+    steps = re.findall(r'"pragma_auto_unroll_max_step", (\d+)\)', bounded_unrolling(program(512)).script())
+    assert steps.count(str(COLUMNS // LANES)) == 1
