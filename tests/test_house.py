@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (6_104, 33),
-    "hub/networks": (10_750, 54),
+    "hub/device": (6_106, 33),
+    "hub/networks": (10_767, 54),
     "hub/search": (3_813, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_238, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_542, 58),
-    "tests": (33_404, 217),
+    "tests": (33_428, 217),
 }
-PRODUCT = (52_639, 299)
+PRODUCT = (52_658, 299)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

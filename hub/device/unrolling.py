@@ -1,7 +1,7 @@
 """A bound on what is unrolled: an activation behind a product, element by element, is code that LLVM takes seconds for.
 
 TVM unrolls loops up to so many stores, whatever they compute. A few hundred multiply-adds are meant; as many Gaussian
-errors are ten times the code, compile in five seconds instead of 0.1, and are no faster than a loop over them.
+errors are ten times the code, compile in five seconds instead of 0.1, and are as fast as a loop to half a percent.
 """
 
 from dataclasses import dataclass
@@ -76,6 +76,8 @@ def _unrolled(stmt: Any, most: int) -> _Unrolled:
         return _joined(loop, [inner])
     extent = int(stmt.extent) if isinstance(stmt.extent, IntImm) else 0
     steps, operations = extent * inner.steps, extent * inner.operations
+    if stmt.kind == ForKind.UNROLLED and extent:
+        return _Unrolled(loop, steps, operations, inner.whole, inner.changed)
     if not inner.whole or not extent or stmt.kind != ForKind.SERIAL or steps > most:
         return _Unrolled(loop, steps, operations, False, inner.changed)
     if operations <= MOST:

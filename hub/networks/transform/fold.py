@@ -5,16 +5,14 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import IRModule, relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import FloatImm, IntImm
 
 from .relax_graph import (
+    bound_to,
     bound_value,
-    bound_values,
     call_pass,
     constant_address,
     constant_values,
-    function_pass,
     operator_name,
     static_shape,
 )
@@ -67,30 +65,42 @@ def scales_as_parameters() -> Any:
     As numbers they would be part of a kernel's code, and layers that differ in their scale alone as many tasks.
     """
 
-    def make(mod: IRModule, func: Any) -> Any:
-        calls = (value for value in bound_values(func).values() if isinstance(value, relax.Call))
-        return _ScalesAsParameters(mod, any(operator_name(call) == "round" for call in calls))
+    def rewrite(builder: Any, call: Any) -> Any:
+        name = operator_name(call)
+        if name == "round":
+            scaled = bound_to(builder, call.args[0], "multiply", "divide")
+            return call if scaled is None else relax.op.round(builder.emit(_with_parameters(scaled)))
+        behind = name in _SCALING and any(_is_rounded(builder, arg) for arg in call.args)
+        return _with_parameters(call) if behind else call
 
-    return function_pass("TchubScalesAsParameters", make)
+    return call_pass("TchubScalesAsParameters", rewrite)
 
 
-@mutator
-class _ScalesAsParameters(PyExprMutator):
-    def __init__(self, mod: IRModule, rounds: bool) -> None:
-        super().__init__(mod)
-        self._rounds = rounds
+_SCALING = ("add", "divide", "multiply", "subtract")
+_LONGEST = 6  # from a rounded value over its zero point, its bounds and its integers
 
-    def visit_call_(self, call: Any) -> Any:
-        call = super().visit_call_(call)
-        shape = static_shape(call)
-        if not self._rounds or not shape or operator_name(call) not in ("add", "divide", "multiply", "subtract"):
-            return call
-        numbers = [constant_values(arg) for arg in call.args]
-        args: list[Any] = [
-            arg if x is None or x.ndim or x.dtype != np.float32 else relax.const(x.reshape((1,) * len(shape)))
-            for arg, x in zip(call.args, numbers, strict=True)
-        ]
-        return relax.Call(call.op, args, call.attrs)
+
+def _is_rounded(builder: Any, value: Any) -> bool:
+    """Return whether a value is rounded, or a whole number in floats, but for a shift and bounds."""
+    for _ in range(_LONGEST):
+        call = bound_to(builder, value, "round", "astype", "add", "subtract", "maximum", "minimum")
+        if call is None:
+            return False
+        value = call.args[0]
+        whole = operator_name(call) == "astype" and str(value.ty.dtype) == "int32"
+        if whole or operator_name(call) == "round":
+            return True
+    return False
+
+
+def _with_parameters(call: Any) -> Any:
+    shape = static_shape(call)
+    numbers = [constant_values(arg) for arg in call.args]
+    args: list[Any] = [
+        arg if x is None or x.ndim or x.dtype != np.float32 else relax.const(x.reshape((1,) * len(shape)))
+        for arg, x in zip(call.args, numbers, strict=True)
+    ]
+    return relax.Call(call.op, args, call.attrs)
 
 
 def _identity(argument: Any) -> Any:

@@ -133,7 +133,7 @@ def _mixed(chain: Sequence[tuple[Any, int]], columns: int) -> tuple[float, int, 
         if operator_name(step) in ("multiply", "divide"):
             if values is None or values.size != 1 or masks or (operator_name(step) == "divide" and position):
                 return None
-            scale = scale * float(values) if operator_name(step) == "multiply" else scale / float(values)
+            scale = scale * float(values.item()) if operator_name(step) == "multiply" else scale / float(values.item())
         elif operator_name(step) != "add" or shape[-1:] != (columns,) or any(n != 1 for n in shape[:-2]):
             return None
         elif values is not None and keys == columns and (padded := _keys(values)):

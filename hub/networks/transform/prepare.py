@@ -187,10 +187,10 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
         simplify(),
-        scales_as_parameters(),
         transform.DeadCodeElimination(),
         channels_first_only(),
         transform.CanonicalizeBindings(),
+        scales_as_parameters(),
         fold_arrays(),
         transform.CanonicalizeBindings(),  # constants in the places of the variables that are bound to them
         fold_operators(),

@@ -157,7 +157,8 @@ def _parameters(builder: Any, call: Any) -> list[Any]:
         shape = [1] * len(whole)
         if own == whole[axis : axis + 1]:
             shape[axis] = own[0]
-        if not whole or prod(shape) != prod(own):
+        known = array is not None or getattr(value.ty, "ndim", 0) == len(own)
+        if not whole or not known or prod(shape) != prod(own):
             results.append(None)
         elif array is not None:
             results.append(relax.const(array.astype("float32").reshape(shape)))

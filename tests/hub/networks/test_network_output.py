@@ -86,6 +86,9 @@ def test_float64_judges_where_pytorchs_own_float32_is_off() -> None:
     assert not check_output([X + np.float32(2.0)], [doubtful], lambda: [exact]).ok
     assert not check_output([X + np.float32(0.3)], [doubtful], lambda: [exact]).ok, "more than a fifth of the spread"
     assert not check_output([X], [doubtful], lambda: None).ok
+    index, other = np.array([3]), np.array([4])
+    both = check_output([X, index], [doubtful, index], lambda: [exact, other])
+    assert both.ok, "an output that is the original's own is in no doubt"
     accurate = lambda: [exact]  # noqa: E731
     assert not check_output([X + np.float32(0.1)], [X], accurate).ok, "an exact original leaves no doubt"
 

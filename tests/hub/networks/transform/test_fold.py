@@ -7,11 +7,12 @@ import pytest
 import torch
 import tvm
 from relax_kit import calls, compute, name_of
+from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import network_tasks, weight_bytes
 from tchub.hub.networks.transform.fold import fold_arrays, fold_functions
-from tchub.hub.networks.transform.prepare import prepare
-from tchub.hub.networks.transform.relax_graph import bound_values
+from tchub.hub.networks.transform.prepare import for_inference, lower, prepare
+from tchub.hub.networks.transform.relax_graph import bound_values, constant_values
 from torch import nn
 from tvm import relax, topi
 
@@ -51,6 +52,26 @@ def test_layers_that_differ_in_their_scale_alone_are_one_task() -> None:
     np.testing.assert_allclose(compute(lowered, x)[0], network(x).detach(), atol=1e-5)
     tasks = network_tasks(lowered, tvm.target.Target({"kind": "llvm", "num-cores": 1}), "network")
     assert [task.weight for task in tasks if task.op == "matmul"] == [4]
+
+
+class RoundedAttention(nn.Module):
+    """Attention written by hand, of what was rounded before."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = ((x / 0.05).round() - 3) * 0.05
+        return torch.softmax(x @ x.transpose(-1, -2) / 4.0, -1) @ x
+
+
+def test_only_what_is_rounded_has_its_numbers_as_parameters() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 2, 8, 16)
+    graph = for_inference(import_exported(torch.export.export(RoundedAttention(), (x,)), "network"))
+    numbers = [constant_values(arg) for call in calls(graph) for arg in call.args]
+    assert sorted(float(one) for one in numbers if one is not None and one.ndim == 0) == [4.0]
+    (shape,) = find_shapes(graph)
+    for otherwise in ((), (shape,)):
+        (result,) = compute(lower(graph, otherwise), x)
+        np.testing.assert_allclose(result, RoundedAttention()(x), atol=1e-5)
 
 
 def test_folded_arrays_keep_their_type() -> None:
