@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (6_106, 33),
-    "hub/networks": (10_767, 54),
+    "hub/device": (6_108, 33),
+    "hub/networks": (10_769, 54),
     "hub/search": (3_813, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_238, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_542, 58),
     "tests": (33_428, 217),
 }
-PRODUCT = (52_658, 299)
+PRODUCT = (52_662, 299)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

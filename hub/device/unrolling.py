@@ -24,10 +24,10 @@ def bounded_unrolling(mod: Any) -> Any:
 
     Functions in which it would unroll none so far are returned unchanged.
     """
-    annotated = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc) and _unrolls(func)}
-    if not annotated:
+    long = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc) and _may_exceed(func)}
+    if not long:
         return mod
-    lowered = {var.name_hint: func for var, func in LOOPS(IRModule(annotated)).functions_items()}
+    lowered = {var.name_hint: func for var, func in LOOPS(IRModule(long)).functions_items()}
     bounded = {}
     for name, func in lowered.items():
         unrolled = _unrolled(func.body, 0)
@@ -87,10 +87,12 @@ def _unrolled(stmt: Any, most: int) -> _Unrolled:
     return _Unrolled(kept, steps, operations, False, True)
 
 
-def _unrolls(func: Any) -> bool:
-    loops: list[Any] = []
-    structural_walk(func.body, (For, loops.append))
-    return any(_PRAGMA in loop.annotations for loop in loops)
+def _may_exceed(func: Any) -> bool:
+    """Return whether as many stores as a pragma unrolls may have more than `MOST` operations."""
+    loops, stores = list[Any](), list[Any]()
+    structural_walk(func.body, [(For, loops.append), (BufferStore, stores.append)])
+    steps = max((int(loop.annotations.get(_PRAGMA, 0)) for loop in loops), default=0)
+    return steps > 0 and steps * max((_operations(store.value) for store in stores), default=0) > MOST
 
 
 def _joined(stmt: Any, parts: list[_Unrolled]) -> _Unrolled:

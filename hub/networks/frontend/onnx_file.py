@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from importlib.util import find_spec
 from math import prod
@@ -266,23 +267,24 @@ def _sort_nodes(graph: Any) -> bool:
         ValueError: a node takes what follows from its own output.
     """
     makers = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
-    needs = [{makers[name] for name in _taken(node) if name in makers} for node in graph.node]
-    if all(maker < number for number, own in enumerate(needs) for maker in own):
+    needs = {
+        number: {makers[name] for name in _taken(node) if name in makers} for number, node in enumerate(graph.node)
+    }
+    if all(maker < number for number, own in needs.items() for maker in own):
         return False
-    users: dict[int, list[int]] = {}
-    for number, own in enumerate(needs):
-        for maker in own:
-            users.setdefault(maker, []).append(number)
-    ready, order = [number for number, own in enumerate(needs) if not own], list[int]()
+    sorter, order = TopologicalSorter(needs), list[int]()
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        node = graph.node[error.args[1][0]]
+        name = node.name or next(iter(node.output), "")
+        raise ValueError(f"node {name!r} takes what follows from its own output") from error
+    ready = sorted(sorter.get_ready())
     while ready:  # in the file's order as far as can be
-        number = heappop(ready)
-        order.append(number)
-        for user in users.get(number, ()):
-            needs[user].discard(number)
-            if not needs[user]:
-                heappush(ready, user)
-    if own := next((node for node, needed in zip(graph.node, needs, strict=True) if needed), None):
-        raise ValueError(f"node {own.name or next(iter(own.output), '')!r} takes what follows from its own output")
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+        for number in sorter.get_ready():
+            heappush(ready, number)
     nodes = [type(graph.node[number]).FromString(graph.node[number].SerializeToString()) for number in order]
     del graph.node[:]
     graph.node.extend(nodes)
