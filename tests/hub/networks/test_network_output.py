@@ -93,6 +93,17 @@ def test_float64_judges_where_pytorchs_own_float32_is_off() -> None:
     assert not check_output([X + np.float32(0.1)], [X], accurate).ok, "an exact original leaves no doubt"
 
 
+def test_an_output_of_nothing_but_rounding_is_not_checked() -> None:
+    exact = X.astype(np.float64) * 1e-12
+    theirs, ours = ((exact + RANDOM.uniform(-1e-11, 1e-11, X.shape)).astype(np.float32) for _ in range(2))
+    assert check_output([ours], [theirs]).verdict == "WRONG"
+    assert check_output([50 * ours], [theirs], lambda: [exact]).verdict == "not checked"
+    assert check_output([ours, X + 1], [theirs, X], lambda: [exact, X.astype(np.float64)]).verdict == "WRONG"
+    assert check_output([np.full_like(ours, np.nan)], [theirs], lambda: [exact]).verdict == "WRONG"
+    right = exact.astype(np.float32)
+    assert check_output([2 * right], [right], lambda: [exact]).verdict == "WRONG", "small, but right to the last digit"
+
+
 def test_a_check_is_the_same_after_a_report() -> None:
     check = check_output([X], [X + np.float32(1.0)])
     assert msgspec.convert(check.as_dict(), OutputCheck) == check

@@ -227,11 +227,14 @@ def test_inputs_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
         open_network(folder_of(tmp_path, config | {"hidden_size": 2})).inputs()
 
 
-def test_a_deep_untrained_network_keeps_its_activations_near_one() -> None:
+@pytest.mark.parametrize("initial", [0.1, 1e-4], ids=["small weights", "activations below the norms' epsilon"])
+def test_a_deep_untrained_network_keeps_its_activations_near_one(initial: float) -> None:
     torch.manual_seed(0)
     layers = [
         layer for _ in range(30) for layer in (nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
     ]
+    for convolution in layers[::3]:
+        nn.init.normal_(convolution.weight, std=initial)
     network, x = nn.Sequential(*layers).eval(), torch.randn(1, 8, 6, 6)
     assert float(network(x).std()) < 1e-6
     assert 1e-2 < float(settle_batch_norms(network, x)(x).std()) < 1e2
