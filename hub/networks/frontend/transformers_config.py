@@ -304,24 +304,18 @@ def settle_batch_norms(module: torch.nn.Module, *args: Any, **kwargs: Any) -> to
 
     A fresh network has a mean of 0 and a variance of 1 there: dozens of layers deep, the activations of a MobileNet
     then vanish (1e-22), and an output of zeros would pass for right. Where a norm sees less than its epsilon, as all
-    of an EfficientNet's do, its weight makes up for that. The pass sees other numbers than the network will: with
-    those, what is averaged behind a norm would be zero but for rounding.
+    of an EfficientNet's do, its weight makes up for that; small biases keep an average behind a norm from being zero
+    but for rounding.
 
     Args:
         module: in inference mode; changed in place.
-        args, kwargs: its inputs; noise like those of floats takes their places.
+        args, kwargs: the inputs of the pass.
 
     Returns:
         `module`.
     """
 
-    generator = torch.Generator().manual_seed(1)
-
-    def like(x: Any) -> Any:
-        if not (isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel() > 1):
-            return x
-        return torch.randn(x.shape, generator=generator, dtype=x.dtype) * x.std() + x.mean()
-
+    generator = torch.Generator().manual_seed(0)
     norm_types = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
     def settle(norm: Any, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -329,17 +323,20 @@ def settle_batch_norms(module: torch.nn.Module, *args: Any, **kwargs: Any) -> to
         axes = [axis for axis in range(x.dim()) if axis != 1]
         # One number a channel has no variance: all channels together have.
         variance, mean = torch.var_mean(x, axes if x.numel() > x.shape[1] else None, correction=0)
+        variance = variance + 1e-4 * mean.square()  # of numbers nearly alike, a norm would bring out the rounding
         norm.running_mean.copy_(mean)
         norm.running_var.copy_(variance)
-        if norm.affine and 0.0 < (seen := float(variance.mean())) < norm.eps:
-            norm.weight.mul_((1 + norm.eps / seen) ** 0.5)
+        if norm.affine:
+            norm.bias.add_(torch.randn(norm.bias.shape, generator=generator), alpha=0.1)
+            if 0.0 < (seen := float(variance.mean())) < norm.eps:
+                norm.weight.mul_((1 + norm.eps / seen) ** 0.5)
 
     norms = [m for m in module.modules() if isinstance(m, norm_types) and m.track_running_stats]
     hooks = [norm.register_forward_pre_hook(settle) for norm in norms]
     try:
         with torch.no_grad():
             if hooks:
-                module(*map(like, args), **{name: like(x) for name, x in kwargs.items()})
+                module(*args, **kwargs)
     finally:
         for hook in hooks:
             hook.remove()
