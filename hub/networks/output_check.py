@@ -38,7 +38,7 @@ class OutputCheck:
         worst: largest difference in units of what is allowed; at most 1 where `ok`.
         unchecked: for each output that can not show an error, why, e.g. `output 0 is constant`.
         judged_by: the run of the original that decided: `float32`; where that differs, `float16`, or `exact`, see
-            `ReferenceNetwork.exact`.
+            `ReferenceNetwork.exact`; or that on `other inputs`, see `rivals.check_library`.
     """
 
     ok: bool

@@ -20,8 +20,7 @@ from ..device.patience import TimeLimit
 from ..device.rpc_session import RpcAddress, set_threads
 from ..networks.frontend.network import Network
 from ..networks.latency import Comparison, Libraries, compare_in_process
-from ..networks.output_check import check_output
-from ..networks.rivals import ReferenceNetwork, arrays, asked, function_of, rival_runs
+from ..networks.rivals import ReferenceNetwork, arrays, asked, check_library, function_of, rival_runs
 from ..networks.weights import read_weights
 
 REPEATS = 15
@@ -164,23 +163,27 @@ def answer(request: dict[str, Any], reference: ReferenceNetwork) -> dict[str, An
     """Do what `compare_remote` or `compare_card` asks."""
     with torch.inference_mode():
         expected = arrays(reference.run())
-    inputs, precision = reference.inputs, request.get("precision", "float32")
-    open_network: Callable[[str, str, str], _RemoteNetwork | _CardNetwork]
+    precision = request.get("precision", "float32")
+    open_network: Callable[[Sequence[torch.Tensor], str, str, str], _RemoteNetwork | _CardNetwork]
     if "card" in request:
         driver = CudaDriver(number=request["card"])
-        open_network = lambda path, *_: _CardNetwork(driver, path, inputs)  # noqa: E731
+        open_network = lambda inputs, path, *_: _CardNetwork(driver, path, inputs)  # noqa: E731
     else:
         host, port, key = request["address"]
         session = rpc.connect_tracker(host, port).request(key, session_timeout=SECONDS)
         set_threads(session, request["threads"])
         loaded = cache(partial(_loaded, session))
-        open_network = lambda path, sha, function: _RemoteNetwork(loaded(path, sha), function, inputs)  # noqa: E731
-    networks = {name: open_network(path, sha, function_of(name)) for name, (path, sha) in request["libraries"].items()}
+        open_network = lambda inputs, path, sha, name: _RemoteNetwork(loaded(path, sha), name, inputs)  # noqa: E731
+    systems = {name: (*library, function_of(name)) for name, library in request["libraries"].items()}
+    networks = {name: open_network(reference.inputs, *system) for name, system in systems.items()}
     with torch.inference_mode():
-        checks = {
-            name: check_output(arrays(network.run()), expected, reference.exact, precision, reference.halved).as_dict()
-            for name, network in networks.items()
-        }
+        checks = {}
+        for name, network in networks.items():
+
+            def run(inputs: Sequence[torch.Tensor], name: str = name, network: Any = network) -> Any:
+                return (network if inputs is reference.inputs else open_network(inputs, *systems[name])).run()
+
+            checks[name] = check_library(run, reference, expected, precision).as_dict()
         rivals, errors = _torch_networks(request, expected)
         return {"checks": checks, "seconds": measure(networks | rivals), "errors": errors}
 

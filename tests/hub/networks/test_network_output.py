@@ -14,7 +14,7 @@ from tchub.hub.networks.errors import LatencyError, OutputMismatchError
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.latency import compare, measure
 from tchub.hub.networks.output_check import OutputCheck, check_output, require
-from tchub.hub.networks.rivals import ReferenceNetwork, arrays, rival_runs
+from tchub.hub.networks.rivals import ReferenceNetwork, arrays, check_library, rival_runs
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.transform.prepare import prepare
 from torch import nn
@@ -149,6 +149,30 @@ def test_a_wrong_kernel_is_found(make: Callable[[], tuple[nn.Module, torch.Tenso
     wrong = tvm.IRModule(dict(mod.functions_items()))
     wrong.update_func(kernels[-1], _shifted(mod[kernels[-1]]))
     assert check_output(compute(wrong, x), expected).verdict == "WRONG", kernels[-1]
+
+
+def test_an_order_that_rounding_decides_is_judged_on_other_inputs(tmp_path: Path) -> None:
+    class Best(nn.Module):
+        def forward(self, scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            return rows[torch.topk(scores, 5).indices]
+
+    scores, rows = torch.linspace(1, 2, 100), torch.randn(100, 8)
+    scores[-2] = scores[-1] * (1 - 1e-7)
+    torch.export.save(torch.export.export(Best(), (scores, rows)), tmp_path / "best.pt2")
+    torch.save([scores, rows], tmp_path / "inputs.pt")
+    reference = ReferenceNetwork({"reference": str(tmp_path / "best.pt2"), "inputs": str(tmp_path / "inputs.pt")})
+    expected = arrays(reference.run())
+
+    def rounded(inputs: Any) -> torch.Tensor:
+        other = inputs[0].clone()
+        other[-2] *= 1 + 2e-7
+        return Best()(other, inputs[1])
+
+    assert not check_output(arrays(rounded([scores, rows])), expected, reference.exact).ok
+    check = check_library(rounded, reference, expected)
+    assert (check.verdict, check.judged_by) == ("equal", "other inputs")
+    wrong = check_library(lambda inputs: Best()(*inputs).flip(1), reference, expected)
+    assert wrong.verdict == "WRONG"
 
 
 def test_float16_is_judged_by_the_originals_own_float16_where_a_network_is_rounded_more_than_others() -> None:
