@@ -164,24 +164,24 @@ def answer(request: dict[str, Any], reference: ReferenceNetwork) -> dict[str, An
     with torch.inference_mode():
         expected = arrays(reference.run())
     precision = request.get("precision", "float32")
-    open_network: Callable[[Sequence[torch.Tensor], str, str, str], _RemoteNetwork | _CardNetwork]
+    libraries: dict[str, tuple[str, str]] = request["libraries"]
+    open_network: Callable[[str, Sequence[torch.Tensor]], _RemoteNetwork | _CardNetwork]
     if "card" in request:
         driver = CudaDriver(number=request["card"])
-        open_network = lambda inputs, path, *_: _CardNetwork(driver, path, inputs)  # noqa: E731
+        open_network = lambda name, inputs: _CardNetwork(driver, libraries[name][0], inputs)  # noqa: E731
     else:
         host, port, key = request["address"]
         session = rpc.connect_tracker(host, port).request(key, session_timeout=SECONDS)
         set_threads(session, request["threads"])
         loaded = cache(partial(_loaded, session))
-        open_network = lambda inputs, path, sha, name: _RemoteNetwork(loaded(path, sha), name, inputs)  # noqa: E731
-    systems = {name: (*library, function_of(name)) for name, library in request["libraries"].items()}
-    networks = {name: open_network(reference.inputs, *system) for name, system in systems.items()}
+        open_network = lambda name, inputs: _RemoteNetwork(loaded(*libraries[name]), function_of(name), inputs)  # noqa: E731
+    networks = {name: open_network(name, reference.inputs) for name in libraries}
     with torch.inference_mode():
         checks = {}
         for name, network in networks.items():
 
             def run(inputs: Sequence[torch.Tensor], name: str = name, network: Any = network) -> Any:
-                return (network if inputs is reference.inputs else open_network(inputs, *systems[name])).run()
+                return (network if inputs is reference.inputs else open_network(name, inputs)).run()
 
             checks[name] = check_library(run, reference, expected, precision).as_dict()
         rivals, errors = _torch_networks(request, expected)
