@@ -151,7 +151,8 @@ class _Fold(GraphWriter):
                 outputs = [self.constant(array) for array in arrays]
             elif kind in RULES:
                 outputs = RULES[kind](self, node, inputs)
-        self.changed |= outputs is not None and kind != "Constant"
+        # TVM takes a constant as a tensor alone.
+        self.changed |= outputs is not None and (kind != "Constant" or node.attribute[0].name != "value")
         return outputs
 
     # Constants

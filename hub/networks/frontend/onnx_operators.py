@@ -169,14 +169,26 @@ def _normal(graph: Any, x: str, mean: Callable[[str], str], facts: Mapping[str, 
 
 
 def _powered(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
-    """Multiply for a small whole exponent, whose type may be another than the base's, which TVM refuses."""
+    """Multiply for a small whole exponent, and give others the base's type: TVM refuses another."""
     exponent = graph.values.get(inputs[1])
-    if exponent is None or exponent.dtype.kind not in "iu" or exponent.size != 1 or not 2 <= exponent.item() <= 4:
+    if exponent is None or (exponent.dtype.kind in "iu" and not (exponent.size == 1 and 2 <= exponent.item() <= 4)):
+        return [graph.op("Pow", inputs[0], graph.op("CastLike", inputs[1], inputs[0]))]
+    if exponent.dtype.kind not in "iu":
         return None
     x = inputs[0]
     for _ in range(int(exponent.item()) - 1):
         x = graph.op("Mul", x, inputs[0])
     return [x]
+
+
+def _infinite(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Tell positive infinity from negative where one of them counts."""
+    facts = attributes_of(node)
+    positive, negative = (facts.get(f"detect_{sign}", 1) for sign in ("positive", "negative"))
+    if positive and negative:
+        return None
+    zero = graph.op("CastLike", graph.constant(np.float32(0)), inputs[0])
+    return [graph.op("And", graph.op("IsInf", inputs[0]), graph.op("Greater" if positive else "Less", inputs[0], zero))]
 
 
 def _padded(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -305,7 +317,7 @@ RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
     "Resize": _resized, "Upsample": _resized, "OneHot": _one_hot, "RoiAlign": _aligned, "LpNormalization": _normalized,
     "Dropout": _kept, "Unsqueeze": _listed, "LayerNormalization": _averaged, "ConvTranspose": _padded,
     "Col2Im": _columns, "ReverseSequence": _reversed, "DFT": _transformed, "STFT": _spectrogram,
-    "Pow": _powered, "GroupNormalization": _grouped,
+    "Pow": _powered, "GroupNormalization": _grouped, "IsInf": _infinite,
 }  # fmt: skip
 """By the operator, what writes a node in another way to a `_Fold`; None leaves it as it is."""
 
