@@ -34,6 +34,7 @@ CONFIG: dict[str, Any] = {
         },
     },
 }  # fmt: skip
+BARE = {key: CONFIG[key] for key in ("name", "version", "arch", "family", "feature_schema")}
 METRICS: dict[str, Any] = {
     "format": 1, "corpus": "epyc-turin", "split": "test", "device": "epyc-turin", "seed": 3, "tasks": 12,
     "programs": 940,
@@ -95,22 +96,6 @@ T4_CONFIG: dict[str, Any] = CONFIG | {
     },
 }  # fmt: skip
 T4_METRICS: dict[str, Any] = METRICS | {"corpus": "t4", "device": "t4"}
-KB_CONFIG: dict[str, Any] = CONFIG | {
-    "name": "tilenet-kb-gpu", "arch": "tilenet-kb", "family": "gpu", "feature_schema": "nest-gpu",
-    "device": get_device("v100").to_dict(),
-    "lineage": {"weights_licence": "Apache-2.0", "data": "measured", "measured_on": ["mi50", "k80", "v100"]},
-    "training": {
-        "corpus": corpus("mi50", "mi50", 900), "sources": [corpus("k80", "k80", 9), corpus("v100", "v100", 9)],
-    },
-}  # fmt: skip
-KB_METRICS: dict[str, Any] = {
-    "format": 1, "corpus": "the mean over 2 corpora", "split": "test", "seed": 0, "tasks": 20, "programs": 5_000,
-    "results": {"model": scores(0.82), "random": scores(0.5)},
-    "devices": [
-        {"corpus": "mi50", "device": "mi50", "gate": None, "column": None, "learnt": scores(0.8), "now": scores(0.79)},
-        {"corpus": "k80", "device": "k80", "gate": 0.43, "column": scores(0.83), "learnt": scores(0.82), "now": None},
-    ],
-}  # fmt: skip
 
 
 def changed(document: dict[str, Any], **parts: dict[str, Any]) -> dict[str, Any]:

@@ -24,11 +24,11 @@ class Shell:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, *words: object) -> tuple[int, str, str]:
-        code = main([str(word) for word in words])
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        code = main([str(one) for one in arguments])
         captured = self._capsys.readouterr()
         return code, captured.out, captured.err
 
-    def json(self, *words: object) -> tuple[int, Any]:
-        code, out, _ = self(*words, "--json")
+    def json(self, *arguments: object) -> tuple[int, Any]:
+        code, out, _ = self(*arguments, "--json")
         return code, json.loads(out)

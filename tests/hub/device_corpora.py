@@ -21,14 +21,9 @@ def make_corpus(path, device, first, count=10, seconds_of=lambda i, j: 1e-3 * (1
         networks = (("bert-tiny", 1),) if i == first else ()
         tasks.append(Task(task_id, f"dense{i}", "matmul", 1.0, f"{path.name}-{i}", f"matmul-{i}", networks))
         for j in range(6):
-            said = PrimitiveSequence((Primitive("Split", (0, 0, 64, 1, 2**j, 1, 64 // 2**j)),), "ansor").to_json()
+            primitives = PrimitiveSequence((Primitive("Split", (0, 0, 64, 1, 2**j, 1, 64 // 2**j)),), "ansor").to_json()
             seconds = seconds_of(i, j)
-            measured.append(
-                Program(
-                    *(task_id, f"{j}", "[]", "tuned", (seconds,), seconds, device, "llvm"),
-                    framework="ansor",
-                    primitives=said,
-                )
-            )
+            facts = (task_id, f"{j}", "[]", "tuned", (seconds,), seconds, device, "llvm")
+            measured.append(Program(*facts, framework="ansor", primitives=primitives))
     meta = {"device": device, "family": device, "target": "llvm", "tvm_version": "0.27.0", "licence": "CC0-1.0"}
     return write_corpus(path, meta, tasks, measured).path

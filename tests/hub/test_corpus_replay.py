@@ -1,13 +1,13 @@
 """`tchub corpus import --replay`: an old log becomes a database that MetaSchedule opens and applies."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.cli import main
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
@@ -26,8 +26,12 @@ def matmul(width: int, cost: float) -> str:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    """Three programs that replay, an inlined output, a task that nobody knows, a failed program, a broken line."""
+def replayed(tmp_path: Path, run: Any) -> Callable[..., tuple[dict[str, Any], list[Any]]]:
+    """Replays a log; returns what the command prints, and the database's records.
+
+    In the log are three programs that replay, an inlined output, a task that nobody knows, a failed program and a
+    broken line.
+    """
     lines = [
         *(matmul(4, 2e-3), matmul(6, 3e-3)),
         record(RELU, [["FU", 1, [0, 1]], ["AN", 1, 0, 3]]),
@@ -36,39 +40,28 @@ def log(tmp_path: Path) -> Path:
         record(MATMUL, [["AN", 2, 0, 3]], 1e10, 4),
         "{not json",
     ]
-    path = tmp_path / "ansor.log"
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    (log := tmp_path / "ansor.log").write_text("\n".join(lines) + "\n")
+
+    def replay(*options: str) -> tuple[dict[str, Any], list[Any]]:
+        code, summary = run.json("corpus", "import", "--replay", log, "--out", tmp_path / "db", *options)
+        assert code == 0
+        return summary, list(ms.database.JSONDatabase(work_dir=str(tmp_path / "db")).get_all_tuning_records())
+
+    return replay
 
 
-def replay(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main(["corpus", "import", "--replay", *arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def records(folder: Path) -> list[Any]:
-    return list(ms.database.JSONDatabase(work_dir=str(folder)).get_all_tuning_records())
-
-
-def test_every_program_is_replayed_or_counted(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = replay(capsys, str(log), "--out", str(tmp_path / "db"))
-    assert found["operators"]["matmul"] == {"replayed": 2, "of": 2}
-    assert found["operators"]["elementwise"] == {"replayed": 1, "of": 2}
-    assert {row["reason"]: row["programs"] for row in found["reasons"]} == {"refused": 1, "unknown-workload": 1}
-    assert found["untimed"] == 1
-    assert found["broken"] == {"not-json": 1}
-    assert found["share"] == pytest.approx(3 / 5)
-
-
-def test_todays_tvm_applies_the_database_and_the_program_is_right(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    replay(capsys, str(log), "--out", str(tmp_path / "db"))
-    found = [r for r in records(tmp_path / "db") if "matmul" in str(r.workload.mod)]
-    assert sorted(float(r.run_secs[0]) for r in found) == [2e-3, 3e-3]
+def test_every_program_is_replayed_or_counted_and_todays_tvm_applies_the_database(replayed: Any) -> None:
+    summary, records = replayed()
+    assert summary["operators"]["matmul"] == {"replayed": 2, "of": 2}
+    assert summary["operators"]["elementwise"] == {"replayed": 1, "of": 2}
+    assert {row["reason"]: row["programs"] for row in summary["reasons"]} == {"refused": 1, "unknown-workload": 1}
+    assert (summary["untimed"], summary["broken"]) == (1, {"not-json": 1})
+    assert summary["share"] == pytest.approx(3 / 5)
+    products = [r for r in records if "matmul" in str(r.workload.mod)]
+    assert sorted(float(r.run_secs[0]) for r in products) == [2e-3, 3e-3]
     rng = np.random.default_rng(0)
     a, b = rng.random((8, 16), np.float32), rng.random((16, 12), np.float32)
-    for kept in found:
+    for kept in products:
         assert str(kept.target.kind) == "llvm"
         schedule = Schedule(kept.workload.mod)
         kept.trace.apply_to_schedule(schedule, remove_postproc=False)
@@ -77,12 +70,10 @@ def test_todays_tvm_applies_the_database_and_the_program_is_right(
         np.testing.assert_allclose(tensors[2].numpy(), a @ b, rtol=1e-5)
 
 
-def test_a_limit_takes_the_first_programs_of_each_task_for_any_target(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_limit_takes_the_first_programs_of_each_task_for_any_target(replayed: Any) -> None:
     target = '{"kind": "llvm", "mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"}'
-    found = replay(capsys, str(log), "--out", str(tmp_path / "db"), "--per-task", "1", "--target", target)
-    assert {str(r.target.attrs["mcpu"]) for r in records(tmp_path / "db")} == {"cortex-a72"}
-    assert found["operators"]["matmul"] == {"replayed": 1, "of": 1}
-    assert found["over_limit"] == 2
-    assert {float(r.run_secs[0]) for r in records(tmp_path / "db")} == {2e-3, 1e-3}
+    summary, records = replayed("--per-task", "1", "--target", target)
+    assert {str(r.target.attrs["mcpu"]) for r in records} == {"cortex-a72"}
+    assert summary["operators"]["matmul"] == {"replayed": 1, "of": 1}
+    assert summary["over_limit"] == 2
+    assert {float(r.run_secs[0]) for r in records} == {2e-3, 1e-3}

@@ -56,9 +56,9 @@ def test_a_run_that_was_killed_goes_on_with_what_its_journal_lacks(
 def test_a_child_that_ends_without_a_row_is_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forking = get_context("fork")  # which has PyTorch imported
     monkeypatch.setattr("multiprocessing.get_context", lambda _: forking)
-    found = bench.run_network("no-such-network", tmp_path, False)
-    assert found["status"] == "traceback"
-    assert found["error"] == f"row_of: KeyError: 'no-such-network' (see {tmp_path}/networks/no-such-network/log.txt)"
+    row = bench.run_network("no-such-network", tmp_path, False)
+    assert row["status"] == "traceback"
+    assert row["error"] == f"row_of: KeyError: 'no-such-network' (see {tmp_path}/networks/no-such-network/log.txt)"
 
 
 @pytest.mark.parametrize(("lines", "status"), [(0, "refused_before_measuring"), (3, "failed_after_measuring")])
@@ -75,10 +75,10 @@ def test_an_error_of_tchub_is_a_refusal_unless_programs_were_measured(
         raise NetworkImportError("TVM cannot import x", remedy="leave it out", operator="foo.default")
 
     monkeypatch.setattr(bench, "tuned", tuned)
-    found = bench.row_of("perceptron", tmp_path, False)
+    row = bench.row_of("perceptron", tmp_path, False)
     expected = (status, "foo.default", "TVM cannot import x", "module")
-    assert (found["status"], found["operator"], found["error"], found["brought"]) == expected
-    json.dumps(found)
+    assert (row["status"], row["operator"], row["error"], row["brought"]) == expected
+    json.dumps(row)
 
 
 @pytest.mark.parametrize("name", networks.SAMPLE)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -42,9 +43,8 @@ def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(
     journal = tmp_path / "out" / "journal.jsonl"
     rows = [json.loads(line) for line in journal.read_text().splitlines()]
     steps = ("doctor", "adapt", "tune-tiny-float16", "collect-float16")
-    assert [(row["step"], row["code"]) for row in rows] == [(step, 0) for step in steps], [
-        row["last_words"] for row in rows if row["code"]
-    ]
+    failed = [row["last_words"] for row in rows if row["code"]]
+    assert [(row["step"], row["code"]) for row in rows] == [(step, 0) for step in steps], failed
     assert {"untuned", "tuned"} <= set(rows[2]["figures"]["latency"])
     assert rows[2]["figures"]["runs"]["tuned"]["trials"] == 4
     # Another machine goes on with the state alone.
@@ -59,7 +59,7 @@ def test_a_session_runs_to_its_end_and_the_next_call_does_nothing_twice(
 def test_what_is_packed_is_unpacked_from_its_parts_beside_the_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = subprocess.run
+    run, noise = subprocess.run, Random(0).randbytes(3 << 19)
 
     def installed(command: list[str], **options: Any) -> Any:
         """As pip does: a package that no part can hold."""
@@ -69,7 +69,7 @@ def test_what_is_packed_is_unpacked_from_its_parts_beside_the_repository(
         for name in ("one", "tvm/3rdparty"):
             (site / name).mkdir(parents=True)
         (site / "one" / "__init__.py").write_text("VALUE = 1\n")
-        (site / "one" / "noise.bin").write_bytes(random_bytes(3 << 19))
+        (site / "one" / "noise.bin").write_bytes(noise)
         return (site / "tvm" / "3rdparty" / "cutlass.h").write_text("// of no use there")
 
     monkeypatch.setattr(subprocess, "run", installed)
@@ -78,16 +78,8 @@ def test_what_is_packed_is_unpacked_from_its_parts_beside_the_repository(
     assert [part.stat().st_size <= 1 << 20 for part in parts] == [True, True]
     for _ in range(2):
         gpu_session.unpack(tmp_path / "packed", site := tmp_path / "site")
-    assert (site / "one" / "noise.bin").read_bytes() == random_bytes(3 << 19)
+    assert (site / "one" / "noise.bin").read_bytes() == noise
     assert not (site / "tvm" / "3rdparty").exists()
     code = "import one, tchub.zoo.errors, importlib.metadata as m; print(one.VALUE, m.version('tchub'))"
-    command = [sys.executable, "-S", "-c", code]
-    assert (
-        subprocess.run(command, env={"PYTHONPATH": str(site)}, capture_output=True, check=True).stdout == b"1 0.1.0\n"
-    )
-
-
-def random_bytes(count: int) -> bytes:
-    import random
-
-    return random.Random(0).randbytes(count)
+    answer = subprocess.check_output([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(site)})
+    assert answer == b"1 0.1.0\n"

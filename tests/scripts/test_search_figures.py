@@ -31,25 +31,18 @@ def test_a_system_that_never_has_it_counts_with_all_that_it_measured() -> None:
 
 
 def test_networks_are_averaged_within_a_seed_and_the_interval_is_of_the_seeds() -> None:
-    fast, slow = [inf, 4.0, 4.0, 4.0, 4.0, 4.0], [inf, 9.0, 6.0, 5.0, 4.0, 4.0]
+    fast, slow = [inf, 4.0, 4.0, 4.0, 4.0, 4.0], TODAY
     rows = [row("today", TODAY, network, seed) for network in "ab" for seed in (0, 1)]
-    rows += [
-        row("new", fast if network == "a" and not seed else slow, network, seed) for network in "ab" for seed in (0, 1)
-    ]
-    (new,) = figures(rows, ["new"])
-    assert new["measurements_ratio"]["mean"] == pytest.approx((2.0 + 1.0) / 2), (
-        "4 and 1 on one seed, 1 and 1 on the other"
-    )
+    curves = {("a", 0): fast, ("a", 1): slow, ("b", 0): slow, ("b", 1): slow}
+    (new,) = figures([*rows, *(row("new", curve, *run) for run, curve in curves.items())], ["new"])
+    assert new["measurements_ratio"]["mean"] == pytest.approx((2.0 + 1.0) / 2), "4 and 1 on one seed, 1 and 1 on other"
     assert new["measurements_ratio"]["half"] == pytest.approx(1.96 * 0.5)
 
 
 def test_a_system_that_was_not_run_has_no_figure() -> None:
     fast = [{"fast_ms": 12.0, "search_ms": 10.0, "fast_seconds": 20.0}]
     assert figures([], ["new"]) == [{"system": "new"}]
-    assert summed_up([], fast) == {
-        "fast_mode_ratio": pytest.approx(1.2),
-        "fast_mode_seconds": 20.0,
-    }
+    assert summed_up([], fast) == {"fast_mode_ratio": pytest.approx(1.2), "fast_mode_seconds": 20.0}
 
 
 def test_proposers_are_compared_by_the_best_score_among_as_many_programs() -> None:

@@ -166,10 +166,10 @@ def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured
         return [*reached, answer("scratch", 0.8, labels=32, **more)]
 
     rows = figures.mean_rows([*curves(False, 8), *curves(True, 4)])
-    found = figures.summary(rows, {"pairwise": 0.01})
-    assert found["label_ratio_vs_scratch"] == pytest.approx(4.0)
-    assert found["label_ratio_vs_scratch_seen"] == pytest.approx(8.0)
+    summary = figures.summary(rows, {"pairwise": 0.01})
+    assert summary["label_ratio_vs_scratch"] == pytest.approx(4.0)
+    assert summary["label_ratio_vs_scratch_seen"] == pytest.approx(8.0)
     assert [row["at_least"] for row in figures.ratio_rows(rows)] == [False, True], "four are the fewest that were asked"
-    assert found["forgetting_pairwise"] == 0.01
-    assert "continual_over_full" not in found
-    assert "label_ratio_vs_trees" not in found
+    assert summary["forgetting_pairwise"] == 0.01
+    assert "continual_over_full" not in summary
+    assert "label_ratio_vs_trees" not in summary

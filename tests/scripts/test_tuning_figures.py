@@ -6,8 +6,7 @@ import pytest
 
 from scripts.benchmarks import tuning
 from scripts.benchmarks.report import blocks, picture, shapes
-from scripts.benchmarks.rivals import AVX2
-from scripts.benchmarks.tuning import OURS, REFERENCE, Point
+from scripts.benchmarks.tuning import OURS, REFERENCE
 
 # After trials and seconds: the sum of two tasks, and how many of them have no program of their own.
 SLOW = [(0, 0, 90, 2), (1, 10, 50, 1), (2, 11, 8, 0), (100, 60, 6, 0), (150, 80, 4.1, 0), (200, 100, 4, 0)]
@@ -35,12 +34,8 @@ def test_a_run_beside_the_reference(
     mine: Any, theirs: Any, reached: bool, trials: float, time: float, latency: Any
 ) -> None:
     row = tuning.versus(run(OURS, mine, ms=2.0), run(REFERENCE, theirs, ms=5.0))
-    assert (row["reached"], row["trials_ratio"], row["time_ratio"], row["network_ratio"]) == (
-        reached,
-        trials,
-        time,
-        2.5,
-    )
+    assert row["network_ratio"] == 2.5
+    assert (row["reached"], row["trials_ratio"], row["time_ratio"]) == (reached, trials, time)
     assert tuple(row[f"latency_ratio_{at}_trials"] for at in ("equal", 64, 128)) == latency
 
 
@@ -56,39 +51,7 @@ def test_means_are_geometric_over_networks_and_seeds() -> None:
 def test_a_network_with_one_system_has_no_ratio_and_breaks_no_report() -> None:
     summary, details = tuning.figures([run(OURS, FAST, "resnet-18"), run(REFERENCE, SLOW, "vit-tiny")])
     machine = {"device": "epyc-turin", "cpu_model": "a CPU", "cores": 2}
-    job = {
-        "benchmark": "tuning",
-        "summary": summary,
-        "details": details,
-        "machine": machine,
-        "seeds": [0],
-        "command": "run",
-    }
-    assert [len(rows) for rows in shapes.tuning(job).values()] == [0, 0, 2, 2]
+    run_of = {"benchmark": "tuning", "machine": machine, "seeds": [0], "command": "run"}
+    job = run_of | {"summary": summary, "details": details}
     assert "| resnet-18 | - | 51 | - | - | - | - | - | - | **1 ms** |" in blocks.speed({"tuning": job})
     assert not [*shapes.lost_tuning(job), *picture.curves({"tuning": job})]
-
-
-def test_a_thinned_curve_keeps_its_ends_and_where_it_falls() -> None:
-    curve = [Point(trials, float(trials), 100.0 - trials // 3, 0) for trials in range(300)]
-    assert tuning.thin(curve[:7]) == [curve[0], curve[3], curve[6]]
-    kept = tuning.thin(curve)
-    assert (len(kept), kept[0], kept[-1]) == (tuning.MOST_POINTS, curve[0], curve[-1])
-
-
-def test_the_table_of_runtimes_has_a_column_of_ratios_for_each_machine_that_was_measured() -> None:
-    def row(network: str, ours: float, threads: int = 1, target: str | None = None) -> dict[str, Any]:
-        ms = {"pytorch": 9.0, "openvino": 4.0, "tuned": ours}
-        facts = {"trials": 500, "tuning_seconds": 60.0, "model": "tilenet-epyc@1.4.0"}
-        return facts | {"network": network, "threads": threads, "target": target, "ms": ms}
-
-    def job(*rows: dict[str, Any]) -> dict[str, Any]:
-        machine = {"device": "a-cpu", "cpu_model": "a CPU", "cores": 2}
-        return {"details": {"rivals": rows}, "machine": machine, "seeds": [0], "command": "run"}
-
-    own = job(row("bert-tiny", 2.0), row("vit-tiny", 5.0), row("bert-tiny", 1.0, 2), row("bert-tiny", 3.2, 1, AVX2))
-    text = blocks.rivals({"rivals": own, "rivals_intel": job(row("vit-tiny", 8.0))})
-    head, _, *lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert head.endswith("| tchub | gain, EPYC | EPYC, 2 cores | EPYC, AVX2 | Xeon |"), "no column without a run"
-    assert lines[0].endswith("| **2** | 2 | 4 | 1.25 | - |")
-    assert lines[1].endswith("| **5** | 0.8 | - | - | 0.5 |"), "tchub loses here"

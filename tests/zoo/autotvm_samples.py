@@ -100,8 +100,8 @@ def record(
 ) -> str:
     """A line of a log; arguments and knobs are the template's sample unless given."""
     sample_args, sample_entity = SAMPLES.get(template, ([], []))
-    told = sample_args if args is None else args
+    arguments = sample_args if args is None else args
     config = {"index": 7, "code_hash": None, "entity": sample_entity if entity is None else entity}
     result = [list(costs), error, 1.5, 1600000000.0]
-    data = {"input": [target, template, told, {}], "config": config, "result": result}
+    data = {"input": [target, template, arguments, {}], "config": config, "result": result}
     return json.dumps(data | {"version": 0.2, "tvm_version": "0.10.0"})

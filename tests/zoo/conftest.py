@@ -1,6 +1,6 @@
-"""Puts this folder and that of the primitives on the path: their samples are shared by the tests of several rooms."""
+"""Puts this folder and those whose samples are shared by the tests of several rooms on the path."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent / "primitives"))
+sys.path += [str(Path(__file__).parent / name) for name in ("primitives", "adapt")]

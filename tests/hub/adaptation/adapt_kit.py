@@ -213,6 +213,16 @@ def other_base(arch: str, schema: str, **sizes: Any) -> CheckpointChoice:
     )
 
 
+class Noting(AdaptProgress):
+    """Keeps the lines that stand above the bars."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
 class KilledError(BaseException):
     """No handler of the product catches it, as none catches SIGKILL."""
 

@@ -7,11 +7,12 @@ import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from adapt_kit import LITTLE, LONGER, OPS, QUICK, Lab, LabDevice, make_candidates, run
+from adapt_kit import LITTLE, OPS, QUICK, Lab, LabDevice, make_candidates, run
 from tchub.hub.adaptation.config import AdaptConfig, AdaptProgress
 from tchub.hub.adaptation.pool import extract_tasks
 from tchub.hub.api import CheckpointChoice
@@ -30,34 +31,6 @@ from tchub.zoo.models import Checkpoint
 from tchub.zoo.primitives import from_trace_json
 
 
-def digest(picks) -> str:
-    rows = [(pick.task_id, pick.key, pick.part, pick.round) for pick in picks]
-    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:12]
-
-
-@pytest.mark.parametrize(
-    ("options", "picks", "hold_out", "accuracies", "decision"),
-    [
-        ({"rounds": 3}, None, "c24b733070fa", (0.394, 0.661), "adapted"),
-        ({"sampler": "stratified", "seed": 1, "budget": 60, "rounds": 2}, "f915be042e6d", "9dddb27a8a73",
-         (0.194, 0.694), "adapted"),
-        ({"sampler": "random", "seed": 5, "budget": "20%"}, "4a841cb56c9e", "655cf4bb5740", (0.163, 0.174), "adapted"),
-        ({**LITTLE, "budget": "auto", "worth": 10.0}, None, "aa3bdcf896c6", (0.3, 0.333), "kept"),
-        ({"budget": "40s", "rounds": 2}, None, "800eed5502b9", (0.333, 0.667), "adapted"),
-    ],
-)  # fmt: skip
-def test_a_seed_gives_these_picks_and_this_verdict(
-    base: CheckpointChoice, tmp_path: Path, options, picks, hold_out, accuracies, decision
-):
-    """Picks that a model has a say in are left open: they hang on the machine's floating point."""
-    result = run(base, Lab(), tmp_path, fine_tune=LONGER, **options)
-    assert digest(pick for pick in result.picks if pick.part == "hold-out") == hold_out
-    assert picks in (None, digest(result.picks))
-    guard = result.judgement.guard
-    assert (guard.base, guard.adapted) == pytest.approx(accuracies, abs=0.04)
-    assert guard.decision == decision
-
-
 def test_a_model_that_ranks_better_is_stored_with_its_lineage(adapted):
     result, _, _, entry = adapted
     judgement = result.judgement
@@ -71,7 +44,6 @@ def test_a_model_that_ranks_better_is_stored_with_its_lineage(adapted):
     assert stored.config.lineage["measurements"]["programs"] == 90
     assert entry.weights_licence == "Apache-2.0"
     card = (result.path / "README.md").read_text()
-    assert "Adapted on this machine" in card
     assert "| licence of the weights | Apache-2.0 |" in card
     assert "| licence of what others measured and it learnt | CC0-1.0 |" in card
     assert json.loads((result.path / "metrics.json").read_text())["results"]["base"] == judgement.before
@@ -93,6 +65,9 @@ def test_the_budget_is_spent_and_every_pick_has_its_reason(adapted):
     assert result.measurements.pool_size == 360
     assert result.measurements.measured == len(lab.measured) == len(set(lab.measured)) == 90
     assert Counter(pick.part for pick in result.picks) == {"hold-out": 18, "learn": 72}
+    held_out = [(one.task_id, one.key, one.part, one.round) for one in result.picks if one.part == "hold-out"]
+    digest = hashlib.sha256(json.dumps(held_out).encode()).hexdigest()
+    assert digest.startswith("c24b733070fa"), "those of this seed, in every release"
     assert Counter(pick.round for pick in result.picks if pick.part == "learn") == {0: 18, 1: 18, 2: 18, 3: 18}
     for pick in result.picks:
         assert (pick.total is not None) == (pick.part == "learn" and pick.round > 0)
@@ -157,11 +132,10 @@ def test_a_module_at_hand_is_a_workload(base: CheckpointChoice, tmp_path: Path):
     assert [(task.op, set(task.networks)) for task in seen] == [("matmul", {"Linear"})]
 
 
-@pytest.mark.parametrize("step", ["few-shot: cross-validate", "few-shot: learn"])
-def test_ctrl_c_while_learning_stops_at_once_and_loses_nothing(base: CheckpointChoice, tmp_path: Path, step: str):
+def test_ctrl_c_while_learning_stops_at_once_and_loses_nothing(base: CheckpointChoice, tmp_path: Path):
     class Impatient(AdaptProgress):
         def start(self, phase: str, total: int) -> None:
-            if phase == step:
+            if phase == "few-shot: learn":
                 os.kill(os.getpid(), signal.SIGINT)
 
     rest = Lab()
@@ -216,24 +190,14 @@ def test_settings_without_a_meaning_are_refused_with_a_remedy(options):
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize(("budget", "begun"), [("1%", ["tasks"]), ("3s", ["tasks", *["candidates"] * 6])])
+@pytest.mark.parametrize(("budget", "making"), [("1%", None), ("3s", make_candidates)], ids=["share", "time"])
 def test_a_budget_that_reaches_for_too_little_is_refused_early(
-    base: CheckpointChoice, tmp_path: Path, budget: str, begun: list[str]
+    base: CheckpointChoice, tmp_path: Path, budget: str, making: Any
 ):
-    calls: list[str] = []
-
-    def noted(task: TuningTask, *rest) -> list[Candidate]:
-        calls.append("candidates")
-        return make_candidates(task, *rest)
-
-    class Noting(AdaptProgress):
-        def start(self, phase: str, total: int) -> None:
-            calls.extend(["tasks"] * (phase == "tasks"))
-
+    """A share before a candidate is made."""
     lab = Lab()
     with pytest.raises(AdaptError, match="adapting needs 12"):
-        run(base, lab, tmp_path, {"random_candidates": noted}, budget=budget, progress=Noting())
-    assert calls == begun
+        run(base, lab, tmp_path, {"random_candidates": making}, budget=budget)
     assert len(lab.measured) <= 8, "at most the probe of a budget of time"
 
 

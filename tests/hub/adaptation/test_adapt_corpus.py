@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapt_kit import QUICK, LabDevice, corpus_at, toy_world
+from adapt_kit import QUICK, corpus_at, toy_world
 from tchub.hub.adaptation.adapt import adapt
 from tchub.hub.adaptation.config import AdaptConfig
 from tchub.hub.adaptation.result import AdaptResult
@@ -30,7 +30,9 @@ def run(base: CheckpointChoice, corpus: Path, workload: str | None = None, **opt
         return adapt("tcl-epyc", workload, config=AdaptConfig(**{"corpus": corpus, "labels": "8"} | options))
 
 
-def test_labels_are_read_and_the_test_split_judges(base: CheckpointChoice, corpus: Path):
+def test_labels_are_read_the_test_split_judges_and_the_result_is_of_the_corpuss_device(
+    base: CheckpointChoice, corpus: Path
+):
     result, split = run(base, corpus), split_tasks(Corpus.open(corpus))
     learnt = Counter(pick.task_id for pick in result.picks)
     assert learnt == dict.fromkeys((*split.train, *split.val), 8)
@@ -40,18 +42,12 @@ def test_labels_are_read_and_the_test_split_judges(base: CheckpointChoice, corpu
     assert (result.settings.budget, result.settings.device) == ("8 labels a task: 64", "xeon-8272cl")
     assert (result.measurements.journal, result.measurements.corpus) == (None, corpus)
     assert result.judgement.guard.programs == 40 * len(split.test)
-    json.dumps(result.as_dict())
-
-
-def test_the_result_is_a_local_checkpoint_of_the_corpuss_device(base: CheckpointChoice, corpus: Path):
-    result = run(base, corpus)
     assert (result.name, result.adapted) == ("tcl-epyc+local-xeon", True)
     with pytest.warns(TchubWarning, match=r"tcl-epyc\+local is tcl-epyc\+local-xeon: adapted from a corpus"):
         assert Registry.default().resolve("tcl-epyc+local").entry.name == result.name
     stored = Checkpoint.load(result.path)
     assert (stored.config.family, stored.device.name) == ("xeon", "xeon-8272cl")
     assert stored.config.lineage["hold_out"] == result.settings.hold_out
-    assert "to the corpus xeon-corpus" in (result.path / "README.md").read_text()
     again = run(base, corpus)
     assert [pick.key for pick in again.picks] == [pick.key for pick in result.picks]
     assert again.judgement.guard == result.judgement.guard
@@ -69,21 +65,20 @@ def test_a_base_that_is_kept_stands_for_the_adapted_name(base: CheckpointChoice,
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "match"),
+    ("options", "match"),
     [
-        ({"labels": "64"}, AdaptError, "the largest 40"),
-        ({"labels": "1%"}, AdaptError, "learns from 8 or more"),
-        ({"labels": "1"}, AdaptError, "labels are 1"),
-        ({"labels": "15m"}, AdaptError, "labels are 15m"),
-        ({"budget": "20%"}, AdaptError, "nothing is measured with a corpus, and budget is given"),
-        ({"workload": "toy"}, AdaptError, "and a workload is given"),
-        ({"device": LabDevice()}, AdaptError, "and device is given"),
+        ({"labels": "64"}, "the largest 40"),
+        ({"labels": "1%"}, "learns from 8 or more"),
+        ({"labels": "1"}, "labels are 1"),
+        ({"labels": "15m"}, "labels are 15m"),
+        ({"budget": "20%"}, "nothing is measured with a corpus, and budget is given"),
+        ({"workload": "toy"}, "and a workload is given"),
     ],
 )
 def test_settings_that_do_not_fit_a_corpus_are_refused(
-    base: CheckpointChoice, corpus: Path, options: dict[str, Any], error: type[Exception], match: str
+    base: CheckpointChoice, corpus: Path, options: dict[str, Any], match: str
 ):
-    with pytest.raises(error, match=match):
+    with pytest.raises(AdaptError, match=match):
         run(base, corpus, **options)
 
 

@@ -25,17 +25,7 @@ from tchub.zoo.trust import ClassTrust
 # Two tasks of sixteen labels each: enough for three folds of cross-validation.
 LITTLE = {"budget": 40, "per_task": 30, "fine_tune": replace(QUICK, epochs=2, blind_epochs=2)}
 DISTILLING = ContinualConfig(learn_epochs=2, distill_epochs=2, fisher_groups=2)
-TOGETHER = {"learning_rate": 5e-3, "groups_per_batch": 4, "warmup_epochs": 0}
-
-
-def test_other_networks_learn_too_and_are_stored_with_their_size(tmp_path: Path):
-    result = run(other_base("tlp", "tlp-cpu", hidden=32), Lab(), tmp_path)
-    assert result.judgement.after["pairwise"] > result.judgement.before["pairwise"]
-    assert result.judgement.zero_shot is None
-    assert result.name == "tlp-epyc+local"
-    stored = Checkpoint.load(result.path)
-    assert stored.config.training["parameters"] == stored.model.parameter_count()
-    assert Registry.default().resolve(result.name).entry.parameters == stored.model.parameter_count()
+TOGETHER = {"epochs": 3, "learning_rate": 5e-3, "groups_per_batch": 4, "warmup_epochs": 0}
 
 
 def test_own_labels_of_a_class_restore_the_trust_in_it(tmp_path: Path, base: CheckpointChoice):
@@ -61,30 +51,28 @@ def test_a_class_that_stays_untrusted_counts_for_neither_model(tmp_path: Path, b
 
 
 def test_a_model_of_context_is_judged_with_the_programs_learnt_from_and_both_figures_are_told(tmp_path: Path):
-    base = other_base("tilenet", "nest-cpu", hidden=32, embedding=8)
-    result = run(base, Lab(), tmp_path, budget=60, per_task=40)
-    judgement = result.judgement
+    result = run(other_base("tilenet", "nest-cpu", hidden=32, embedding=8), Lab(), tmp_path, budget=60, per_task=40)
+    judgement, guard = result.judgement, result.judgement.guard
     assert judgement.zero_shot is not None
     before, after = (judgement.zero_shot[when]["pairwise"] for when in ("before", "after"))
     assert after > before, "the weights have learnt"
-    assert judgement.guard.base == pytest.approx(judgement.before["pairwise"])
-    assert judgement.guard.base > before, "context alone tells an untrained model much, and is not the weights' gain"
+    assert guard.base == pytest.approx(judgement.before["pairwise"])
+    assert guard.base > before, "context alone tells an untrained model much, and is not the weights' gain"
     assert judgement.context is not None
-    guard = judgement.guard
     assert judgement.context.after == pytest.approx(guard.adapted if result.adapted else guard.base)
     assert (judgement.context.fell, result.update) == (False, "auto")
 
 
 def test_an_ensemble_is_stored_as_one_checkpoint_and_adapted_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ensemble, "LEAST_STEPS", 60)
+    monkeypatch.setattr(ensemble, "LEAST_STEPS", 30)
     base = other_base("tlp", "tlp-cpu", hidden=32)
     result = run(base, Lab(), tmp_path / "one", method="ensemble", sampler="strata")
-    assert result.adapted, "the base is untrained"
+    assert (result.adapted, result.name, result.judgement.zero_shot) == (True, "tlp-epyc+local", None)
     stored = Checkpoint.load(result.path)
     assert (stored.config.arch, stored.config.lineage["method"]) == ("tlp-ensemble", "ensemble")
     assert isinstance(stored.model, Ensemble)
     assert stored.config.training["parameters"] == 2 * base.checkpoint.model.parameter_count()
-    assert "| method | ensemble" in (result.path / "README.md").read_text()
+
     choice = CheckpointChoice(stored, Registry.default().resolve(result.name).entry)
     again = run(choice, Lab(), tmp_path / "two", budget=40, seed=3, method="auto", per_task=24)
     assert again.learning["method"] == "few-shot"
@@ -115,20 +103,13 @@ def adapts(base: CheckpointChoice, corpora: list[str], monkeypatch: pytest.Monke
     add_device, adapt_model = continual_method.add_device, learner_module.adapt_model
     train, loop = multi_task.multi_task, multi_task.train
 
-    def adapt(
-        method: str,
-        work: Path,
-        epochs: Epochs,
-        progress: AdaptProgress | None = None,
-        passes: int = 2,
-        sources: int = 1,
-    ) -> Ran:
+    def adapt(method: str, work: Path, epochs: Epochs, progress: AdaptProgress | None = None, sources: int = 1) -> Ran:
         digests = []
 
         def together(start: Any, data: Any, others: Any, config: Any, **options: Any) -> Any:
             on_epoch = partial(epochs, data.fingerprint())
             monkeypatch.setattr(multi_task, "train", lambda *args: loop(*args, on_epoch))
-            return train(start, data, others, replace(config, epochs=passes, **TOGETHER), **options)
+            return train(start, data, others, replace(config, **TOGETHER), **options)
 
         def watched(*args: Any) -> Any:
             adapted = adapt_model(*args)
@@ -149,7 +130,7 @@ def adapts(base: CheckpointChoice, corpora: list[str], monkeypatch: pytest.Monke
 def test_multi_task_learns_beside_corpora_and_stores_a_plain_checkpoint_that_names_them(
     adapts: Adapts, base: CheckpointChoice, tmp_path: Path
 ):
-    result = adapts("multi-task", tmp_path, Epochs(), passes=3, sources=2).result
+    result = adapts("multi-task", tmp_path, Epochs(), sources=2).result
     assert result.learning["method"] == "multi-task"
     learnt = sum(pick.part == "learn" and pick.error is None for pick in result.picks)
     assert result.learning["training"]["programs"] == [learnt, 30, 30], "the target's, then each corpus's"
@@ -159,7 +140,6 @@ def test_multi_task_learns_beside_corpora_and_stores_a_plain_checkpoint_that_nam
     assert stored.config.lineage["method"] == "multi-task"
     assert stored.config.lineage["source_licences"] == {"xeon": "CC0-1.0", "graviton": "CC0-1.0"}
     assert Registry.default().resolve(result.name).entry.lineage["sources"] == ["xeon", "graviton"]
-    assert "learnt xeon, graviton" in (result.path / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -168,18 +148,8 @@ def whole() -> dict[str, Ran]:
     return {}
 
 
-def check_resumed(adapts: Adapts, whole: dict[str, Ran], method: str, work: Path, killed: Epochs) -> None:
-    if method not in whole:
-        whole[method] = adapts(method, work / "whole", Epochs())
-    expected, resumed = whole[method], adapts(method, work / "killed", Epochs())
-    assert resumed.result.judgement.guard == expected.result.judgement.guard
-    assert resumed.result.learning == expected.result.learning
-    assert resumed.weights == expected.weights
-    assert sorted(killed.seen + resumed.epochs) == sorted(expected.epochs), "no epoch is trained twice"
-
-
 # Method -> the steps at whose begin, and the epochs after which, a run is killed.
-KILLS = {"continual": ("start", "cross-validate", "learn", 1, 2, 3, 4), "multi-task": ("learn", 3, 7)}
+KILLS = {"continual": ("start", "learn", 1, 3), "multi-task": (4, 10)}
 
 
 @pytest.mark.parametrize(("method", "kill"), [(method, kill) for method, kills in KILLS.items() for kill in kills])
@@ -187,8 +157,14 @@ def test_a_run_killed_when_a_step_begins_or_after_an_epoch_goes_on(
     adapts: Adapts, whole: dict[str, Ran], tmp_path: Path, method: str, kill: str | int
 ):
     """While a corpus is learnt or distilled, in the second fold of cross-validation, and in the last training."""
-    epochs = Epochs(kill if isinstance(kill, int) else None)
+    killed = Epochs(kill if isinstance(kill, int) else None)
     at = KillAt(f"{method}: {kill}", 0) if isinstance(kill, str) else None
     with pytest.raises(KilledError, match=kill if isinstance(kill, str) else None):
-        adapts(method, tmp_path / "killed", epochs, at)
-    check_resumed(adapts, whole, method, tmp_path, epochs)
+        adapts(method, tmp_path / "killed", killed, at)
+    if method not in whole:
+        whole[method] = adapts(method, tmp_path / "whole", Epochs())
+    expected, resumed = whole[method], adapts(method, tmp_path / "killed", Epochs())
+    assert resumed.result.judgement.guard == expected.result.judgement.guard
+    assert resumed.result.learning == expected.result.learning
+    assert resumed.weights == expected.weights
+    assert sorted(killed.seen + resumed.epochs) == sorted(expected.epochs), "no epoch is trained twice"

@@ -67,24 +67,18 @@ def test_every_program_failing_stops_early_and_names_the_commonest_error(base: C
     measured = run(base, mended, tmp_path).measurements
     assert (measured.failed, measured.reused) == (0, 0), "the machine failed, not the programs"
     assert {lab.measured[0], lab.measured[-1]} <= set(mended.measured)
-
-
-def test_a_run_that_is_stopped_while_everything_fails_tries_it_again(base: CheckpointChoice, tmp_path: Path):
-    with pytest.raises(InterruptedRunError):
-        run(base, Lab(fails=lambda candidate: True, stop_after=9), tmp_path, **LITTLE)
-    assert run(base, Lab(), tmp_path, **LITTLE).measurements.failed == 0
+    with pytest.raises(MeasurementFailureRateError, match="12 of 12"):
+        run(base, lab, tmp_path / "tiny", budget=12)
 
 
 def test_programs_that_fail_among_others_are_not_tried_again(base: CheckpointChoice, tmp_path: Path):
+    """Unlike what failed until a run was stopped in which nothing had succeeded."""
+    with pytest.raises(InterruptedRunError):
+        run(base, Lab(fails=lambda candidate: True, stop_after=9), tmp_path, **LITTLE)
     first = run(base, Lab(fails=lambda candidate: candidate.key.startswith("(64,")), tmp_path, **LITTLE)
     again = Lab()
     assert run(base, again, tmp_path, **LITTLE).measurements.failed == first.measurements.failed > 0
-    assert not again.measured
-
-
-def test_a_tiny_budget_whose_programs_all_fail_says_so_too(base: CheckpointChoice, tmp_path: Path):
-    with pytest.raises(MeasurementFailureRateError, match="12 of 12"):
-        run(base, Lab(fails=lambda candidate: True), tmp_path, budget=12)
+    assert first.measurements.reused == len(again.measured) == 0
 
 
 def test_labels_that_are_not_numbers_are_failures_and_none_at_all_an_error(base: CheckpointChoice, tmp_path: Path):

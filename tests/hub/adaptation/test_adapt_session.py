@@ -5,24 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from adapt_kit import LITTLE, KillAt, KilledError, Lab, run
+from adapt_kit import LITTLE, KillAt, KilledError, Lab, Noting, run
 from tchub.hub.adaptation import session as session_module
-from tchub.hub.adaptation.config import AdaptProgress
-from tchub.hub.adaptation.session import first_sampler
 from tchub.hub.api import CheckpointChoice
 from tchub.hub.device.candidate import Candidate
 from tchub.hub.registry import Registry
 from tchub.hub.search.errors import InterruptedRunError
-from tchub.zoo.adapt.sampling import SAMPLERS, Pool, RDUPlusSampler, Selection, create_sampler
+from tchub.zoo.adapt.sampling import SAMPLERS, Pool, RDUPlusSampler, Selection
 
 
-class Noting(AdaptProgress):
-    """Keeps the lines that stand above the bars, and counts the steps of each phase."""
+class Counting(Noting):
+    """Counts the steps of each phase, too."""
 
     def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.totals: Counter[str] = Counter()
-        self.steps: Counter[str] = Counter()
+        super().__init__()
+        self.totals, self.steps = Counter[str](), Counter[str]()
 
     def start(self, phase: str, total: int) -> None:
         self.phase = phase
@@ -31,12 +28,9 @@ class Noting(AdaptProgress):
     def advance(self, failed: bool = False) -> None:
         self.steps[self.phase] += 1
 
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
 
 def test_a_budget_above_the_pool_is_all_of_it_and_says_so(base: CheckpointChoice, tmp_path: Path):
-    progress = Noting()
+    progress = Counting()
     result = run(base, Lab(), tmp_path, budget=9999, per_task=12, progress=progress)
     assert result.measurements.measured == result.measurements.pool_size == 72
     assert result.settings.budget == "9999 (the whole pool: 72)"
@@ -57,23 +51,13 @@ class Pipelined(Lab):
         yield from super().measure(hand)
 
 
-def test_a_time_ends_where_it_ended_when_the_same_is_run_again(base: CheckpointChoice, tmp_path: Path):
-    """Each program costs a second here: 40 s are about 40 programs, 8 of them held out."""
-    again, options = Pipelined(), {"budget": "40s", "rounds": 2}
-    result = run(base, Pipelined(), tmp_path, **options)
-    assert 36 <= result.measurements.measured <= 48
-    assert Counter(p.part for p in result.picks)["hold-out"] >= 8
-    repeated = run(base, again, tmp_path, **options)
-    assert not again.measured
-    assert [p.key for p in repeated.picks] == [p.key for p in result.picks]
-    assert repeated.judgement.guard == result.judgement.guard
-
-
 def test_a_killed_run_in_time_learns_from_all_that_was_paid_for(base: CheckpointChoice, tmp_path: Path):
+    """Each program costs a second here: 40 s are about 40 programs."""
     killed, rest, options = Pipelined(stop_after=30), Pipelined(), {"budget": "40s", "rounds": 2}
     with pytest.raises(InterruptedRunError):
         run(base, killed, tmp_path, **options)
     result = run(base, rest, tmp_path, **options)
+    assert 36 <= result.measurements.measured <= 48
     assert not set(killed.measured) & set(rest.measured)
     assert {(p.task_id, p.key) for p in result.picks} == {*killed.measured, *rest.measured}
 
@@ -84,11 +68,8 @@ def test_a_budget_that_stops_itself_says_what_it_decided_on(base: CheckpointChoi
     hurried = run(base, Lab(), tmp_path, budget="auto", rounds=1, worth=1e-3, progress=progress)
     assert len(hurried.curve) == len(progress.notes) == 2
     assert hurried.stop is not None
-    assert hurried.stop.stop
     assert hurried.stop.worth < hurried.stop.cost
     assert hurried.stop.reason in progress.notes[-1]
-    labels = [point.labels for point in hurried.curve]
-    assert labels == sorted(labels)
     assert Counter(pick.part for pick in hurried.picks)["hold-out"] == 24, "four of each task"
     patient = run(base, Lab(), tmp_path, budget="auto", rounds=2, worth=1e-3)
     assert hurried.measurements.measured < patient.measurements.measured <= patient.measurements.pool_size / 2
@@ -130,7 +111,6 @@ def test_every_sampler_spends_a_tiny_budget(base: CheckpointChoice, tmp_path: Pa
     assert len({(pick.task_id, pick.key) for pick in result.picks}) == 30
     first = {"strata": "strata", "rdu+": "strata", "random": "random"}.get(sampler, "stratified")
     assert (result.settings.sampler, result.settings.first_sampler) == (sampler, first)
-    assert first_sampler(create_sampler(sampler)).name == first
     if sampler in ("random", "stratified"):
         assert all(pick.total is None for pick in result.picks)
 
@@ -153,7 +133,7 @@ def test_a_networks_tasks_are_to_be_ranked_and_a_suites_stand_for_others(
 
 @pytest.mark.parametrize(
     ("sampler", "smaller", "larger"),
-    [("rdu", "30s", "60s"), ("strata", 30, "auto"), ("strata", 60, "100%")],
+    [("rdu", "30s", "60s"), ("strata", 30, "auto")],
 )
 def test_a_larger_budget_pays_for_the_difference_only(
     base: CheckpointChoice, tmp_path: Path, sampler: str, smaller, larger
@@ -183,8 +163,6 @@ def test_another_sampler_begins_anew(base: CheckpointChoice, tmp_path: Path):
 
 
 SMALL_RUN = {"budget": 60, "per_task": 24, "rounds": 2}
-MEASURING = ("hold-out", "first batch", "round 1 of 2", "round 2 of 2")
-LEARNING = ("fine-tuning", "few-shot: cross-validate", "few-shot: learn")
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +186,8 @@ def check_resumed(base: CheckpointChoice, work: Path, first: Lab, whole) -> None
 
 
 @pytest.mark.parametrize(
-    ("phase", "step"), [("candidates", 2), *((m, 2) for m in MEASURING), *((one, 0) for one in LEARNING)]
+    ("phase", "step"),
+    [("candidates", 2), ("hold-out", 2), ("round 2 of 2", 2), ("fine-tuning", 0), ("few-shot: learn", 0)],
 )
 def test_a_run_killed_in_any_phase_goes_on(base: CheckpointChoice, tmp_path: Path, whole, phase: str, step: int):
     lab = Lab()

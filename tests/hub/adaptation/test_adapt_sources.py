@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from adapt_kit import LITTLE, LONGER, Lab, corpus_at, make_candidates, make_task, run, stored
+from adapt_kit import LITTLE, LONGER, Lab, Noting, corpus_at, make_candidates, make_task, run, stored
 from real_checkpoint import make_checkpoint
 from tchub.hub.adaptation import learner as learner_module
-from tchub.hub.adaptation.config import AdaptProgress
 from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
 from tchub.hub.adaptation.sources import (
     LEARNT,
@@ -49,16 +48,12 @@ def test_the_source_that_ranks_the_first_batch_best_is_adapted(base: CheckpointC
     there, untrusted = Checkpoint.load(Registry.default().home.path(entry)), {"ansor/pool": ClassTrust()}
     there = replace(there, config=replace(there.config, trust=untrusted))
     other = CheckpointChoice(there, replace(entry, name="tcl-other"))
-    notes: list[str] = []
-    progress = AdaptProgress()
-    progress.note = notes.append
+    progress = Noting()
     options = LITTLE | {"seed": 1, "budget": 60, "progress": progress}
     result = run(base, Lab(), tmp_path / "second", finder(base, other), sources="tcl-other", **options)
     assert result.settings.start.startswith("tcl-other@1.0.0")
-    assert "start: tcl-other@1.0.0" in notes, "the reason is told once, by the result"
-    assert result.settings.base == "tcl-epyc@1.0.0"
-    assert result.settings.sources == ("tcl-other@1.0.0",)
-    assert result.adapted
+    assert "start: tcl-other@1.0.0" in progress.notes, "the reason is told once, by the result"
+    assert (result.settings.base, result.settings.sources) == ("tcl-epyc@1.0.0", ("tcl-other@1.0.0",))
     stored_config = Checkpoint.load(result.path).config
     lineage = stored_config.lineage
     assert (lineage["start"], lineage["sources"]) == ("tcl-other@1.0.0", ["tcl-other@1.0.0"])
@@ -97,9 +92,6 @@ def test_corpora_are_learnt_by_continual_but_for_one_that_harms(
     np.testing.assert_allclose(known[1].numpy(), own, rtol=1e-6)
 
 
-# Refused before anything is measured ----------------------------------------------------------------------
-
-
 def test_a_source_of_other_features_is_refused(base: CheckpointChoice, tmp_path: Path):
     other = stored(tmp_path / "tlp", "tlp-epyc", create("tlp", hidden=16), "tlp-cpu")
     lab = Lab()
@@ -119,12 +111,7 @@ def test_a_source_of_other_features_is_refused(base: CheckpointChoice, tmp_path:
     ],
 )
 def test_a_source_that_is_neither_a_corpus_nor_a_checkpoint_is_refused(
-    base: CheckpointChoice,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    error: type[Exception],
-    match: str,
+    base: CheckpointChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: Any, match: str
 ):
     (tmp_path / "my-corpus").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -161,15 +148,6 @@ def test_a_method_that_one_of_the_starts_cannot_learn_by_is_refused(base: Checkp
     assert lab.opened == 0
 
 
-def test_an_adapted_checkpoint_can_be_the_base_by_its_folder(adapted, tmp_path: Path):
-    result, *_ = adapted
-    choice = choose_checkpoint(str(result.path))
-    assert (choice.entry.id, choice.entry.weights_licence) == ("tcl-epyc+local@1.0.0", "Apache-2.0")
-    assert choice.entry.data_licence == "CC0-1.0"
-    again = run(choice, Lab(), tmp_path / "work", **LITTLE)
-    assert again.settings.base == "tcl-epyc+local@1.0.0"
-
-
 def test_a_checkpoint_whose_licence_nobody_gave_can_be_used_here(tmp_path: Path):
     folder = tmp_path / "mine"
     make_checkpoint(lineage={}).save(folder)
@@ -177,9 +155,6 @@ def test_a_checkpoint_whose_licence_nobody_gave_can_be_used_here(tmp_path: Path)
     assert choose_checkpoint(str(folder)).entry.weights_licence == "not given"
     with pytest.raises(IndexFileError, match="weights_licence"):
         describe(folder, "tcl-epyc", "1.0.0")
-
-
-# The start that is chosen ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -210,19 +185,16 @@ def test_the_start_is_what_ranks_best_and_the_named_one_is_to_be_beaten(measured
     assert choose_start(AdaptationSources((far, good), named=False, corpora=()), data).base is good
 
 
-@pytest.mark.parametrize("programs", [0, 1, 4])
-@pytest.mark.parametrize(("named", "why"), [(True, "was named"), (False, "is the first")])
-def test_labels_too_few_to_compare_by_keep_the_first_source(measured, programs: int, named: bool, why: str):
+@pytest.mark.parametrize(("programs", "named"), [(0, True), (1, True), (4, True), (4, False)])
+def test_labels_too_few_to_compare_by_keep_the_first_source(measured, programs: int, named: bool):
     """None, when all of the first batch failed; one, and four of a task, of which chance makes the better source."""
     good, data = measured
     far = moved(good, "tcl-far", 3.0)
     sources = AdaptationSources((far, good), named=named, corpora=())
     start = choose_start(sources, data.take(data.members[0][:programs]))
     assert (start.chosen, start.base, start.compared) == (far, far, ())
+    why = "was named" if named else "is the first"
     assert f"tcl-far@1.0.0, which {why}: too few labels that no source has learnt" in start.reason
-
-
-# What was learnt before judges nothing, and what judges is not learnt -------------------------------------
 
 
 def pool_of(result, tasks: int = 6) -> CandidatePool:
@@ -248,8 +220,7 @@ def new_labels(picks, before) -> set[float]:
 
 def watched(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
     """What the learner calls a function with."""
-    calls: list[tuple[Any, ...]] = []
-    real = getattr(learner_module, name)
+    calls, real = list[tuple[Any, ...]](), getattr(learner_module, name)
     monkeypatch.setattr(learner_module, name, lambda *args: calls.append(args) or real(*args))
     return calls
 
@@ -263,29 +234,22 @@ def test_a_corpus_of_an_earlier_run_teaches_nothing_that_is_measured_here(
     result = run(base, Lab(), tmp_path, sources=str(adapted[0].measurements.corpus), method="continual", rounds=1)
     ((_, (corpus,), _, _, keys),) = calls
     without = keys(corpus)
-    there = {(task, p.key) for task in corpus.tasks for p in corpus.programs(task)}
+    programs = {(task, p.key): p for task in corpus.tasks for p in corpus.programs(task)}
     for part in ("hold-out", "learn"):
-        assert names(result.picks, part) & there, "there is something to leave out"
-        assert without >= names(result.picks, part) & there
-    (whole,), (data,) = (
-        read_sources(base, (corpus,), tmp_path / "s", 0, lambda _, left=left: left) for left in (frozenset(), without)
-    )
-    assert len(data.data) == len(whole.data) - sum(
-        p.valid and (task, p.key) in without for task in corpus.tasks for p in corpus.programs(task)
-    )
+        assert names(result.picks, part) & programs.keys(), "there is something to leave out"
+        assert without >= names(result.picks, part) & programs.keys()
+    (data,) = read_sources(base, (corpus,), tmp_path / "s", 0, lambda _: without)
+    assert len(data.data) == sum(p.valid and name not in without for name, p in programs.items())
 
 
 @pytest.mark.usefixtures("quick_distilling")
 def test_a_corpus_of_which_all_was_measured_here_is_told_of_and_not_needed(base: CheckpointChoice, tmp_path: Path):
     """The same command again, with the corpus that it left as a source: it has the labels already."""
-    notes: list[str] = []
-    progress = AdaptProgress()
-    progress.note = notes.append
     corpus = run(base, Lab(), tmp_path, **LITTLE).measurements.corpus
-    options = LITTLE | {"sources": str(corpus), "progress": progress}
+    options = LITTLE | {"sources": str(corpus), "progress": (progress := Noting())}
     result = run(base, Lab(), tmp_path, method="continual", **options)
     assert result.learning["training"]["sources"] == []
-    assert any(f"{corpus.name} teaches nothing" in note for note in notes)
+    assert any(f"{corpus.name} teaches nothing" in note for note in progress.notes)
     with pytest.raises(AdaptError, match="it learns beside programs of other devices"):
         run(base, Lab(), tmp_path, method="multi-task", **options)
 
@@ -294,6 +258,8 @@ def test_what_a_lineage_learnt_judges_nothing(adapted, tmp_path: Path, monkeypat
     """A second run on the checkpoint of the first, on the same pool: its programs can be learnt, not judged by."""
     first = adapted[0]
     choice, pool = choose_checkpoint(str(first.path)), pool_of(first)
+    entry = choice.entry
+    assert (entry.id, entry.weights_licence, entry.data_licence) == ("tcl-epyc+local@1.0.0", "Apache-2.0", "CC0-1.0")
     digests = learnt_digests(choice.checkpoint.config)
     assert len(digests) == len(names(first.picks, "learn"))
     calls = watched(monkeypatch, "adapt_model")
@@ -305,7 +271,7 @@ def test_what_a_lineage_learnt_judges_nothing(adapted, tmp_path: Path, monkeypat
     assert {pool.name(int(index)) for index in learnt_by([choice], pool)} == names(first.picks, "learn")
     elsewhere = replace(pool, device="another device")
     assert len(learnt_by([choice], elsewhere)) == 0, "the same program elsewhere is another measurement"
-    assert second.adapted
+    assert (second.adapted, second.settings.base) == (True, "tcl-epyc+local@1.0.0")
     assert learnt_digests(Checkpoint.load(second.path).config) > digests, "what the first learnt is passed on"
 
 

@@ -42,15 +42,8 @@ CPU_FACTS: dict[str, Any] = {
 
 
 def toy_task(args: list[Any]) -> dict[str, Any]:
-    networks = {next(iter(OPERATORS)): 1}
-    manifest = {
-        "task_id": TASK_ID,
-        "name": "twice",
-        "op": "elementwise",
-        "flops": 1e3,
-        "networks": networks,
-        "args": args,
-    }
+    manifest = {"task_id": TASK_ID, "name": "twice", "op": "elementwise", "flops": 1e3, "args": args}
+    manifest["networks"] = {next(iter(OPERATORS)): 1}
     return {"manifest": manifest, "origin": {"workload": "{}", "computation": ""}}
 
 
@@ -99,6 +92,12 @@ class Machine:
     def run(self, bundle: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
         command = self.command(bundle, output, *options)
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
+
+    def measure(self, bundle: Path, output: Path, *options: str) -> list[dict[str, Any]]:
+        """Run a bundle, which must succeed; return the lines of its programs."""
+        done = self.run(bundle, output, *options)
+        assert done.returncode == 0, done.stderr
+        return lines_of(output)
 
 
 def bare_machine(folder: Path, *options: str) -> Machine:

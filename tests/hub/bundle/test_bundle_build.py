@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 import tvm
-from bundle_kit import CPU_FACTS, GOOD, TASK_ID, bare_machine, lines_of, toy_programs, toy_task
+from bundle_kit import CPU_FACTS, GOOD, TASK_ID, bare_machine, toy_bundle, toy_programs, toy_task
 from tchub.hub.bundle.archive import Bundle, BundleError, write_parts
 from tchub.hub.bundle.build import BuildSettings, build_bundle, choose_candidates, resolve_target
-from tchub.hub.cli import main
 from tchub.hub.device.errors import DeviceError
 from tchub.hub.networks.tasks import make_task
 from tchub.zoo.corpus import Corpus
 
 pytestmark = pytest.mark.usefixtures("shared_zygote")
+LLVM = '{"kind": "llvm"}'
 
 
 def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
-    tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, small_task: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The second argument is a constant of the network, which programs take permuted.
     constant = small_task.mod["main"].with_attr("layout_free_buffers", [1])
@@ -31,23 +31,18 @@ def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
         build_bundle("small", resolve_target("local"), archive, BuildSettings(3, max_bytes=1000))
     # What was compiled before the stop is not compiled again: no worker may start.
     monkeypatch.setattr("tchub.hub.bundle.build.Zygote", None)
-    words = ["--workload", "small", "--target", "local", "--programs", "3", "--out", str(archive), "--json"]
-    assert main(["bundle", *words]) == 0
-    built = json.loads(capsys.readouterr().out)
-    assert (built["programs"], built["failed"], built["bytes"]) == (3, 0, [archive.stat().st_size])
+    code, built = run.json("bundle", "--workload", "small", "--target", "local", "--programs", 3, "--out", archive)
+    assert (code, built["programs"], built["failed"], built["bytes"]) == (0, 3, 0, [archive.stat().st_size])
     assert not archive.with_suffix(".work").exists(), "nothing is left of the work"
     assert any(program["plan"] for program in Bundle(archive).manifest["programs"])
 
-    assert main(["bundle", "--runtime", str(runtime), "--json"]) == 0
-    capsys.readouterr()
-    done = bare_machine(tmp_path / "site", "--runtime", str(runtime)).run(archive, tmp_path / "results.jsonl")
-    assert done.returncode == 0, done.stderr
-    assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == [None] * 3
+    assert run("bundle", "--runtime", runtime)[0] == 0
+    lines = bare_machine(tmp_path / "site", "--runtime", str(runtime)).measure(archive, tmp_path / "results.jsonl")
+    assert [line["error"] for line in lines] == [None] * 3
 
-    words = [str(tmp_path / "results.jsonl"), "--bundle", str(archive), "--device", "epyc-turin", "--out", str(corpus)]
-    assert main(["corpus", "import", *words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["results"], told["failed"], told["wrong"], told["programs"]) == (3, 0, 0, 3)
+    options = ["--bundle", archive, "--device", "epyc-turin", "--out", corpus]
+    _, summary = run.json("corpus", "import", tmp_path / "results.jsonl", *options)
+    assert (summary["results"], summary["failed"], summary["wrong"], summary["programs"]) == (3, 0, 0, 3)
     opened = Corpus.open(corpus)
     (stored,) = opened.tasks.values()
     assert (stored.task_id, stored.op, stored.flops) == (task.task_id, "matmul", task.flops)
@@ -55,8 +50,8 @@ def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     assert all(program.valid for program in opened.iter_programs())
 
     # A second round evolves from what was measured, and chooses none of it again.
-    made = tvm.target.Target(resolve_target("local").target)
-    chosen = list(choose_candidates([task], made, BuildSettings(2), opened, print))
+    here = tvm.target.Target(resolve_target("local").target)
+    chosen = list(choose_candidates([task], here, BuildSettings(2), opened, print))
     assert {candidate.strategy for candidate in chosen} == {"evolutionary"}
     assert not {candidate.key for candidate in chosen} & {program.key for program in opened.iter_programs()}
 
@@ -65,30 +60,32 @@ def test_a_stopped_build_gives_nothing_to_one_with_other_settings(
     tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_, **__: [small_task])
-    archive, stopped = tmp_path / "bundle.zip", BuildSettings(1, max_bytes=1000)
+    archive = tmp_path / "bundle.zip"
     for threads in (1, 2):
         with pytest.raises(BundleError):
-            build_bundle("small", resolve_target('{"kind": "llvm"}', threads), archive, stopped)
+            build_bundle("small", resolve_target(LLVM, threads), archive, BuildSettings(1, max_bytes=1000))
     assert len(list(archive.with_suffix(".work").glob("*/*.bin"))) == 2, "each is compiled, and each is kept"
+    too_short = BuildSettings(1, max_bytes=1000, build_timeout=1e-4)
+    with pytest.raises(BundleError):
+        build_bundle("small", resolve_target(LLVM, 3), archive, too_short)
+    assert len(list(archive.with_suffix(".work").glob("*/*.json"))) == 2, "what did not compile is tried again"
     monkeypatch.setattr("tchub.hub.bundle.build.Zygote", None)
-    build_bundle("small", resolve_target('{"kind": "llvm"}', 2), archive, BuildSettings(1))
+    build_bundle("small", resolve_target(LLVM, 2), archive, BuildSettings(1))
     assert Bundle(archive).manifest["threads"] == 2
 
 
 def test_a_checkpoint_chooses_half_of_the_programs(small_task: Any, target: Any) -> None:
-    random = [c.key for c in choose_candidates([small_task], target, BuildSettings(16), None, print)]
-    chosen = [
-        c.key for c in choose_candidates([small_task], target, BuildSettings(4, checkpoint="tcl-epyc"), None, print)
-    ]
+    random, chosen = (
+        [c.key for c in choose_candidates([small_task], target, settings, None, print)]
+        for settings in (BuildSettings(16), BuildSettings(4, checkpoint="tcl-epyc"))
+    )
     assert len(chosen) == 4
     assert set(chosen) <= set(random)
     assert chosen[2:] == [key for key in random if key not in chosen[:2]][:2], "the rest come as they came"
 
 
 def test_an_archive_depends_on_its_contents_alone(tmp_path: Path) -> None:
-    programs, tasks = toy_programs(tmp_path, [GOOD] * 2), {TASK_ID: toy_task([])}
-    (one,) = write_parts(tmp_path / "one.zip", CPU_FACTS, tasks, programs)
-    (other,) = write_parts(tmp_path / "other.zip", CPU_FACTS, tasks, programs)
+    one, other = (toy_bundle(tmp_path / name, [GOOD] * 2) for name in ("one", "other"))
     assert one.read_bytes() == other.read_bytes()
     assert Bundle(one).identity == Bundle(other).identity
 
@@ -100,14 +97,14 @@ def test_too_large_an_archive_becomes_several_that_stand_alone(tmp_path: Path) -
     assert [path.name for path in paths] == [f"bundle-{n}.zip" for n in range(1, len(paths) + 1)]
     assert len(paths) > 1
     assert all(path.stat().st_size <= limit for path in paths)
-    found = [program["trace"] for path in paths for program in Bundle(path).manifest["programs"]]
-    assert found == [program.trace for program in programs], "every program is in one of them, in order"
+    traces = [program["trace"] for path in paths for program in Bundle(path).manifest["programs"]]
+    assert traces == [program.trace for program in programs], "every program is in one of them, in order"
     with pytest.raises(BundleError, match="one program alone"):
         write_parts(tmp_path / "small.zip", CPU_FACTS, tasks, programs, 1000)
 
 
 def test_a_damaged_or_newer_bundle_is_refused(tmp_path: Path) -> None:
-    (path,) = write_parts(tmp_path / "a.zip", CPU_FACTS, {TASK_ID: toy_task([])}, toy_programs(tmp_path, [GOOD]))
+    path = toy_bundle(tmp_path, [GOOD])
     with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "newer.zip", "w") as copy:
         copy.writestr("manifest.json", source.read("manifest.json").replace(b'"format":1', b'"format":2'))
     with pytest.raises(BundleError, match="has the format 2, this reader knows 1"):
@@ -129,10 +126,8 @@ def test_a_damaged_or_newer_bundle_is_refused(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("unpacked", [False, True])
 def test_a_forged_manifest_is_refused(tmp_path: Path, change: dict[str, Any], unpacked: bool) -> None:
-    (path,) = write_parts(tmp_path / "a.zip", CPU_FACTS, {TASK_ID: toy_task([])}, toy_programs(tmp_path, [GOOD]))
     forged = tmp_path / "forged"
-    with zipfile.ZipFile(path) as archive:
-        archive.extractall(forged)
+    shutil.unpack_archive(toy_bundle(tmp_path, [GOOD]), forged)
     manifest = forged / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
     if not unpacked:
@@ -142,24 +137,10 @@ def test_a_forged_manifest_is_refused(tmp_path: Path, change: dict[str, Any], un
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "refusal"),
     [("no-such-device", "no device is called"), ("{", "is no target"), ('{"kind": "rocm"}', "not for 'rocm'"),
      ('{"kind": "llvm", "mtriple": "riscv64-linux-gnu"}', "riscv64")],
 )  # fmt: skip
-def test_what_cannot_be_compiled_for_is_said(text: str, told: str) -> None:
-    with pytest.raises((BundleError, DeviceError), match=told):
+def test_what_cannot_be_compiled_for_is_said(text: str, refusal: str) -> None:
+    with pytest.raises((BundleError, DeviceError), match=refusal):
         resolve_target(text)
-
-
-def test_what_did_not_compile_before_a_stop_is_tried_again(
-    tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_, **__: [small_task])
-    archive, target = tmp_path / "bundle.zip", resolve_target("local")
-    told: list[int] = []
-    short = BuildSettings(2, max_bytes=1000, build_timeout=1e-4)
-    with pytest.raises(BundleError):
-        build_bundle("small", target, archive, short, count=lambda _text, done, _total: told.append(done))
-    assert told == [1, 2], "both were given up"
-    assert not list(archive.with_suffix(".work").glob("*/*.json"))
-    assert build_bundle("small", target, archive, BuildSettings(2)).failed == 0

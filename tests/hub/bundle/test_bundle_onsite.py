@@ -32,10 +32,7 @@ def begun(machine: Machine, bundle: Path, results: Path, lines: int) -> subproce
 
 
 def test_programs_run_on_the_runtime_alone(machine: Machine, tmp_path: Path) -> None:
-    bundle = toy_bundle(tmp_path, [GOOD, GOOD])
-    done = machine.run(bundle, tmp_path / "results.jsonl")
-    assert done.returncode == 0, done.stderr
-    first, second = lines_of(tmp_path / "results.jsonl")
+    first, second = machine.measure(toy_bundle(tmp_path, [GOOD, GOOD]), tmp_path / "results.jsonl")
     assert first["error"] is None
     assert 3 <= len(first["latencies"]) <= 4
     (_, before), (_, after) = first["fingerprint"]
@@ -48,60 +45,53 @@ def test_programs_run_on_the_runtime_alone(machine: Machine, tmp_path: Path) -> 
 def test_an_unpacked_bundle_runs_as_well_as_a_zipped_one(machine: Machine, tmp_path: Path) -> None:
     bundle = toy_bundle(tmp_path, [GOOD])
     zipfile.ZipFile(bundle).extractall(tmp_path / "unpacked")
-    done = machine.run(tmp_path / "unpacked" / "run.py", tmp_path / "results.jsonl")
-    assert done.returncode == 0, done.stderr
+    machine.measure(tmp_path / "unpacked" / "run.py", tmp_path / "results.jsonl")
     again = machine.run(bundle, tmp_path / "results.jsonl")
     assert "all 1 programs have results" in again.stderr, "both are the same bundle"
 
 
 def test_a_program_that_crashes_or_hangs_costs_only_itself(machine: Machine, tmp_path: Path) -> None:
     bundle = toy_bundle(tmp_path, [GOOD, CRASH, HANG, GOOD])
-    done = machine.run(bundle, tmp_path / "results.jsonl", "--time-limit", "3")
-    assert done.returncode == 0, done.stderr
-    assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == [None, "crash", "run_timeout", None]
+    lines = machine.measure(bundle, tmp_path / "results.jsonl", "--time-limit", "3")
+    assert [line["error"] for line in lines] == [None, "crash", "run_timeout", None]
 
 
-def test_a_program_that_hangs_ends_with_the_run(machine: Machine, tmp_path: Path) -> None:
-    process = begun(machine, toy_bundle(tmp_path, [GOOD, HANG]), tmp_path / "results.jsonl", 2)
-    workers = psutil.Process(process.pid).children()
-    assert workers
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    _, alive = psutil.wait_procs(workers, timeout=10)
-    assert not alive
-
-
-def test_sigterm_ends_a_run_as_ctrl_c_does(machine: Machine, tmp_path: Path) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_program_that_hangs_ends_with_its_run(machine: Machine, tmp_path: Path, number: signal.Signals) -> None:
+    """SIGTERM ends a run as Ctrl-C does: nothing is left behind."""
+    (temporary := tmp_path / "temporary").mkdir()
     own = replace(machine, environment=machine.environment | {"TMPDIR": str(temporary)})
     process = begun(own, toy_bundle(tmp_path, [GOOD, HANG]), tmp_path / "results.jsonl", 2)
-    process.terminate()
-    _, said = process.communicate()
-    assert process.returncode == 130
-    assert said.endswith("interrupted: run the same command again to go on\n")
-    assert not list(temporary.iterdir())
+    workers = psutil.Process(process.pid).children()
+    assert workers
+    process.send_signal(number)
+    _, shown = process.communicate()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    if number == signal.SIGTERM:
+        assert process.returncode == 130
+        assert shown.endswith("interrupted: run the same command again to go on\n")
+        assert not list(temporary.iterdir())
 
 
 def test_a_killed_run_goes_on_and_measures_nothing_twice(machine: Machine, tmp_path: Path) -> None:
     bundle, results = toy_bundle(tmp_path, [GOOD] * 12), tmp_path / "results.jsonl"
     process = begun(machine, bundle, results, 3)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
     with results.open("ab") as file:
         file.write(b'{"kind": "program", "id"')  # as a kill in the midst of a write leaves it
     whole = [json.loads(line) for line in results.read_bytes().splitlines()[:-1]]
     paid = [line["id"] for line in whole if line["kind"] == "program"]
-    done = machine.run(bundle, results)
-    assert done.returncode == 0, done.stderr
-    assert [line["id"] for line in lines_of(results)][: len(paid)] == paid
-    assert sorted(line["id"] for line in lines_of(results)) == list(range(12))
+    numbers = [line["id"] for line in machine.measure(bundle, results)]
+    assert numbers[: len(paid)] == paid
+    assert sorted(numbers) == list(range(12))
 
 
 def test_a_run_can_be_cut_into_pieces(machine: Machine, tmp_path: Path) -> None:
     bundle, results = toy_bundle(tmp_path, [GOOD] * 3), tmp_path / "results.jsonl"
-    machine.run(bundle, results, "--limit", "2", "--repeats", "1")
-    assert [len(line["latencies"]) for line in lines_of(results)] == [1, 1]
+    lines = machine.measure(bundle, results, "--limit", "2", "--repeats", "1")
+    assert [len(line["latencies"]) for line in lines] == [1, 1]
     assert "1 left" in machine.run(bundle, results, "--seconds", "0").stderr
 
 
@@ -134,24 +124,19 @@ def test_a_machine_without_the_runtime_is_told_what_is_missing(tmp_path: Path) -
     assert "--runtime" in done.stderr
 
 
-def test_where_nothing_runs_the_run_stops_early(machine: Machine, tmp_path: Path) -> None:
-    bundle = toy_bundle(tmp_path, ["return 1"] * 26)
-    done = machine.run(bundle, tmp_path / "results.jsonl")
-    assert done.returncode == 4
-    assert "the first 24 programs all failed" in done.stderr
-    assert lines_of(tmp_path / "results.jsonl") == []
-    kept = machine.run(bundle, tmp_path / "results.jsonl", "--keep-failures")
-    assert kept.returncode == 0, kept.stderr
-    assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == ["run"] * 26
-
-
-def test_what_failed_on_a_broken_machine_is_tried_again_once_it_is_mended(machine: Machine, tmp_path: Path) -> None:
+def test_where_nothing_runs_the_run_stops_early_and_tries_again_once_the_machine_is_mended(
+    machine: Machine, tmp_path: Path
+) -> None:
     fickle = 'extern char *getenv(const char *); if (getenv("BROKEN")) return 1'
     bundle, results = toy_bundle(tmp_path, [fickle] * 26), tmp_path / "results.jsonl"
     machine.run(bundle, results, "--limit", "1")
     before = results.read_bytes()
     broken = Machine(machine.environment | {"BROKEN": "1"}, machine.options)
-    assert broken.run(bundle, results).returncode == 4
+    done = broken.run(bundle, results)
+    assert done.returncode == 4
+    assert "the first 24 programs all failed" in done.stderr
     assert results.read_bytes() == before
-    assert machine.run(bundle, results).returncode == 0
-    assert [(line["id"], line["error"]) for line in lines_of(results)] == [(number, None) for number in range(26)]
+    mended = machine.measure(bundle, results)
+    assert [(line["id"], line["error"]) for line in mended] == [(number, None) for number in range(26)]
+    kept = broken.measure(bundle, tmp_path / "kept.jsonl", "--keep-failures")
+    assert [line["error"] for line in kept] == ["run"] * 26

@@ -6,44 +6,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_kit import Shell, use_zoo
-from hypothesis import given
-from hypothesis import strategies as st
-from tchub.hub.registry import Index, Registry, describe
+from cli_kit import use_zoo
+from tchub.hub.registry import Registry, describe
 from tchub.hub.registry.files import records_of
-from tchub.hub.registry.listing import SORT_KEYS, in_list_order, matching, published
+from tchub.hub.registry.listing import published
 from toy_checkpoints import publish, write_index, write_toy
-
-SHIPPED = Index.shipped().entries
 
 
 @pytest.fixture
 def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Checkpoints of three families; one learnt from other devices than its own."""
+    """Checkpoints of two families."""
     root = tmp_path / "zoo"
     source = {"sources": [root.as_uri()]}
     low = {"metrics": {"top1": 0.5, "top5": 0.9, "pairwise": 0.99}}
-    learnt = {"weights_licence": "MIT", "data": "transferred", "measured_on": ["v100", "k80"]}
-    training = {"parameters": 191813, "corpus": {"licence": "MIT"}}
     entries = [
         publish(root, "lstm-epyc", entry=source | low),
         publish(root, "tlp-epyc", entry=source, feature_schema="nest-cpu"),
         publish(root, "lstm-a100", entry=source, feature_schema="tcl-gpu"),
-        publish(root, "tilenet-t4", entry=source, lineage=learnt, training=training, feature_schema="nest-gpu"),
     ]
     use_zoo(monkeypatch, tmp_path, write_index(tmp_path / "index.json", *entries))
     return root
 
 
-def test_info_before_and_after_the_pull(zoo: Path, run: Shell) -> None:
+def test_info_before_and_after_the_pull(zoo, run):
     code, _, err = run("info", "tlp-epyc")
     assert code == 0
     assert "not on this machine" in err
     assert "next: tchub pull tlp-epyc" in err
     run("pull", "tlp-epyc")
     _, out, err = run("info", "tlp-epyc")
-    for text in ("random choice", "model.safetensors", "weights licence  Apache-2.0"):
-        assert text in out
+    assert all(text in out for text in ("random choice", "model.safetensors", "weights licence  Apache-2.0"))
     assert "not on this machine" not in err
     _, result = run.json("info", "tlp-epyc")
     assert result["results"]["random"]["top1"] == 0.35
@@ -52,11 +44,9 @@ def test_info_before_and_after_the_pull(zoo: Path, run: Shell) -> None:
     assert "# tlp-epyc" in run("info", "tlp-epyc", "--card")[1]
 
 
-def test_info_of_several_sets_them_side_by_side(zoo: Path, run: Shell) -> None:
+def test_info_of_several_sets_them_side_by_side(zoo, run):
     code, out, err = run("info", "lstm-epyc", "tlp-epyc", "lstm-a100")
     assert code == 0
-    (head,) = [line.split() for line in out.splitlines() if "1.0.0" in line and "lstm-epyc" in line]
-    assert head == ["lstm-epyc", "1.0.0", "tlp-epyc", "1.0.0", "lstm-a100", "1.0.0"]
     (top1,) = [line.split() for line in out.splitlines() if line.startswith("top-1")]
     assert top1 == ["top-1", "0.500", "0.910", "0.910"]
     assert "scores cannot be held against each other" in err
@@ -67,9 +57,9 @@ def test_info_of_several_sets_them_side_by_side(zoo: Path, run: Shell) -> None:
     assert "held against each other" not in run("info", "lstm-epyc", "tlp-epyc")[2], "judged on the same programs"
 
 
-@pytest.mark.parametrize("words", [["a-b"] * 5, ["lstm-epyc", "lstm-a100", "--card"], []])
-def test_more_than_four_or_several_cards_are_wrong_usage(zoo: Path, run: Shell, words: list[str]) -> None:
-    assert run("info", *words)[0] == 2
+@pytest.mark.parametrize("arguments", [["a-b"] * 5, ["lstm-epyc", "lstm-a100", "--card"], []])
+def test_more_than_four_or_several_cards_are_wrong_usage(zoo, run, arguments):
+    assert run("info", *arguments)[0] == 2
 
 
 def list_with(zoo: Path, card: bytes | None = None, **metrics: Any) -> None:
@@ -85,7 +75,7 @@ def list_with(zoo: Path, card: bytes | None = None, **metrics: Any) -> None:
 
 
 @pytest.mark.parametrize("card", [b"\x1b]0;mine\x07\x1b[2J", "\u202e\x9b2J".encode(), b"\xff\xfe", b"\r"])
-def test_a_card_puts_nothing_but_text_onto_a_terminal(zoo: Path, run: Shell, card: bytes) -> None:
+def test_a_card_puts_nothing_but_text_onto_a_terminal(zoo, run, card):
     list_with(zoo, b"# A card\n\tof " + card)
     assert run("pull", "tcl-epyc")[0] == 0
     code, out, _ = run("info", "tcl-epyc", "--card", "--quiet")
@@ -94,7 +84,7 @@ def test_a_card_puts_nothing_but_text_onto_a_terminal(zoo: Path, run: Shell, car
     assert all(letter.isprintable() or letter in "\n\t" for letter in out)
 
 
-def test_scores_with_control_characters_are_refused(zoo: Path, run: Shell) -> None:
+def test_scores_with_control_characters_are_refused(zoo, run):
     list_with(zoo, results={"\x1b[2J": {"top1": 0.5}})
     run("pull", "tcl-epyc")
     code, _, err = run("info", "tcl-epyc")
@@ -102,7 +92,7 @@ def test_scores_with_control_characters_are_refused(zoo: Path, run: Shell) -> No
 
 
 @pytest.mark.parametrize("text", ["[/b] x", "[red]x[/red]", "[link=http://x]y[/link]", ":smile:", "[", r"\[b]"])
-def test_what_a_checkpoints_files_say_in_brackets_is_shown_as_it_is(zoo: Path, run: Shell, text: str) -> None:
+def test_what_a_checkpoints_files_say_in_brackets_is_shown_as_it_is(zoo, run, text):
     score = {"pairwise": 0.7}
     devices = [{"corpus": f"c{text}", "device": "epyc", "column": score, "learnt": score, "now": score}]
     list_with(
@@ -118,20 +108,8 @@ def test_what_a_checkpoints_files_say_in_brackets_is_shown_as_it_is(zoo: Path, r
     "devices",
     [["a"], {"a": 1}, "a", 7, [None, []], [{"column": 1, "learnt": {"pairwise": "high"}, "now": {"pairwise": 0.5}}]],
 )
-def test_devices_of_another_shape_stop_nothing(zoo: Path, run: Shell, devices: Any) -> None:
+def test_devices_of_another_shape_stop_nothing(zoo, run, devices):
     list_with(zoo, split=["test"], results=[], devices=devices)
     for command in ("pull", "info"):
         code, out, _ = run(command, "tcl-epyc")
         assert (code, "this checkpoint" in out) == (0, True)
-
-
-@given(st.permutations(SHIPPED), st.sampled_from(SORT_KEYS))
-def test_an_order_does_not_depend_on_the_order_before_and_loses_nothing(entries: list[Any], key: str) -> None:
-    assert in_list_order(entries, key) == in_list_order(SHIPPED, key)
-    assert {e.id for e in in_list_order(entries, key)} == {e.id for e in SHIPPED}
-
-
-@given(st.lists(st.sampled_from(["tcl", "KB", "epyc", "Apache", "nvidia", "gpu", "none", "0"])), st.text(max_size=3))
-def test_a_further_word_never_finds_more(words: list[str], more: str) -> None:
-    few = matching(SHIPPED, " ".join([*words, more]))
-    assert [e for e in matching(SHIPPED, " ".join(words)) if e in few] == few

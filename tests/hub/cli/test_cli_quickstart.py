@@ -1,11 +1,9 @@
 """`tchub quickstart`: its steps in order, its memory between calls, its output. The steps themselves are stand-ins."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cli_kit import Shell
 from tchub.hub import api
 from tchub.hub.adaptation import adapt as adapt_module
 from tchub.hub.search.errors import InterruptedRunError
@@ -40,9 +38,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-def test_the_steps_are_pull_adapt_and_tune_and_a_second_call_does_not_adapt_again(
-    steps: list[str], tmp_path: Path, run: Shell
-) -> None:
+def test_the_steps_are_pull_adapt_and_tune_and_a_second_call_does_not_adapt_again(steps, tmp_path, run):
     _, result = run.json("quickstart", "--out", tmp_path / "qs", "--trials", 9)
     tuning = "tune bert-tiny with tcl-epyc+local@1.0.0, 9 trials"
     assert steps == ["pull", "adapt tcl-epyc@1.0.0 on bert-tiny", tuning]
@@ -53,9 +49,7 @@ def test_the_steps_are_pull_adapt_and_tune_and_a_second_call_does_not_adapt_agai
     assert [call.split()[0] for call in steps] == ["locate", "tune"]
 
 
-def test_an_interrupted_adaptation_leaves_nothing_to_take_up(
-    steps: list[str], tmp_path: Path, run: Shell, monkeypatch: Any
-) -> None:
+def test_an_interrupted_adaptation_leaves_nothing_to_take_up(steps, tmp_path, run, monkeypatch):
     def stop(*args: Any, **options: Any) -> Any:
         raise InterruptedRunError("interrupted", remedy="run the same command again")
 

@@ -25,9 +25,7 @@ def record(m: int, n: int, rows: int, columns: int) -> str:
 
 
 @pytest.mark.slow
-def test_every_command_of_the_page_does_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], learnt_briefly: None
-) -> None:
+def test_every_command_of_the_page_does_what_it_says(tmp_path, monkeypatch, capsys, learnt_briefly):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "logs").mkdir()
     for m in (16, 32, 64, 128):

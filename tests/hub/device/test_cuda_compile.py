@@ -32,14 +32,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
         given.append((source, [option.decode() for option in options]))
         return (6 if "broken" in source or "mma.h" in source else 0,)
 
-    def fill(text: bytes) -> Any:
-        return lambda _, buffer: buffer.__setitem__(slice(None), text)
-
     def log_of(source: str) -> bytes:
         what = b'cannot open source file "crt/mma.h"' if "mma.h" in source else b"broken"
         return b"kernels.cu(1): note\nkernels.cu(2): error: " + what + b"\n\0"
 
-    cubin, ptx = b"\x7fELF", b".version 9.0"
     calls: dict[str, Any] = {
         "nvrtcVersion": lambda: (0, 13, 0),
         "nvrtcGetNumSupportedArchs": lambda: (0, 2),
@@ -47,11 +43,12 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
         "nvrtcCreateProgram": lambda source, *_: (0, source.decode()),
         "nvrtcCompileProgram": compile_program,
         "nvrtcDestroyProgram": lambda _: (0,),
-        "nvrtcGetProgramLogSize": lambda source: (0, len(log_of(source))),
-        "nvrtcGetProgramLog": lambda source, buffer: fill(log_of(source))(source, buffer),
     }
-    for name, text in (("CUBIN", cubin), ("PTX", ptx)):
-        calls |= {f"nvrtcGet{name}Size": lambda _, text=text: (0, len(text)), f"nvrtcGet{name}": fill(text)}
+    for name, text_of in (("ProgramLog", log_of), ("CUBIN", lambda _: b"\x7fELF"), ("PTX", lambda _: b".version 9.0")):
+        calls[f"nvrtcGet{name}Size"] = lambda source, text_of=text_of: (0, len(text_of(source)))
+        calls[f"nvrtcGet{name}"] = lambda source, buffer, text_of=text_of: buffer.__setitem__(
+            slice(None), text_of(source)
+        )
     monkeypatch.setattr(cuda_compile, "_nvrtc", lambda: SimpleNamespace(**calls))
     monkeypatch.delenv("TCHUB_NVCC", raising=False)
     return given
@@ -92,18 +89,20 @@ def test_a_program_that_needs_headers_gets_their_folders(
     assert ["cuda/std/cstdint" in source for source, _ in compiled] == [False, True]
 
 
-def test_an_error_is_the_first_that_nvrtc_tells(compiled: Any, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"NVRTC failed: kernels\.cu\(2\): error: broken"):
-        assemble(SOURCE + "broken", "sm_90", tmp_path / "a", "cubin", NVRTC)
-    assert not (tmp_path / "a").exists()
-
-
-def test_a_header_that_is_missing_is_named_with_the_packages_that_have_it(
-    compiled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("first_line", "message"),
+    [
+        ("broken", r"NVRTC failed: kernels\.cu\(2\): error: broken"),
+        ("#include <mma.h>", r'"crt/mma\.h"; .* pip install \'tchub\[cuda\]\''),
+    ],
+)
+def test_an_error_is_the_first_that_nvrtc_tells_and_a_missing_header_has_its_package(
+    compiled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_line: str, message: str
 ) -> None:
     monkeypatch.setattr(cuda_compile, "_include_folders", lambda: ())
-    with pytest.raises(RuntimeError, match=r'"crt/mma\.h"; .* pip install \'tchub\[cuda\]\''):
-        assemble(f"#include <mma.h>\n{SOURCE}", "sm_90", tmp_path / "a", "cubin", NVRTC)
+    with pytest.raises(RuntimeError, match=message):
+        assemble(f"{first_line}\n{SOURCE}", "sm_90", tmp_path / "a", "cubin", NVRTC)
+    assert not (tmp_path / "a").exists()
 
 
 def test_headers_that_a_package_lacks_are_those_of_the_toolkit_beside_it(

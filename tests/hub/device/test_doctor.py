@@ -1,16 +1,15 @@
 """`tchub doctor` and `tchub devices`: each check's three outcomes, the exit code, and the JSON."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from paper_card import PaperCard
-from tchub.hub.cli import main
 from tchub.hub.device import doctor
-from tchub.hub.device.amd_cards import describe_amd, refuse_amd
-from tchub.hub.device.card_state import CardState, card_names, card_state
+from tchub.hub.device.amd_cards import refuse_amd
+from tchub.hub.device.card_state import card_names, card_state
 from tchub.hub.device.detect import detect_local
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.errors import DeviceError
@@ -31,24 +30,41 @@ def local(**more: object):
     return detect_local(facts=HostFacts(**(vars(TURIN) | more)), ask_llvm=False)
 
 
+def governor(path: Path, text: str) -> Check:
+    path.write_text(text)
+    return doctor.check_governor(path)
+
+
+def disk(path: Path, free_gib: float) -> Check:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=free_gib * 2**30))
+        return doctor.check_disk(path / "not" / "yet")
+
+
 # What is looked at -> whether it is well, may be well, or stops tchub; those of `run_checks` look at this machine.
-OUTCOMES = [
-    ("another version than the pin", lambda: doctor.check_version("apache-tvm-ffi", "0.1.13"), "fail"),
-    ("a package that is not installed", lambda: doctor.check_version("no-such-package-of-tchub", "1.0"), "fail"),
-    ("a known CPU", lambda: doctor.check_device(local()), "ok"),
-    ("an unknown CPU", lambda: doctor.check_device(local(brand="Some CPU", vendor_id="Some")), "warn"),
-    ("no neighbours", lambda: doctor.check_business(0.05, 0.0, 0.1), "ok"),
-    ("a high load", lambda: doctor.check_business(0.05, 0.0, 2.0), "warn"),
-    ("busy cores", lambda: doctor.check_business(0.9, 0.0, 0.1), "warn"),
-    ("stolen time", lambda: doctor.check_business(0.05, 0.1, 0.1), "warn"),
-    ("little noise", lambda: doctor.check_noise(0.006, 0.04), "ok"),
-    ("noise over 5 %", lambda: doctor.check_noise(0.006, 0.12), "warn"),
+OUTCOMES: list[tuple[str, Callable[[Path], Check], str]] = [
+    ("another version than the pin", lambda _: doctor.check_version("apache-tvm-ffi", "0.1.13"), "fail"),
+    ("a package that is not installed", lambda _: doctor.check_version("no-such-package-of-tchub", "1.0"), "fail"),
+    ("a known CPU", lambda _: doctor.check_device(local()), "ok"),
+    ("an unknown CPU", lambda _: doctor.check_device(local(brand="Some CPU", vendor_id="Some")), "warn"),
+    ("no neighbours", lambda _: doctor.check_business(0.05, 0.0, 0.1), "ok"),
+    ("a high load", lambda _: doctor.check_business(0.05, 0.0, 2.0), "warn"),
+    ("busy cores", lambda _: doctor.check_business(0.9, 0.0, 0.1), "warn"),
+    ("stolen time", lambda _: doctor.check_business(0.05, 0.1, 0.1), "warn"),
+    ("little noise", lambda _: doctor.check_noise(0.006, 0.04), "ok"),
+    ("noise over 5 %", lambda _: doctor.check_noise(0.006, 0.12), "warn"),
+    ("no governor", lambda path: doctor.check_governor(path / "none"), "ok"),
+    ("a governor for speed", lambda path: governor(path / "governor", "performance\n"), "ok"),
+    ("a governor that saves power", lambda path: governor(path / "governor", "powersave\n"), "warn"),
+    ("a full disk", lambda path: disk(path, 0.1), "fail"),
+    ("a disk with little room", lambda path: disk(path, 2), "warn"),
+    ("a disk with room", lambda path: disk(path, 50), "ok"),
 ]
 
 
 @pytest.mark.parametrize(("check", "status"), [(c, s) for _, c, s in OUTCOMES], ids=[name for name, *_ in OUTCOMES])
-def test_each_check_has_its_outcome(check: Callable[[], Check], status: str) -> None:
-    assert check().status == status
+def test_each_check_has_its_outcome(tmp_path: Path, check: Callable[[Path], Check], status: str) -> None:
+    assert check(tmp_path).status == status
 
 
 def test_what_this_machine_needs_for_tchub_is_here_and_whatever_is_not_ok_has_a_remedy() -> None:
@@ -58,46 +74,28 @@ def test_what_this_machine_needs_for_tchub_is_here_and_whatever_is_not_ok_has_a_
 
 
 @pytest.mark.parametrize(
-    ("known", "states", "status", "value"),
+    ("name", "known", "state", "status", "value"),
     [
-        (0, ["lost"], "ok", "none is needed"),
-        (1, ["lost"], "warn", "CUDA's driver shows none of 1 cards"),
-        (1, [], "ok", "Tesla T4 (t4), sm_75, compiled by "),
-        (1, [], "ok", ": --device cuda:0, --precision float16"),
-        (1, ["private"], "warn", "one process only"),
-        (1, ["old"], "warn", "for CUDA 12.4, and nvcc is of CUDA 13.0"),
+        ("Tesla T4", 0, "lost", "ok", "none is needed"),
+        ("Tesla T4", 1, "lost", "warn", "CUDA's driver shows none of 1 cards"),
+        ("Tesla T4", 1, None, "ok", "Tesla T4 (t4), sm_75, compiled by "),
+        ("Tesla T4", 1, None, "ok", ": --device cuda:0, --precision float16"),
+        ("Tesla T4", 1, "private", "warn", "one process only"),
+        ("Tesla T4", 1, "old", "warn", "for CUDA 12.4, and nvcc is of CUDA 13.0"),
+        ("GeForce GTX 1080", 1, None, "ok", "--device cuda:0; no tensor cores: float32 alone"),
     ],
 )
-def test_cards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int, states: list[str], status: str, value: str
+def test_cards_are_told_with_what_they_can_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, known: int, state: str | None, status: str, value: str
 ) -> None:
-    card = PaperCard.install(tmp_path, monkeypatch)
-    for state in states:
+    card = PaperCard.install(tmp_path, monkeypatch, name, 75 if name == "Tesla T4" else 61)
+    if name != "Tesla T4":
+        monkeypatch.setattr("tchub.hub.device.cuda_card.check_compiler", lambda *_: None)  # no nvcc of today has it
+    if state is not None:
         card.becomes(state)
     check, *_ = doctor.check_cards(known)
     assert (check.status, value in check.value) == (status, True), check
     assert (check.remedy is None) == (status == "ok")
-
-
-def test_a_card_without_tensor_cores_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    PaperCard.install(tmp_path, monkeypatch, "GeForce GTX 1080", 61)
-    monkeypatch.setattr("tchub.hub.device.cuda_card.check_compiler", lambda *_: None)  # no nvcc of today has it
-    check, *_ = doctor.check_cards(1)
-    assert check.value.endswith("--device cuda:0; no tensor cores: float32 alone")
-
-
-@pytest.mark.parametrize(("governor", "status"), [(None, "ok"), ("performance", "ok"), ("powersave", "warn")])
-def test_governor(governor: str | None, status: str, tmp_path: Path) -> None:
-    file = tmp_path / "scaling_governor"
-    if governor:
-        file.write_text(f"{governor}\n")
-    assert doctor.check_governor(file).status == status
-
-
-@pytest.mark.parametrize(("free_gib", "status"), [(0.1, "fail"), (2, "warn"), (50, "ok")])
-def test_disk(free_gib: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=free_gib * 2**30))
-    assert doctor.check_disk(tmp_path / "not" / "yet").status == status
 
 
 @pytest.mark.parametrize(
@@ -117,6 +115,8 @@ def test_a_card_that_slows_down_or_is_not_alone_is_told(
         card.becomes(state)
     check = doctor.check_card_state(0)
     assert (check.name, check.status, check.value, bool(check.remedy)) == ("cuda:0", status, value, status == "warn")
+    assert card_state("0000:00:00.0") is None, "another card's address"
+    assert card_names() == ("Tesla T4",)
 
 
 def test_a_card_of_amd_is_told_with_what_would_work(tmp_path: Path) -> None:
@@ -129,28 +129,12 @@ def test_a_card_of_amd_is_told_with_what_would_work(tmp_path: Path) -> None:
         *(("warn", "gfx906 of AMD (mi50)"), ("warn", "gfx1101 of AMD (no spec sheet)"))
     ]
     assert all("TVM has" in check.value and "tchub measures on none" in check.value for check in checks)
+    assert "gfx906 in its LLVM" in checks[0].value
     (untold, _) = doctor.check_amd(tmp_path, ask_tvm=False)  # a TVM that is broken is not imported
     assert untold.value == "gfx906 of AMD (mi50): tchub measures on no card of AMD"
     with pytest.raises(DeviceError, match="rocm:1 cannot be measured on: gfx1101 of AMD") as caught:
         raise refuse_amd(1, tmp_path)
     assert "tchub corpus import" in caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("arch", "linker", "sentence"),
-    [
-        ("gfx906", "", "has code for AMD's cards, gfx906 in its LLVM and lacks a linker (ld.lld), a runtime for AMD's"),
-        ("gfx906", "ld.lld", "gfx906 in its LLVM, a linker (ld.lld) and lacks a runtime for AMD's cards"),
-        ("gfx1", "", "lacks gfx1 in its LLVM, a linker (ld.lld), a runtime for AMD's cards"),
-    ],
-)
-def test_what_tvm_can_do_for_a_card_of_amd_is_asked_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str, linker: str, sentence: str
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    if linker:
-        (tmp_path / linker).touch(0o755)
-    assert sentence in describe_amd(arch)
 
 
 def test_a_folder_that_can_be_written_is_left_clean_and_another_fails(tmp_path: Path) -> None:
@@ -184,44 +168,6 @@ def test_a_compiler_whose_programs_do_not_run_fails_with_the_reason(
     assert ("noexec" in str(check.remedy)) == ("loaded" in check.value)
 
 
-def test_doctor_ends_with_1_only_if_a_check_failed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    found = [Check("a", "ok", "x"), Check("b", "fail", "[y]", "do z")]
-    monkeypatch.setattr(doctor, "run_checks", lambda: iter(found))
-    assert main(["doctor", "--json"]) == 1
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["ok"] is False
-    assert printed["checks"][1] == {"name": "b", "status": "fail", "value": "[y]", "remedy": "do z"}
-    assert main(["doctor"]) == 1
-    assert "-> do z" in capsys.readouterr().out
-    found[1] = Check("b", "warn", "y", "do z")
-    assert main(["doctor", "--quiet"]) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_devices_lists_all(capsys: pytest.CaptureFixture) -> None:
-    assert main(["devices", "--json"]) == 0
-    assert [d["name"] for d in json.loads(capsys.readouterr().out)] == [d.name for d in list_devices()]
-    assert main(["devices", "--kind", "gpu"]) == 0
-    shown = capsys.readouterr().out
-    assert "h200" in shown
-    assert "epyc" not in shown
-
-
-def test_nvml_tells_the_clock_and_what_holds_it_down(card: PaperCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    card.has_nvml(monkeypatch)
-    assert card_names() == ("Tesla T4",)
-    state = card_state("0000:65:00.0")
-    assert state == CardState(1590, 1590, 69.8, 70.0, None, 0, 141 << 30), "this card does not tell its temperature"
-    for change in ("slow", "shared"):
-        card.becomes(change)
-    state = card_state("0000:65:00.0")
-    assert state is not None
-    assert (state.clock_mhz, state.processes, state.slowed_by) == (990, 2, ("its power limit", "its heat"))
-    assert card_state("0000:00:00.0") is None, "another card's address"
-
-
 def test_without_nvml_the_kernels_driver_tells_the_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tchub.hub.device.card_state._nvml", lambda: None)
     assert card_names(tmp_path) == ()
@@ -230,3 +176,21 @@ def test_without_nvml_the_kernels_driver_tells_the_names(tmp_path: Path, monkeyp
         (tmp_path / str(number) / "information").write_text(f"Model: \t\t {name}\nIRQ:   \t\t 35\n")
     assert card_names(tmp_path) == ("Tesla T4", "NVIDIA L4")
     assert card_state("0000:65:00.0") is None
+
+
+def test_doctor_ends_with_1_only_if_a_check_failed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = [Check("a", "ok", "x"), Check("b", "fail", "[y]", "do z")]
+    monkeypatch.setattr(doctor, "run_checks", lambda: iter(checks))
+    code, printed = run.json("doctor")
+    assert (code, printed["ok"]) == (1, False)
+    assert printed["checks"][1] == {"name": "b", "status": "fail", "value": "[y]", "remedy": "do z"}
+    assert "-> do z" in run("doctor")[1]
+    checks[1] = Check("b", "warn", "y", "do z")
+    code, _, err = run("doctor", "--quiet")
+    assert (code, err) == (0, "")
+
+
+def test_devices_lists_all(run: Any) -> None:
+    assert [d["name"] for d in run.json("devices")[1]] == [d.name for d in list_devices()]
+    _, shown, _ = run("devices", "--kind", "gpu")
+    assert ("h200" in shown, "epyc" in shown) == (True, False)

@@ -36,22 +36,16 @@ def pid_of(worker: Worker) -> Any:
     return worker.call(set_up, (WorkerSetup(),), 10).value
 
 
-def test_a_worker_is_another_process_and_stays_the_same_one(worker: Worker) -> None:
-    assert pid_of(worker) == pid_of(worker) != os.getpid()
+def test_an_exception_is_told_and_the_worker_lives_on(worker: Worker) -> None:
+    pid = pid_of(worker)
+    result = worker.call(build, ("not a module", {"kind": "llvm"}, "/nowhere/x.so"), 10)
+    assert (result.error, bool(result.message)) == ("exception", True)
+    assert pid_of(worker) == pid != os.getpid()
 
 
 def test_a_worker_gets_no_huge_pages(worker: Worker) -> None:
     """The compiled network has none, and some programs are much faster with them."""
-    status = Path(f"/proc/{pid_of(worker)}/status").read_text()
-    assert "THP_enabled:\t0" in status
-
-
-def test_an_exception_is_told_and_the_worker_lives_on(worker: Worker) -> None:
-    pid = pid_of(worker)
-    result = worker.call(build, ("not a module", {"kind": "llvm"}, "/nowhere/x.so"), 10)
-    assert result.error == "exception"
-    assert result.message
-    assert pid_of(worker) == pid
+    assert "THP_enabled:\t0" in Path(f"/proc/{pid_of(worker)}/status").read_text()
 
 
 def test_a_hang_is_killed_and_the_next_job_gets_a_new_worker(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,27 +159,26 @@ def busy(core: int, processes: int) -> Iterator[None]:
             other.communicate()
 
 
-def test_a_job_that_computes_without_end_is_killed_after_its_seconds(zygote: Zygote) -> None:
-    worker = Worker(zygote, WorkerSetup())
-    result = worker.call(sum, ENDLESS, 0.3)
-    assert (result.error, result.message) == ("timeout", "killed: it has used 0.3 s of computing")
-    worker.stop()
-
-
-def test_a_job_that_does_nothing_is_killed_after_a_longer_wait(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("job", "seconds", "waits", "message"),
+    [
+        pytest.param((sum, ENDLESS), 0.3, False, "it has used 0.3 s of computing", id="computes without end"),
+        pytest.param((time.sleep, (60,)), 0.1, False, "it has done nothing for 0.6 s", id="does nothing"),
+        pytest.param((time.sleep, (60,)), 0.2, True, "no answer within 0.2 s", id="waits for another machine"),
+    ],
+)
+def test_a_job_is_killed_after_its_seconds(
+    zygote: Zygote, monkeypatch: pytest.MonkeyPatch, job: Any, seconds: float, waits: bool, message: str
+) -> None:
     monkeypatch.setattr(pool, "STALL_SECONDS", 0.6)
-    worker = Worker(zygote, WorkerSetup())
-    assert worker.call(time.sleep, (0.3,), 0.1).error is None, "it has computed for less than 0.1 s"
-    result = worker.call(time.sleep, (60,), 0.1)
-    assert (result.error, result.message) == ("timeout", "killed: it has done nothing for 0.6 s")
+    worker = Worker(zygote, WorkerSetup(), waits=waits)
+    result = worker.call(*job, seconds)
+    assert (result.error, result.message) == ("timeout", f"killed: {message}")
     worker.stop()
 
 
-def test_a_job_that_waits_for_another_machine_is_limited_by_the_clock(zygote: Zygote) -> None:
-    worker = Worker(zygote, WorkerSetup(), waits=True)
-    result = worker.call(time.sleep, (60,), 0.2)
-    assert (result.error, result.message) == ("timeout", "killed: no answer within 0.2 s")
-    worker.stop()
+def test_a_job_that_computes_less_than_its_seconds_is_not_killed(worker: Worker) -> None:
+    assert worker.call(time.sleep, (0.3,), 0.1).error is None
 
 
 def test_a_job_beside_busy_processes_takes_longer_and_is_not_killed(zygote: Zygote) -> None:
@@ -240,23 +233,17 @@ def test_a_command_gives_its_output_or_a_time_out() -> None:
         run_process(sleeping, [], os.environ, TimeLimit(20.0, 0.5))
 
 
-def test_what_a_command_reads_is_made_while_it_starts_and_a_failure_there_ends_it() -> None:
+@pytest.mark.parametrize("code", ["import sys; sys.stdin.read()", ""], ids=["waits for more", "has ended"])
+def test_a_failure_while_making_what_a_command_reads_is_told_and_ends_the_command(code: str) -> None:
     def fail() -> Iterator[str]:
         yield "a line"
-        children.extend(one for one in psutil.Process().children() if "input()" in one.cmdline())
+        children.extend(one for one in psutil.Process().children() if one not in before)
+        if not code:
+            psutil.wait_procs(children, timeout=20.0)
+        yield "another"
         raise OSError("no library")
 
-    children: list[psutil.Process] = []
+    before, children = psutil.Process().children(), list[psutil.Process]()
     with pytest.raises(OSError, match="no library"):
-        run_process([sys.executable, "-S", "-c", "input()"], fail(), os.environ, TimeLimit(20.0))
-    assert [child.is_running() for child in children] == [False]
-
-
-def test_a_command_that_ended_early_hides_no_failure_of_what_it_should_have_read() -> None:
-    def fail() -> Iterator[str]:
-        psutil.wait_procs(psutil.Process().children(), timeout=20.0)
-        yield "a line"
-        raise OSError("no library")
-
-    with pytest.raises(OSError, match="no library"):
-        run_process([sys.executable, "-S", "-c", ""], fail(), os.environ, TimeLimit(20.0))
+        run_process([sys.executable, "-S", "-c", code], fail(), os.environ, TimeLimit(20.0))
+    assert not any(child.is_running() for child in children)

@@ -1,6 +1,7 @@
 """Measuring behind TVM's RPC: a tracker and three servers, each a process; killed, stopped, absent, started again."""
 
 import json
+import platform
 import signal
 import time
 from collections.abc import Iterator
@@ -78,19 +79,14 @@ def _assert_each_once(results: list[tuple[Any, Measurement]], candidates: list[A
     assert {m.message for _, m in results} == {None}
 
 
-def test_a_server_says_what_it_is(farm: Farm) -> None:
-    facts = ask_server(farm.address, replace(IMPATIENT, threads=1))
-    assert facts.mcpu
-    assert facts.threads == 1
-    assert facts.architecture in ("x86_64", "aarch64")
-
-
 def test_programs_use_the_threads_that_were_asked_for(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the server would take by itself: the latencies are said to be those of so many threads."""
     monkeypatch.setenv("TVM_NUM_THREADS", "4")
     farm.start_server("wide")
     _await_servers(wide := replace(farm.address, key="wide"), 1)
-    assert ask_server(wide, replace(PATIENT, threads=3)).threads == 3
+    facts = ask_server(wide, replace(PATIENT, threads=3))
+    assert facts.threads == 3
+    assert (bool(facts.mcpu), facts.architecture) == (True, platform.machine())
     with pytest.raises(DeviceError, match="use 4 threads at most, not 9") as caught:
         choose_device(str(wide), 9)
     assert "TVM_NUM_THREADS=9" in str(caught.value.remedy)
@@ -124,15 +120,12 @@ def test_a_server_that_hangs_mid_run_is_left_behind_and_taken_back(
 
 
 def test_a_broken_program_fails_alone_and_costs_no_server(
-    farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]
+    farm: Farm, measurer: RpcMeasurer, small_candidates: list[Any]
 ) -> None:
     good, other = small_candidates[:2]
     broken = replace(other, key="broken", args_info=(((1,), "float32"),) * 3)  # wrong shapes for its arguments
-    with RpcMeasurer(farm.address, target_dict, QUICK, IMPATIENT) as measurer:
-        results = {c.key: m for c, m in measurer.measure([good, broken])}
-        assert results[good.key].error is None
-        assert results["broken"].error == "run"
-        assert measurer.outcomes == {"ok": 1, "run": 1}
+    results = {c.key: m.error for c, m in measurer.measure([good, broken])}
+    assert results == {good.key: None, "broken": "run"}
     _await_servers(farm.address, 3)
 
 
@@ -150,7 +143,6 @@ def test_when_all_servers_die_what_was_measured_was_given_out_before(
     farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]
 ) -> None:
     results: list[tuple[Any, Measurement]] = []
-
     only = farm.start_server("lonely")
 
     def measure_until_it_dies(measurer: RpcMeasurer) -> None:
@@ -176,28 +168,22 @@ def test_a_tracker_that_is_not_there_is_said_at_once() -> None:
     assert "rpc_tracker" in str(caught.value.remedy)
 
 
-class _KillOnce(TuneProgress):
-    """Kills a server when the first programs are measured."""
-
-    def __init__(self, farm: Farm, place: int) -> None:
-        self.farm, self.place, self.killed = farm, place, False
-
-    def session(self, label: str, view: SessionView) -> None:
-        if view.done >= 2 and not self.killed:
-            self.killed = True
-            self.farm.signal(self.place, signal.SIGKILL)
-
-
 @pytest.mark.slow
 def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
     farm: Farm, tmp_path: Path, compared_here: None
 ) -> None:
-    network = tmp_path / "tiny.pt2"
-    torch.export.save(torch.export.export(torch.nn.Linear(24, 32).eval(), (torch.randn(16, 24),)), network)
+    class KillOnce(TuneProgress):
+        killed = False
+
+        def session(self, label: str, view: SessionView) -> None:
+            if view.done >= 2 and not self.killed:
+                self.killed = True
+                farm.signal(2, signal.SIGKILL)
+
     options: dict[str, Any] = {"trials": 6, "out": tmp_path / "out", "target": {"kind": "llvm"}, "search": SMALL_SEARCH}
+    options |= {"checkpoint": "none", "device": str(farm.address), "progress": (kill := KillOnce())}
     with _one_more(farm):
-        kill = _KillOnce(farm, 2)
-        result = hub.tune(network, checkpoint="none", device=str(farm.address), progress=kill, **options)
+        result = hub.tune(torch.nn.Linear(24, 32).eval(), example_inputs=(torch.randn(16, 24),), **options)
     assert kill.killed
     run = result.report["runs"]["tuned"]
     assert (run["trials"], run["failed"]) == (6, 0)

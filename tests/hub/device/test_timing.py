@@ -13,7 +13,6 @@ from tchub.hub.device.timing import (
     make_reference_kernel,
     measure_watched,
     take_repeats,
-    time_in_turn,
 )
 
 QUIET = 50e-6
@@ -32,15 +31,9 @@ def fed(times: Iterable[float]) -> Callable[[], float]:
     return lambda: next(feed)
 
 
-def test_the_tolerance_parts_noise_from_disturbance() -> None:
-    watch = learned()
-    assert not watch.is_disturbed(1.1 * QUIET)
-    assert watch.is_disturbed(1.2 * QUIET)
-
-
 def test_a_short_disturbance_does_not_become_usual_but_a_lasting_change_does() -> None:
     watch = learned()
-    assert [watch.is_disturbed(1.5 * QUIET) for _ in range(2)] == [True] * 2
+    assert [watch.is_disturbed(times * QUIET) for times in (1.1, 1.2, 1.5)] == [False, True, True]
     for _ in range(64):
         watch.is_disturbed(1.5 * QUIET)
     assert not watch.is_disturbed(1.5 * QUIET)
@@ -97,18 +90,13 @@ def noisy(costs: Iterable[float]) -> Callable[[int, int], list[float]]:
         (1e-3, 0.1e-3, 1),  # short and clearly slower than the best: one repeat
         (5e-5, 1e-5 / 1.1, 1),
         (5e-5, 1e-5 * 1.1, 3),  # not clearly slower
+        (0.2, 0.01, 1),  # long and slow
     ],
 )
 def test_a_steady_program_gets_as_few_repeats_as_it_needs(cost: float, best: float | None, repeats: int) -> None:
     run, asked = steady(cost)
     assert take_repeats(run, CONFIG, best) == [cost] * repeats
     assert all(number * cost <= CONFIG.min_repeat_seconds < (number + 1) * cost for number, _ in asked[1:])
-
-
-def test_a_long_and_slow_program_is_not_repeated_at_all() -> None:
-    run, asked = steady(0.2)
-    assert take_repeats(run, CONFIG, best=0.01) == [0.2]
-    assert asked == [(1, 2)]
 
 
 def test_one_preempted_run_does_not_make_a_program_slow() -> None:
@@ -129,12 +117,3 @@ def test_a_good_program_is_repeated_longer_than_a_middling_one() -> None:
 def test_repeats_stay_within_their_bounds(costs: list[float], best: float | None, least: int) -> None:
     config = replace(CONFIG, min_repeats=least)
     assert 1 <= len(take_repeats(noisy(costs), config, best)) <= CONFIG.max_repeats
-
-
-def test_a_program_takes_other_arguments_in_each_run() -> None:
-    taken: list[int] = []
-    turns = ((number,) for number in range(10**6))
-    costs = time_in_turn(taken.append, turns, replace(CONFIG, min_repeat_seconds=1e-5), best=None)
-    assert CONFIG.min_repeats <= len(costs) <= CONFIG.max_repeats
-    assert taken == list(range(len(taken)))
-    assert len(taken) > len(costs)

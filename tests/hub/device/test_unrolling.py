@@ -13,7 +13,7 @@ from tvm.s_tir import Schedule
 from tvm.target import Target
 
 CPU = Target({"kind": "llvm", "mcpu": "x86-64-v3"})
-ROWS, COLUMNS, INPUTS, LANES = 32, 128, 16, 8
+ROWS, COLUMNS, INPUTS, LANES = 16, 128, 16, 8
 
 
 def program(steps: int, *, activated: bool = True) -> tvm.IRModule:
@@ -41,12 +41,6 @@ def program(steps: int, *, activated: bool = True) -> tvm.IRModule:
     return schedule.mod
 
 
-def compiled(mod: tvm.IRModule, path: Path) -> Any:
-    built = tvm.tirx.build(mod, target=CPU)
-    built.write_to_file(str(path), "ll")
-    return tvm.compile(mod, target=CPU)
-
-
 def test_an_activation_stays_in_a_loop_and_computes_the_same(tmp_path: Path) -> None:
     mod = program(ROWS * COLUMNS // LANES)
     bounded = bounded_unrolling(mod)
@@ -54,11 +48,13 @@ def test_an_activation_stays_in_a_loop_and_computes_the_same(tmp_path: Path) -> 
     rng = np.random.default_rng(0)
     arrays = [rng.random(shape, "float32") for shape in ((ROWS, INPUTS), (INPUTS, COLUMNS), (ROWS, COLUMNS))]
     results, sizes = [], []
-    for name, one in (("whole", mod), ("bounded", bounded)):
+    for one in (mod, bounded):
         tensors = [tvm.runtime.tensor(array) for array in arrays]
-        compiled(one, tmp_path / f"{name}.ll")["main"](*tensors)
+        built = tvm.tirx.build(one, target=CPU)
+        built["main"](*tensors)
         results.append(tensors[-1].numpy())
-        sizes.append((tmp_path / f"{name}.ll").stat().st_size)
+        built.write_to_file(str(tmp_path / "code.ll"), "ll")
+        sizes.append((tmp_path / "code.ll").stat().st_size)
     np.testing.assert_array_equal(*results)
     assert results[0].std() > 0
     assert sizes[1] < sizes[0] / 4

@@ -55,7 +55,6 @@ class Request:
 
     token: str
     query: Mapping[str, list[str]]
-    headers: Mapping[str, str]
     body: bytes
 
     def flag(self, name: str) -> bool:
@@ -128,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         """The answer of the first route that fits; parts of the path arrive unquoted."""
         parts, method = urlsplit(self.path), self.command.replace("HEAD", "GET")
         token = (self.headers.get("authorization") or "").removeprefix("Bearer ")
-        request = Request(token, parse_qs(parts.query), self.headers, body)
+        request = Request(token, parse_qs(parts.query), body)
         try:
             for wanted, pattern, handler in ROUTES:
                 if wanted == method and (match := pattern.fullmatch(parts.path)):
@@ -136,8 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
                         return handler(self.state, request, *map(unquote, match.groups()))
             raise RefusedError(404, f"Cannot {self.command} {self.path}")
         except RefusedError as error:
-            told = {"X_Error_Message": error.message} | ({"X_Error_Code": error.code} if error.code else {})
-            return Answer.of({"error": error.message}, error.status, **told)
+            headers = {"X_Error_Message": error.message} | ({"X_Error_Code": error.code} if error.code else {})
+            return Answer.of({"error": error.message}, error.status, **headers)
 
 
 ROUTES: list[tuple[str, re.Pattern[str], Callable[..., Answer]]] = []
@@ -202,12 +201,10 @@ def _facts(file: File, name: str) -> dict[str, Any]:
 
 @route("GET", "/api/models/{repo}/refs")
 def references(hub: HubServer, request: Request, repo: str) -> Answer:
-    listed: dict[str, list[dict[str, str]]] = {"branches": [], "tags": [], "converts": []}
-    for ref, commit in hub.visible(request.token, repo).refs.items():
-        _, kind, name = ref.split("/", 2)
-        if kind in ("heads", "tags"):
-            listed["tags" if kind == "tags" else "branches"].append({"name": name, "ref": ref, "targetCommit": commit})
-    return Answer.of(listed)
+    """The tags alone, which are what is asked for."""
+    tags = hub.visible(request.token, repo).tags().items()
+    listed = [{"name": name, "ref": f"refs/tags/{name}", "targetCommit": commit} for name, commit in tags]
+    return Answer.of({"branches": [], "tags": listed, "converts": []})
 
 
 @route("GET", "/api/models/{repo}/tree/{revision}")
@@ -233,7 +230,7 @@ def resolve(hub: HubServer, request: Request, repo: str, revision: str, path: st
         return Answer(404, {"X-Repo-Commit": commit.id, "X-Error-Code": "EntryNotFound"})
     file, headers = commit.files[path], {"X-Repo-Commit": commit.id}
     if not file.large:
-        return _bytes(request, file, headers)
+        return _bytes(file, headers)
     headers |= {"Location": f"{hub.cdn}/cdn/{repo}/{file.id}/{path}"}
     headers |= {"X-Linked-Size": str(len(file.data)), "X-Linked-Etag": f'"{file.id}"'}
     if hub.xet:
@@ -246,20 +243,11 @@ def large(hub: HubServer, request: Request, repo: str, sha256: str, path: str) -
     """The bytes of a large file, by what they are; this host sees no token."""
     if request.token:
         raise RefusedError(400, "the token has left the Hub")
-    return _bytes(request, File(hub.objects[sha256], large=True), {})
+    return _bytes(File(hub.objects[sha256], large=True), {})
 
 
-def _bytes(request: Request, file: File, headers: dict[str, str]) -> Answer:
-    headers |= {"ETag": f'"{file.id}"', "Accept-Ranges": "bytes"}
-    wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range") or "")
-    if wanted is None:
-        return Answer(200, headers, file.data)
-    first, last = int(wanted[1]), min(int(wanted[2] or len(file.data) - 1), len(file.data) - 1)
-    if first > last:
-        return Answer(416, {"Content-Range": f"bytes */{len(file.data)}"})
-    return Answer(
-        206, headers | {"Content-Range": f"bytes {first}-{last}/{len(file.data)}"}, file.data[first : last + 1]
-    )
+def _bytes(file: File, headers: dict[str, str]) -> Answer:
+    return Answer(200, headers | {"ETag": f'"{file.id}"'}, file.data)
 
 
 # Files up, and what is proposed
@@ -272,12 +260,9 @@ def validate(hub: HubServer, request: Request) -> Answer:
 
 
 def _card_errors(card: str) -> list[str]:
-    """What the Hub refuses of a card: a head that is no YAML, or that names what is no repository."""
+    """What the Hub refuses of a card: a head that names what is no repository."""
     head = _CARD.match(card)
-    try:
-        metadata = yaml.safe_load(head[1]) if head else {}
-    except yaml.YAMLError as error:
-        return [f"YAML metadata cannot be read: {error}"]
+    metadata = yaml.safe_load(head[1]) if head else {}
     listed = [(key, metadata.get(key, [])) for key in ("datasets", "base_model")]
     names = [(key, name) for key, value in listed for name in ([value] if isinstance(value, str) else value)]
     return [f'"{key}" must name repositories of the Hub' for key, name in names if not _REPO_ID.fullmatch(name)]
@@ -302,26 +287,18 @@ def batch(hub: HubServer, request: Request, repo: str) -> Answer:
     hub.writable(request.token, repo, proposes=True)  # whether the commit is a proposal is told later
     objects = []
     for wanted in request.json["objects"]:
-        upload = {"href": f"{hub.cdn}/upload/{wanted['oid']}?signature=good"}
-        actions = {"upload": upload, "verify": {"href": f"{hub.url}/{repo}.git/info/lfs/verify"}}
+        actions = {"upload": {"href": f"{hub.cdn}/upload/{wanted['oid']}"}}
         objects.append(wanted if wanted["oid"] in hub.objects else wanted | {"actions": actions})
     return Answer.of({"transfer": "basic", "objects": objects})
 
 
 @route("PUT", "/upload/{sha256}")
 def put(hub: HubServer, request: Request, sha256: str) -> Answer:
-    """The bytes; what was signed for is another object's upload otherwise (403)."""
-    if request.query.get("signature") != ["good"] or hashlib.sha256(request.body).hexdigest() != sha256:
+    """The bytes, which are those that were announced (403)."""
+    if hashlib.sha256(request.body).hexdigest() != sha256:
         raise RefusedError(403, "SignatureDoesNotMatch")
     hub.objects[sha256] = request.body
-    return Answer(headers={"ETag": f'"{hashlib.md5(request.body).hexdigest()}"'})
-
-
-@route("POST", "/{repo}.git/info/lfs/verify")
-def verify(hub: HubServer, request: Request, repo: str) -> Answer:
-    if len(hub.objects.get(request.json["oid"], b"")) != request.json["size"]:
-        raise RefusedError(404, "Object does not exist on the server")
-    return Answer.of({})
+    return Answer()
 
 
 @route("POST", "/api/models/{repo}/commit/{revision}")

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError, NetworkLoadError
-from tchub.hub.networks.frontend import network as frontend
 from tchub.hub.networks.frontend.exported_file import export_module
-from tchub.hub.networks.frontend.network import is_users, where_in_network
+from tchub.hub.networks.frontend.network import where_in_network
 from tchub.hub.networks.sources import open_network
 from tiny_network import Tiny
 
@@ -45,24 +44,6 @@ def test_a_network_that_changes_its_state_or_its_input_is_refused_before_it_is_t
     assert "export it after .eval()" in str(caught.value.remedy)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "error"),
-    [
-        ("missing.pt2", None, NetworkLoadError),
-        ("no-such-network", None, NetworkLoadError),
-        ("notes.txt", b"hello", NetworkImportError),
-        ("odd.json", b'{"a": 1}', NetworkImportError),
-    ],
-)
-def test_what_is_no_network_is_said(tmp_path: Path, name: str, content: bytes | None, error: type) -> None:
-    source = tmp_path / name if "." in name else name
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(error) as found:
-        open_network(source)
-    assert found.value.remedy
-
-
 class Dropping(torch.nn.Module):
     """Another network in training than in inference."""
 
@@ -90,34 +71,20 @@ def test_a_module_is_exported_as_it_computes_in_inference_and_stays_as_it_was() 
     assert not module.drop.training
 
 
-class Wide(torch.nn.Module):
+def test_a_tensor_that_no_memory_holds_is_refused_before_anything_is_tuned(network_of: Any) -> None:
     """Few numbers in and out, and between them more than a machine holds; a view of one number is none of them."""
-
-    def __init__(self, shown: bool) -> None:
-        super().__init__()
-        self.shown = shown
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wide = x[:1].expand(1 << 20, 1 << 20)
-        return x + wide[0, :4] if self.shown else (wide * 2.0).sum()
-
-
-def test_a_tensor_that_no_memory_holds_is_refused_before_anything_is_tuned() -> None:
-    with pytest.raises(
-        NetworkImportError, match=r"wide makes a tensor of 4.4e\+03 GB \(mul, \[1048576, 1048576\]\)"
-    ) as e:
-        open_network(Wide(shown=False), torch.ones(4), name="wide").imported()
-    assert "more memory" in str(e.value.remedy)
-    assert open_network(Wide(shown=True), torch.ones(4)).imported() is not None
+    message = r"wide makes a tensor of 4.4e\+03 GB \(mul, \[1048576, 1048576\]\)"
+    wide = network_of(lambda x: (x[:1].expand(1 << 20, 1 << 20) * 2.0).sum())
+    with pytest.raises(NetworkImportError, match=message) as caught:
+        open_network(wide, torch.ones(4), name="wide").imported()
+    assert "more memory" in str(caught.value.remedy)
+    view = network_of(lambda x: x + x[:1].expand(1 << 20, 1 << 20)[0, :4])
+    assert open_network(view, torch.ones(4)).imported() is not None
 
 
-def test_a_tensor_whose_size_depends_on_values_is_named() -> None:
-    class Positive(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x[x > 0]
-
+def test_a_tensor_whose_size_depends_on_values_is_named(network_of: Any) -> None:
     with pytest.raises(NetworkImportError, match=r"size depends on the values of its inputs \(index, \[u0\]\)"):
-        open_network(Positive(), (torch.randn(4),)).imported()
+        open_network(network_of(lambda x: x[x > 0]), (torch.randn(4),)).imported()
 
 
 @pytest.mark.parametrize("in_branch", [False, True])
@@ -133,13 +100,11 @@ def test_a_network_that_draws_random_numbers_is_refused(in_branch: bool) -> None
     assert "take the random numbers as an input" in str(caught.value.remedy)
 
 
-def test_example_inputs_by_position_alone_or_by_name() -> None:
-    for network in (
-        open_network(Dropping(), X, {"scale": X}, name="mine"),
-        open_network(Dropping(), None, {"x": X, "scale": X}, name="mine"),
-    ):
-        assert network.name == "mine"
-        assert [spec.name for spec in network.signature().inputs] == ["x", "scale"]
+@pytest.mark.parametrize("inputs", [(X, {"scale": X}), (None, {"x": X, "scale": X})], ids=["by position", "by name"])
+def test_example_inputs_by_position_alone_or_by_name(inputs: Any) -> None:
+    network = open_network(Dropping(), *inputs, name="mine")
+    assert network.name == "mine"
+    assert [spec.name for spec in network.signature().inputs] == ["x", "scale"]
     assert "scale=float32[4, 4]" in str(open_network(Dropping(), [X], {"scale": X}).signature())
 
 
@@ -157,16 +122,21 @@ def test_an_exported_program_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "inputs", "message"),
+    ("source", "inputs", "error", "message"),
     [
-        (Dropping(), None, "needs example inputs"),
-        (Dropping().to_empty(device="meta"), (X.to("meta"),), "on meta"),
-        (Dropping(), (X.to_sparse(),), "takes a tensor of layout torch.sparse_coo"),
-        (42, None, "int is nothing that can be tuned"),
+        ("missing.pt2", None, NetworkLoadError, "missing.pt2"),
+        ("no-such-network", None, NetworkLoadError, "no-such-network"),
+        (Path(__file__), None, NetworkImportError, "test_network_sources.py"),
+        (Dropping(), None, NetworkImportError, "needs example inputs"),
+        (Dropping().to_empty(device="meta"), (X.to("meta"),), NetworkImportError, "on meta"),
+        (Dropping(), (X.to_sparse(),), NetworkImportError, "takes a tensor of layout torch.sparse_coo"),
+        (42, None, NetworkImportError, "int is nothing that can be tuned"),
     ],
 )
-def test_what_cannot_be_exported_is_refused_with_a_remedy(source: Any, inputs: Any, message: str) -> None:
-    with pytest.raises(NetworkImportError, match=message) as refused:
+def test_what_is_no_network_or_cannot_be_exported_is_refused_with_a_remedy(
+    source: Any, inputs: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as refused:
         open_network(source, inputs)
     assert refused.value.remedy
     assert "\n" not in refused.value.message
@@ -182,11 +152,10 @@ class Sums(torch.nn.Module):
 )
 def test_an_operator_is_found_by_module_and_line(operator: str) -> None:
     exported = torch.export.export(torch.nn.Sequential(torch.nn.Sequential(Sums()), Sums()), (torch.ones(2, 3),))
-    place = where_in_network(exported, operator)
-    assert place.startswith("0.0, test_network_sources.py:")
-    assert place.endswith("return torch.cumsum(x, 1)  # the line and 1 more")
-    decomposed = where_in_network(exported.run_decompositions(), operator)
-    assert decomposed == place
+    where = where_in_network(exported, operator)
+    assert where.startswith("0.0, test_network_sources.py:")
+    assert where.endswith("return torch.cumsum(x, 1)  # the line and 1 more")
+    assert where_in_network(exported.run_decompositions(), operator) == where
 
 
 class Branching(torch.nn.Module):
@@ -234,8 +203,3 @@ def test_an_operator_that_tvm_lacks_is_named_with_its_place() -> None:
         network.imported()
     assert "torch.polygamma(1, x)" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_only_the_users_own_lines_are_named() -> None:
-    assert is_users(__file__)
-    assert not any(map(is_users, (frontend.__file__, torch.__file__)))

@@ -76,18 +76,13 @@ def tuned(folder: Path) -> TunedNetwork:
     return load_tuned(folder)
 
 
-def _same(found: Any, expected: Any) -> None:
-    assert list(found) == list(expected)
-    torch.testing.assert_close(found, expected)
-
-
+@torch.no_grad()
 def test_it_takes_and_returns_what_the_module_does(tuned: TunedNetwork) -> None:
-    args, kwargs = _arguments(1)
-    with torch.no_grad():
-        expected = Small()(*args, **kwargs)
-    _same(tuned(*args, **kwargs), expected)
-    x, pair = args
-    _same(tuned(pair=pair, x=x, **kwargs), expected)
+    (x, pair), kwargs = _arguments(1)
+    expected = Small()(x, pair, **kwargs)
+    for result in (tuned(x, pair, **kwargs), tuned(pair=pair, x=x, **kwargs)):
+        assert list(result) == list(expected)
+        torch.testing.assert_close(result, expected)
     assert repr(tuned).startswith("TunedNetwork(small: (x: float32[3, 4], pair: (int64[3], float32[3, 4]), mask=bool[3")
 
 
@@ -98,28 +93,22 @@ def test_tensors_are_not_copied(tuned: TunedNetwork) -> None:
 
 
 def test_numpy_in_gives_numpy_out(tuned: TunedNetwork) -> None:
-    args, kwargs = _arguments()
-    (x, (ids, z)), mask = args, kwargs["mask"]
-    found = tuned(x.numpy(), (ids.numpy(), z.numpy()), mask=mask.numpy(), flag=True)
-    for name, value in tuned(*args, **kwargs).items():
+    (x, (ids, z)), kwargs = _arguments()
+    arrays = tuned(np.asfortranarray(x.numpy()), (ids.numpy(), z.numpy()), mask=kwargs["mask"].numpy(), flag=True)
+    for name, value in tuned(x, (ids, z), **kwargs).items():
         if isinstance(value, torch.Tensor):
-            assert isinstance(found[name], np.ndarray)
-            np.testing.assert_array_equal(found[name], value.numpy())
+            assert isinstance(arrays[name], np.ndarray)
+            np.testing.assert_allclose(arrays[name], value.numpy(), rtol=1e-6)
 
 
 def test_strided_misaligned_and_differentiable_tensors_are_taken(tuned: TunedNetwork) -> None:
-    args, kwargs = _arguments()
-    x, pair = args
-    expected = tuned(*args, **kwargs)["y"]
-    strided = x.T.contiguous().T
-    misaligned = torch.empty(13)[1:].reshape(3, 4).copy_(x)
-    differentiable = x.clone().requires_grad_()
-    for form in (strided, misaligned, differentiable):
-        torch.testing.assert_close(tuned(form, pair, **kwargs)["y"], expected)
-    assert not tuned(differentiable, pair, **kwargs)["y"].requires_grad
-    array = np.asfortranarray(x.numpy())
-    numbers = tuned(array, (pair[0].numpy(), pair[1].numpy()), mask=kwargs["mask"].numpy(), flag=True)
-    np.testing.assert_allclose(numbers["y"], expected.numpy(), rtol=1e-6)
+    (x, pair), kwargs = _arguments()
+    expected = tuned(x, pair, **kwargs)["y"]
+    strided, misaligned = x.T.contiguous().T, torch.empty(13)[1:].reshape(3, 4).copy_(x)
+    for form in (strided, misaligned, x.clone().requires_grad_()):
+        result = tuned(form, pair, **kwargs)["y"]
+        torch.testing.assert_close(result, expected)
+        assert not result.requires_grad
 
 
 def test_a_result_stays_as_it_is_when_the_network_is_called_again(tuned: TunedNetwork) -> None:
@@ -134,13 +123,14 @@ def test_a_result_stays_as_it_is_when_the_network_is_called_again(tuned: TunedNe
 
 
 def test_eight_threads_may_call_it_at_once(tuned: TunedNetwork) -> None:
+    module = Small()
+
+    @torch.no_grad()
     def call(seed: int) -> bool:
         args, kwargs = _arguments(seed)
-        with torch.no_grad():
-            expected = module(*args, **kwargs)["y"]
+        expected = module(*args, **kwargs)["y"]
         return all(torch.allclose(tuned(*args, **kwargs)["y"], expected, atol=1e-6) for _ in range(50))
 
-    module = Small()
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(call, range(16)))
 
@@ -166,9 +156,8 @@ def test_the_shape_of_the_arguments_chooses_the_library(tmp_path: Path) -> None:
     tuned = load_tuned(_compile(tmp_path, Sum(), *sizes))
     for size in (8, 1):
         assert torch.equal(tuned(torch.ones(size, 2)), torch.full((size, 2), 2.0))
-    with pytest.raises(
-        NetworkInputError, match=r"2 sets of shapes.*is float32\[3, 2\], expected a tensor float32\[1, 2\]; .*\[8, 2"
-    ):
+    message = r"2 sets of shapes.*is float32\[3, 2\], expected a tensor float32\[1, 2\]; .*\[8, 2"
+    with pytest.raises(NetworkInputError, match=message):
         tuned(torch.ones(3, 2))
 
 
@@ -185,14 +174,10 @@ def test_half_precision_is_cast_at_the_border(tmp_path: Path) -> None:
     half, single = (torch.export.export(Sum(), (torch.zeros(2, dtype=t),)) for t in (torch.bfloat16, torch.float32))
     mod = prepare(import_exported(single, "sum"))
     build_library(mod, tvm.target.Target("llvm"), None, tmp_path / "sum.so")
-    signature = Signature.of_exported(half)
-    write_manifest(tmp_path, "sum", [(tmp_path / "sum.so", signature, mod)], TARGET, threads=1)
-    tuned = load_tuned(tmp_path)
-    found = tuned(torch.tensor([1.0, 2.0], dtype=torch.bfloat16))
-    assert found.dtype == torch.bfloat16
-    assert found.tolist() == [2.0, 3.0]
-    array = tvm.runtime.from_dlpack(torch.tensor([1.0, 2.0], dtype=torch.bfloat16)).numpy()
-    assert str(tuned(array).dtype) == "bfloat16"
+    write_manifest(tmp_path, "sum", [(tmp_path / "sum.so", Signature.of_exported(half), mod)], TARGET, threads=1)
+    tuned, x = load_tuned(tmp_path), torch.tensor([1.0, 2.0], dtype=torch.bfloat16)
+    torch.testing.assert_close(tuned(x), x + 1)
+    assert str(tuned(tvm.runtime.from_dlpack(x).numpy()).dtype) == "bfloat16"
 
 
 def test_it_runs_where_there_is_no_pytorch_on_its_threads(tmp_path: Path, folder: Path) -> None:
@@ -251,25 +236,22 @@ def test_a_damaged_or_foreign_folder_is_refused_before_its_code_runs(
 
 
 @pytest.mark.parametrize(
-    ("target", "message"),
+    ("target", "lacking", "message"),
     [
-        ({"kind": "llvm", "mtriple": "riscv64-linux-gnu"}, "the target is for riscv64"),
-        ({"kind": "rocm"}, "no kind of program that this CPU runs"),
+        ({"kind": "llvm", "mtriple": "riscv64-linux-gnu"}, [], "the target is for riscv64"),
+        ({"kind": "rocm"}, [], "no kind of program that this CPU runs"),
+        (TARGET, ["avx512f"], "for a CPU with avx512f, which this CPU lacks"),
     ],
 )
 def test_a_library_for_another_cpu_is_refused(
-    tmp_path: Path, folder: Path, target: dict[str, Any], message: str
+    tmp_path: Path, folder: Path, monkeypatch: Any, target: dict[str, Any], lacking: list[str], message: str
 ) -> None:
     copy = copytree(folder, tmp_path / "copy")
     _changed(copy, target=target)
+    if lacking:
+        monkeypatch.setattr("tchub.hub.networks.tuned.missing_extensions", lambda *_: lacking)
     with pytest.raises(DeviceError, match=message):
         load_tuned(copy)
-
-
-def test_instructions_that_this_cpu_lacks_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tchub.hub.networks.tuned.missing_extensions", lambda *_: ["avx512f"])
-    with pytest.raises(DeviceError, match="for a CPU with avx512f, which this CPU lacks"):
-        load_tuned(folder)
 
 
 def test_latency_is_what_the_report_says(tmp_path: Path, folder: Path) -> None:

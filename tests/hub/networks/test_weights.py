@@ -41,18 +41,6 @@ class Tied(torch.nn.Module):
 TOKENS = torch.tensor([[1, 5, 511]])
 
 
-class Half(torch.nn.Module):
-    """In half precision, but for a table."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(256, 256).bfloat16()
-        self.register_buffer("table", torch.randn(256, 256))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x).float() @ self.table
-
-
 def _compile(folder: Path) -> Path:
     exported = torch.export.export(Tied().eval(), (TOKENS,))
     mod, library = prepare(import_exported(exported, "tied")), folder / "tied.so"
@@ -71,9 +59,8 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_computes_the_same_wherever_it_runs(library: Path) -> None:
     tensors = load_file(weights.weights_file(library))
     assert sum(one.nbytes for one in tensors.values()) >= Tied().embedding.weight.nbytes
-    assert weights.weights_file(library).stat().st_mode & 0o077 == library.stat().st_mode & 0o066, (
-        "who may read one may both"
-    )
+    rights = weights.weights_file(library).stat().st_mode & 0o077
+    assert rights == library.stat().st_mode & 0o066, "who may read one may both"
     assert not any(one.tobytes() in library.read_bytes() for one in tensors.values()), "the library has none of them"
     expected = Tied()(TOKENS)
     tuned, path = load_tuned(library.parent), (str(library), file_sha256(library))
@@ -86,9 +73,8 @@ def test_it_computes_the_same_wherever_it_runs(library: Path) -> None:
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x")])
 def test_weights_that_are_missing_or_changed_are_refused(library: Path, damage: Any) -> None:
     damage(weights.weights_file(library))
-    with pytest.raises(
-        NetworkLoadError, match=r"tied.so.safetensors is missing, or has not the weights that were tuned"
-    ):
+    message = r"tied.so.safetensors is missing, or has not the weights that were tuned"
+    with pytest.raises(NetworkLoadError, match=message):
         load_tuned(library.parent)
 
 
@@ -112,14 +98,16 @@ def test_a_large_programs_weights_leave_the_memory_where_the_disk_has_room(room:
     stored = weights.weights_on_disk(exported).state_dict
     moved = {name for name, tensor in stored.items() if tensor.data_ptr() != before[name]}
     assert moved == ({"embedding.weight", "layer.weight", "table"} if room else set())
-    for found, right in zip(exported.module()(TOKENS), Tied()(TOKENS), strict=True):
-        assert torch.equal(found, right)
+    for ours, right in zip(exported.module()(TOKENS), Tied()(TOKENS), strict=True):
+        assert torch.equal(ours, right)
 
 
-def test_a_users_own_tensors_stay_where_they_are(monkeypatch: Any) -> None:
+def test_a_users_own_tensors_stay_where_they_are(network_of: Any, monkeypatch: Any) -> None:
+    """Also those of half precision, which are cast."""
     monkeypatch.setattr(weights, "LARGE", 100_000)
     monkeypatch.setattr(weights, "_WORTH_A_FILE", 1 << 14)
-    module = Half().eval()
+    layers = torch.nn.Linear(256, 256).bfloat16(), torch.nn.Linear(256, 256)
+    module = network_of(lambda half, table, x: half(x).float() @ table.weight, *layers)
     before = {name: tensor.data_ptr() for name, tensor in module.state_dict().items()}
     open_network(module, [torch.randn(1, 256).bfloat16()]).export()
     assert {name: tensor.data_ptr() for name, tensor in module.state_dict().items()} == before

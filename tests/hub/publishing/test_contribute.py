@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from contribute_kit import FACTS, Answers, FakeMeasurer, Finished, contents, small_config
+from contribute_kit import FACTS, RECIPE, Answers, FakeMeasurer, contents, small_config
 from hub_client import use_client
 from hub_protocol import running
 from huggingface_hub import snapshot_download
@@ -27,7 +27,7 @@ from tchub.zoo.models import Checkpoint
 MODULE = "tchub.hub.publishing.contribute"
 
 
-def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Finished) -> None:
+def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished):
     assert [note.split()[1] for note in finished.notes if note.startswith("[")] == [f"{name}:" for name in STEPS]
     files = {path.name for path in finished.checkpoint.iterdir()}
     assert files == {"config.json", "model.safetensors", "schedules.json", "metrics.json", "README.md", "plots"}
@@ -35,7 +35,7 @@ def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Finish
     assert report.ok, report.failed
 
 
-def test_the_card_has_the_facts_and_the_baselines(finished: Finished) -> None:
+def test_the_card_has_the_facts_and_the_baselines(finished):
     lineage = Checkpoint.load(finished.checkpoint).config.lineage
     assert (lineage["authors"], lineage["weights_licence"]) == ("Ada Lovelace", "Apache-2.0")
     assert Corpus.open(finished.corpus).meta["licence"] == "CC-BY-4.0"
@@ -50,10 +50,10 @@ def slow_calls(patch: pytest.MonkeyPatch) -> list[str]:
     """Record the calls that take hours, and let them happen."""
     called: list[str] = []
 
-    def record(place: str) -> None:
-        module, name = place.rsplit(".", 1)
+    def record(function: str) -> None:
+        module, name = function.rsplit(".", 1)
         own: Callable[..., Any] = getattr(sys.modules[module], name)
-        patch.setattr(place, lambda *args, **how: (called.append(name), own(*args, **how))[1])
+        patch.setattr(function, lambda *args, **how: (called.append(name), own(*args, **how))[1])
 
     record("tchub.hub.tuning.collect.collect")
     record(f"{MODULE}.train_checkpoint")
@@ -61,7 +61,7 @@ def slow_calls(patch: pytest.MonkeyPatch) -> list[str]:
     return called
 
 
-def test_the_same_command_does_nothing_twice(mine: Path, quick: FakeMeasurer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_command_does_nothing_twice(mine, quick, monkeypatch):
     files, called = contents(mine), slow_calls(monkeypatch)
     contribute(small_config(mine))
     assert called == ["evaluate"], "by the check alone"
@@ -70,9 +70,7 @@ def test_the_same_command_does_nothing_twice(mine: Path, quick: FakeMeasurer, mo
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_start_from_another_checkpoint_is_named_and_is_a_baseline(
-    mine: Path, finished: Finished, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_from_another_checkpoint_is_named_and_is_a_baseline(mine, finished, monkeypatch):
     called = slow_calls(monkeypatch)
     contribute(small_config(mine, checkpoint=str(finished.checkpoint), recipe=None))
     config = Checkpoint.load(mine / "checkpoint").config
@@ -91,23 +89,20 @@ class Stopped(Exception):
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("place", "left"),
+    ("step", "left"),
     [
-        (f"{MODULE}.gather_facts", ["train_checkpoint", "evaluate", "evaluate"]),
         ("tchub.hub.tuning.collect.collect", ["train_checkpoint", "evaluate", "evaluate"]),
         (f"{MODULE}.train_checkpoint", ["evaluate", "evaluate"]),
         ("tchub.hub.publishing.evaluate.evaluate", ["evaluate", "evaluate"]),
         (f"{MODULE}.draw", ["evaluate"]),
-        (f"{MODULE}.check", ["evaluate"]),
     ],
+    ids=lambda value: value.rpartition(".")[2] if isinstance(value, str) else "",
 )
-def test_stopped_in_a_step_it_goes_on_with_that_step(
-    finished: Finished, tmp_path: Path, place: str, left: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_in_a_step_it_goes_on_with_that_step(finished, tmp_path, step, left, monkeypatch):
     """All that a step writes is there, and what comes after it is not, as a kill leaves it."""
     mine = tmp_path / "mine"
     shutil.copytree(finished.corpus, mine / "corpora" / finished.corpus.name)
-    module, name = place.rsplit(".", 1)
+    module, name = step.rsplit(".", 1)
     run = getattr(sys.modules[module], name)
 
     def stop(*args: Any, **how: Any) -> Any:
@@ -116,7 +111,7 @@ def test_stopped_in_a_step_it_goes_on_with_that_step(
 
     config = small_config(mine, programs=59 if name == "collect" else 60)
     with monkeypatch.context() as patch:
-        patch.setattr(place, stop)
+        patch.setattr(step, stop)
         with pytest.raises(Stopped):
             contribute(config)
     called = slow_calls(monkeypatch)
@@ -129,27 +124,25 @@ def test_stopped_in_a_step_it_goes_on_with_that_step(
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("change", "first"), [("limits", "evaluate"), ("seed", "collect"), ("recipe", "train_checkpoint")]
+    ("change", "first"),
+    [
+        ({"facts": msgspec.structs.replace(FACTS, limits=("Another.",))}, "evaluate"),
+        ({"seed": 1}, "collect"),
+        ({"recipe": "other.toml"}, "train_checkpoint"),
+    ],
+    ids=["limits", "seed", "recipe"],
 )
-def test_what_depends_on_a_changed_input_is_done_again(
-    mine: Path, change: str, first: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = mine.parent / "other.toml"
-    changes: dict[str, Any] = {
-        "limits": {"facts": msgspec.structs.replace(FACTS, limits=("Another.",))},
-        "seed": {"seed": 1},
-        "recipe": {"recipe": str(other)},
-    }
-    config = small_config(mine, **changes[change])
-    other.write_text(Path(str(small_config(mine).recipe)).read_text().replace("epochs = 2", "epochs = 3"))
+def test_what_depends_on_a_changed_input_is_done_again(mine, change, first, monkeypatch):
+    monkeypatch.chdir(mine.parent)
+    Path("other.toml").write_text(RECIPE.replace("epochs = 2", "epochs = 3"))
     called = slow_calls(monkeypatch)
-    contribute(config)
+    contribute(small_config(mine, **change))
     assert called[0] == first
-    assert change != "limits" or "Another." in (mine / "checkpoint" / "README.md").read_text()
+    assert "facts" not in change or "Another." in (mine / "checkpoint" / "README.md").read_text()
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_file_that_was_touched_is_made_again(mine: Path) -> None:
+def test_a_file_that_was_touched_is_made_again(mine):
     card = mine / "checkpoint" / "README.md"
     before = card.read_text()
     card.write_text(before.replace("Ada", "Eve"))
@@ -157,14 +150,12 @@ def test_a_file_that_was_touched_is_made_again(mine: Path) -> None:
     assert card.read_text() == before
 
 
-def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
+def test_two_processes_do_not_work_in_one_folder(tmp_path):
     with locked_folder(tmp_path), pytest.raises(LockError, match="another process"):
         contribute(small_config(tmp_path))
 
 
-def test_a_killed_process_leaves_what_was_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: Callable[..., Any]
-) -> None:
+def test_a_killed_process_leaves_what_was_finished(tmp_path, monkeypatch, forked):
     def hang(*_: Any) -> None:
         (tmp_path / "begun").write_text("")
         time.sleep(60)
@@ -185,9 +176,7 @@ def test_a_killed_process_leaves_what_was_finished(
 # Corpora
 
 
-def test_it_goes_on_from_another_directory_with_the_same_corpora(
-    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: FakeMeasurer
-) -> None:
+def test_it_goes_on_from_another_directory_with_the_same_corpora(finished, tmp_path, monkeypatch, quick):
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     corpus = shutil.copytree(finished.corpus, here / finished.corpus.name)
     elsewhere.mkdir()
@@ -202,7 +191,7 @@ def test_it_goes_on_from_another_directory_with_the_same_corpora(
 
 
 @pytest.mark.parametrize("name", ["corpus.json", "tasks.parquet", "programs.parquet"])
-def test_a_corpus_that_lost_a_file_is_an_error_with_a_remedy(finished: Finished, tmp_path: Path, name: str) -> None:
+def test_a_corpus_that_lost_a_file_is_an_error_with_a_remedy(finished, tmp_path, name):
     corpus = shutil.copytree(finished.corpus, tmp_path / finished.corpus.name)
     (corpus / name).unlink()
     with pytest.raises(CorpusError, match=name) as caught:
@@ -228,9 +217,7 @@ def hub_calls(monkeypatch: pytest.MonkeyPatch, quick: FakeMeasurer) -> list[tupl
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_whole_way_ends_on_the_hub_with_every_byte_and_only_once(
-    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_whole_way_ends_on_the_hub_with_every_byte_and_only_once(mine, tmp_path, monkeypatch):
     with running() as server:
         use_client(monkeypatch, tmp_path / "client", server.url)
         monkeypatch.setenv("HF_TOKEN", server.login("hf_ada", "ada", "write"))
@@ -246,7 +233,7 @@ def test_the_whole_way_ends_on_the_hub_with_every_byte_and_only_once(
     assert theirs == contents(mine)
 
 
-def test_it_is_published_when_the_person_agrees(mine: Path, hub_calls: list[Any]) -> None:
+def test_it_is_published_when_the_person_agrees(mine, hub_calls):
     person = Answers({})
     config = small_config(mine, publish=True, repo="ada/tcl-epyc", index_repo="tchub/index")
     published = contribute(config, ask=person).published
@@ -256,15 +243,13 @@ def test_it_is_published_when_the_person_agrees(mine: Path, hub_calls: list[Any]
     assert person.asked == [f"{question}, and ask the index tchub/index to list it?"]
 
 
-def test_without_a_yes_nothing_leaves_the_machine(mine: Path, hub_calls: list[Any]) -> None:
+def test_without_a_yes_nothing_leaves_the_machine(mine, hub_calls):
     with refused("consent", "ready in"):
         contribute(small_config(mine, publish=True, repo="ada/tcl-epyc"), ask=Answers({}, agrees=False))
     assert hub_calls == []
 
 
-def test_a_failing_check_stops_it_before_anything_is_published(
-    mine: Path, hub_calls: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_check_stops_it_before_anything_is_published(mine, hub_calls, monkeypatch):
     monkeypatch.setattr("tchub.cards.render.MISSING", "Ada")  # the author's name is now a gap
     monkeypatch.setattr("tchub.hub.publishing.check_files.MISSING", "Ada")
     with refused("check", match="card: ") as caught:
@@ -273,9 +258,7 @@ def test_a_failing_check_stops_it_before_anything_is_published(
     assert hub_calls == []
 
 
-def test_an_index_that_is_no_repository_is_refused_before_anything_is_measured(
-    tmp_path: Path, hub_calls: list[Any]
-) -> None:
+def test_an_index_that_is_no_repository_is_refused_before_anything_is_measured(tmp_path, hub_calls):
     config = small_config(tmp_path / "new", publish=True, repo="ada/tcl-epyc", index_repo="no index", yes=True)
     with refused("form", "'no index' is no repository"):
         contribute(config)
@@ -295,9 +278,7 @@ def command(folder: Path, *options: str) -> list[str]:
     return [str(word) for word in parts]
 
 
-def test_the_command_tells_what_it_made_and_how_to_publish_it(
-    mine: Path, quick: FakeMeasurer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_tells_what_it_made_and_how_to_publish_it(mine, quick, capsys):
     assert main(command(mine, "--no-publish", "--json")) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["folder"], result["published"]) == (str(mine / "checkpoint"), None)
@@ -308,9 +289,7 @@ def test_the_command_tells_what_it_made_and_how_to_publish_it(
     assert capsys.readouterr().err.splitlines()[-1] == wanted
 
 
-def test_a_licence_of_the_data_belongs_to_what_is_measured(
-    finished: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_licence_of_the_data_belongs_to_what_is_measured(finished, tmp_path, capsys):
     parts = ["contribute", "--out", tmp_path, "--corpus", finished.corpus, "--data-licence", "MIT"]
     assert main([str(word) for word in parts]) == 2
     assert "a --corpus says its own" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -44,7 +43,7 @@ def facts_of(monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_without_a_terminal_all_that_is_missing_is_named_at_once(tmp_path: Path, measurer: FakeMeasurer) -> None:
+def test_without_a_terminal_all_that_is_missing_is_named_at_once(tmp_path, measurer):
     with refused("facts") as caught:
         contribute(small_config(tmp_path / "mine", facts=CardFacts()))
     assert caught.value.fields["missing"] == ["authors", "weights_licence", "data_licence"]
@@ -52,9 +51,7 @@ def test_without_a_terminal_all_that_is_missing_is_named_at_once(tmp_path: Path,
     assert measurer.paid == 0, "nothing is measured before"
 
 
-def test_publishing_needs_a_yes_and_a_token_beforehand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measurer: FakeMeasurer
-) -> None:
+def test_publishing_needs_a_yes_and_a_token_beforehand(tmp_path, monkeypatch, measurer):
     config = small_config(tmp_path / "mine", publish=True, repo="ada/tcl-epyc")
     with refused("facts", "nobody is there to agree"):
         contribute(config)
@@ -65,15 +62,13 @@ def test_publishing_needs_a_yes_and_a_token_beforehand(
 
 
 @pytest.mark.parametrize("licence", ["none found", "Apache", "MIT or so"])
-def test_weights_need_a_licence_that_spdx_knows(tmp_path: Path, licence: str) -> None:
+def test_weights_need_a_licence_that_spdx_knows(tmp_path, licence):
     facts = msgspec.structs.replace(FACTS, weights_licence=licence)
     with refused("fact", "weights_licence"):
         contribute(small_config(tmp_path / "mine", facts=facts))
 
 
-def test_at_a_terminal_each_question_is_put_until_the_answer_is_right_and_never_again(
-    tmp_path: Path, facts_of: Any
-) -> None:
+def test_at_a_terminal_each_question_is_put_until_the_answer_is_right_and_never_again(tmp_path, facts_of):
     person = Answers(
         {"authors": ["", "Ada"], "weights": ["Apache", "Apache-2.0"], "programs": ["MIT"], "users": ["Little data."]}
     )
@@ -87,7 +82,7 @@ def test_at_a_terminal_each_question_is_put_until_the_answer_is_right_and_never_
     assert (facts["authors"], facts["weights_licence"]) == ("Ada", "MIT"), "only the fact that is given anew changed"
 
 
-def test_the_next_free_version_is_taken_and_a_wrong_one_refused(tmp_path: Path, facts_of: Any) -> None:
+def test_the_next_free_version_is_taken_and_a_wrong_one_refused(tmp_path, facts_of):
     facts = facts_of(small_config(tmp_path / "mine"))
     assert facts["name"].startswith("tcl-")
     assert facts["version"].count(".") == 2
@@ -97,23 +92,21 @@ def test_the_next_free_version_is_taken_and_a_wrong_one_refused(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"authors": 7}'])
-def test_damaged_answers_are_refused_and_nothing_is_touched(tmp_path: Path, text: str) -> None:
+def test_damaged_answers_are_refused_and_nothing_is_touched(tmp_path, text):
     (tmp_path / FACTS_FILE).write_text(text)
     with refused("state"):
         contribute(small_config(tmp_path))
     assert (tmp_path / FACTS_FILE).read_text() == text
 
 
-def test_a_machine_that_is_not_ready_stops_it_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_is_not_ready_stops_it_with_the_remedy(tmp_path, monkeypatch):
     fake_machine(monkeypatch, FakeMeasurer(), (Check("compiler", "fail", "none found", "install g++"),))
     with refused("machine", "compiler: none found") as caught:
         contribute(small_config(tmp_path / "mine"))
     assert caught.value.remedy == "install g++"
 
 
-def test_a_device_without_a_sheet_is_refused_until_one_is_added(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts_of: Any
-) -> None:
+def test_a_device_without_a_sheet_is_refused_until_one_is_added(tmp_path, monkeypatch, facts_of):
     facts = replace(read_host_facts(), vendor_id="Zilog", brand="Z80 Max", cpu_family=1, model=1)
     choice = "tchub.hub.device.device_choice.detect_local"
     monkeypatch.setattr(choice, lambda *_, **__: detect_local(1, facts=facts, host_cpu="x86-64"))

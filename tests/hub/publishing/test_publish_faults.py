@@ -219,15 +219,6 @@ def test_an_answer_that_was_lost_after_the_deed(hub, desk, route):
     assert set(hub.repos[REPO].tags()) == {"v0.1.0"}
 
 
-def test_interrupted_before_the_index_was_asked(hub, desk):
-    first = desk.publish(REPO)
-    again = desk.publish(REPO, index_repo=INDEX)
-    assert (again.outcome, again.commit) == ("already-published", first.commit)
-    assert again.index.url == f"{hub.url}/{INDEX}/discussions/1"
-    assert desk.publish(REPO, index_repo=INDEX).index.url == again.index.url, "asked once"
-    assert len(hub.repos[INDEX].pulls) == 1
-
-
 # Versions never change
 
 
@@ -242,7 +233,9 @@ def test_the_same_version_with_other_bytes_is_refused(hub, desk, proposes):
 
 
 def test_an_index_that_lists_the_version_with_other_files(hub, desk):
-    desk.publish(REPO, index_repo=INDEX)
+    desk.publish(REPO)
+    asked = [desk.publish(REPO, index_repo=INDEX).index.url for _ in range(2)]
+    assert asked == [f"{hub.url}/{INDEX}/discussions/1"] * 2, "also after an interruption, and once"
     client(hub, hub.login("hf_owner", "tchub", "write")).merge_pull_request(INDEX, 1)
     assert desk.publish(REPO, index_repo=INDEX).index.url is None, "listed already"
     desk.change(seed=1)

@@ -1,13 +1,11 @@
 """The store of measured programs: on disk at once, never paid twice, never mixed between devices."""
 
-import os
-import signal
+import resource
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
@@ -37,19 +35,6 @@ def good(seconds: float = 1e-3) -> Measurement:
 def store(tmp_path: Path) -> Iterator[RunStore]:
     with RunStore(tmp_path / FILE, SCOPE) as opened:
         yield opened
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Writes past `size` bytes of a file fail, as they do on a full disk."""
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_program_comes_out_as_it_went_in(store: RunStore) -> None:
@@ -158,23 +143,28 @@ with RunStore(Path({str(tmp_path / FILE)!r}), SCOPE) as store:
         store.put(candidate(str(i)), good())
         print(i, flush=True)
 """
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    written = [int(process.stdout.readline()) for _ in range(25)]
-    time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        written = [int(process.stdout.readline()) for _ in range(25)]
+        process.kill()
     with RunStore(tmp_path / FILE, SCOPE) as store:
         assert all(store.get("t", str(i)) == good() for i in written)
 
 
 def test_a_full_disk_leaves_what_was_put_before(store: RunStore) -> None:
+    """Writes past some size of a file fail, as they do on a full disk."""
+
     def fill() -> None:
         for number in range(1000):
             store.put(candidate(f"{number:016x}"), good())
 
-    with files_of_at_most(256 * 1024), pytest.raises(StorageError, match="cannot be used") as error:
-        fill()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (256 * 1024, before[1]))
+    try:
+        with pytest.raises(StorageError, match="cannot be used") as error:
+            fill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "same command" in str(error.value.remedy)
     assert 0 < (kept := len(store)) < 1000
     with RunStore(store.path, SCOPE) as again:
@@ -183,17 +173,48 @@ def test_a_full_disk_leaves_what_was_put_before(store: RunStore) -> None:
         assert len(again) == kept + 1, "once there is room, it goes on"
 
 
-def test_a_path_that_cannot_be_written_is_a_typed_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
+@pytest.mark.parametrize("path", [f"file/{FILE}", "file"], ids=["in a file", "another file"])
+def test_a_path_that_cannot_be_written_is_a_typed_error(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").write_text("neither a folder nor a store" * 100)
     with pytest.raises(StorageError) as caught:
-        RunStore(tmp_path / "file" / FILE, SCOPE)
+        RunStore(tmp_path / path, SCOPE)
     assert caught.value.remedy
 
 
-def test_a_file_that_is_no_store_is_a_typed_error(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"not a database" * 100)
-    with pytest.raises(StorageError):
-        RunStore(tmp_path / FILE, SCOPE)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE programs SET latencies = '[1'",
+        "UPDATE programs SET latencies = '[[]]'",
+        "UPDATE programs SET latencies = x'ff'",
+        "UPDATE programs SET args = '[1]'",
+        "UPDATE programs SET clock = 'x'",
+        "UPDATE notes SET value = '[]'",
+        "UPDATE notes SET value = '{}' WHERE scope = ''",
+        "INSERT INTO workloads VALUES (x'00', 'module')",
+        "DROP TABLE workloads; CREATE VIEW workloads AS SELECT 1 AS task_id, 2 AS module",
+        "CREATE TRIGGER t BEFORE INSERT ON scopes BEGIN DELETE FROM programs; END",
+        "ALTER TABLE programs RENAME COLUMN mean TO other",
+    ],
+)
+def test_a_store_that_somebody_else_wrote_is_a_typed_error(store: RunStore, damage: str) -> None:
+    store.claim(FACTS)
+    store.put(candidate("a"), good())
+    store.note("phases", {"search": 1.0})
+    store.close()
+    with closing(sqlite3.connect(store.path)) as db:
+        db.executescript(damage)
+
+    def go_on() -> None:
+        with RunStore(store.path, SCOPE) as again:
+            again.claim(FACTS)
+            again.modules()
+            again.noted("phases", dict[str, float])
+            list(again.programs())
+
+    with pytest.raises(TchubError, match=r"cannot be used|newer release") as caught:
+        go_on()
+    assert caught.value.remedy
 
 
 def test_a_damaged_store_is_a_typed_error_when_it_is_read(tmp_path: Path) -> None:
@@ -208,39 +229,3 @@ def test_a_damaged_store_is_a_typed_error_when_it_is_read(tmp_path: Path) -> Non
         for read in (lambda: list(store.programs()), lambda: [store.get("t", str(n)) for n in range(200)]):
             with pytest.raises(StorageError, match="cannot be used"):
                 read()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        *(
-            f"UPDATE programs SET {cell}"
-            for cell in ("latencies = '[1'", "latencies = '[[]]'", "args = '[1]'", "clock = 'x'")
-        ),
-        "UPDATE programs SET latencies = x'ff'",
-        "UPDATE notes SET value = '[]'",
-        "UPDATE notes SET value = '{}' WHERE scope = ''",
-        "INSERT INTO workloads VALUES (x'00', 'module')",
-        "DROP TABLE workloads; CREATE VIEW workloads AS SELECT 1 AS task_id, 2 AS module",
-        "CREATE TRIGGER t BEFORE INSERT ON scopes BEGIN DELETE FROM programs; END",
-        "ALTER TABLE programs RENAME COLUMN mean TO other",
-    ],
-)
-def test_a_store_that_somebody_else_wrote_is_a_typed_error(tmp_path: Path, damage: str) -> None:
-    with RunStore(tmp_path / FILE, SCOPE) as store:
-        store.claim(FACTS)
-        store.put(candidate("a"), good())
-        store.note("phases", {"search": 1.0})
-    with closing(sqlite3.connect(tmp_path / FILE)) as db:
-        db.executescript(damage)
-
-    def go_on() -> None:
-        with RunStore(tmp_path / FILE, SCOPE) as store:
-            store.claim(FACTS)
-            store.modules()
-            store.noted("phases", dict[str, float])
-            list(store.programs())
-
-    with pytest.raises(TchubError, match=r"cannot be used|newer release") as caught:
-        go_on()
-    assert caught.value.remedy

@@ -1,13 +1,11 @@
 """`tchub cache`: what is there, what goes, and what never does."""
 
-from pathlib import Path
-
 import pytest
-from tchub.hub.cli import main
+from cli_kit import use_zoo
 from tchub.hub.registry import Registry, Store
 from tchub.hub.registry.cache import prune
 from tchub.zoo.files import StorageError
-from toy_checkpoints import forbid_reading, publish, write_index, write_toy
+from toy_checkpoints import forbid_reading, forbid_writing, publish, write_index, write_toy
 
 VERSIONS = ("0.9.0", "0.9.1", "0.10.0")
 
@@ -17,10 +15,7 @@ def cache(tmp_path, monkeypatch) -> Store:
     """Three versions of one checkpoint and one of another, all fetched."""
     root = tmp_path / "zoo"
     entries = [publish(root, "tcl-epyc", version) for version in VERSIONS] + [publish(root, "tcl-t4", "0.9.0")]
-    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", *entries)))
-    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("COLUMNS", "200")
+    use_zoo(monkeypatch, tmp_path, write_index(tmp_path / "index.json", *entries))
     registry = Registry.default()
     for entry in entries:
         registry.pull(entry.id, source=root.as_uri())
@@ -74,13 +69,19 @@ def test_damaged_copies_go_and_do_not_count_as_the_newest(cache, run):
     assert stored(cache) == ["tcl-epyc@0.9.1", "tcl-t4@0.9.0"]
 
 
-def test_what_a_stopped_download_left_goes(cache, run):
+def test_what_a_stopped_download_left_goes_and_the_refreshed_index_with_its_keys_never(cache, run):
+    index = cache.root.parent / "index/refreshed.json"
+    index.parent.mkdir()
+    index.write_text("{}")
     partial = cache.root / "tcl-t4/.partial-abc"
     partial.mkdir()
     (partial / "model.safetensors").write_bytes(b"half")
-    assert run_json(run)["items"][-1]["name"] == "tcl-t4/.partial-abc"
+    stopped, refreshed = run_json(run)["items"][-2:]
+    assert (stopped["name"], refreshed["what"]) == ("tcl-t4/.partial-abc", "index")
     assert run_json(run, "--prune", "--keep", "9")["freed"] == 4
+    run_json(run, "--prune", "--keep", "0")
     assert not partial.exists()
+    assert index.is_file()
 
 
 def test_a_name_that_another_process_is_writing_is_left_alone(cache, run):
@@ -103,14 +104,6 @@ def test_adapted_checkpoints_stay_even_where_both_roots_are_one_folder(cache, ru
     assert stored(registry.home) == [adapted.id]
 
 
-def test_the_refreshed_index_and_its_keys_are_listed_and_never_pruned(cache, run, tmp_path):
-    (tmp_path / "cache/index").mkdir()
-    (tmp_path / "cache/index/refreshed.json").write_text("{}")
-    assert run_json(run)["items"][-1]["what"] == "index"
-    run_json(run, "--prune", "--keep", "0")
-    assert (tmp_path / "cache/index/refreshed.json").is_file()
-
-
 def test_a_name_that_cannot_be_read_is_called_so_and_the_others_go_on(cache, run, monkeypatch):
     forbid_reading(monkeypatch, cache.root / "tcl-t4")
     rows = {row["name"]: row["outcome"] for row in run_json(run)["items"]}
@@ -123,18 +116,15 @@ def test_a_name_that_cannot_be_read_is_called_so_and_the_others_go_on(cache, run
 
 def test_a_cache_that_cannot_be_read_is_an_error_of_the_cache_alone(cache, run, monkeypatch):
     forbid_reading(monkeypatch, cache.root)
-    for words in ((), ("--prune",)):
-        code, _, err = run("cache", *words)
+    for options in ((), ("--prune",)):
+        code, _, err = run("cache", *options)
         assert code == 1
         assert "checkpoints cannot be read: Permission denied\nremedy: check its permissions, or set TCHUB_CACHE" in err
-    assert main(["list"]) == 0
+    assert run("list")[0] == 0
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(cache, monkeypatch):
-    def refuse(*args: object) -> None:
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(Path, "rename", refuse)
+    forbid_writing(monkeypatch)
     with pytest.raises(StorageError, match="cannot be written"):
         prune(cache)
     assert len(stored(cache)) == 4

@@ -2,31 +2,17 @@
 
 import json
 import os
-import tomllib
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packaging.specifiers import SpecifierSet
 from registry_kit import GOOD
 from tchub.hub.registry import Entry, Index, describe
 from tchub.hub.registry.errors import IndexFileError
 from tchub.hub.registry.files import MAX_BYTES
 from tchub.zoo.errors import TchubError
 from tchub.zoo.primitives.metaschedule import TVM_RELEASES
-from toy_checkpoints import publish, write_toy
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def test_an_entry_is_described_by_its_files(tmp_path):
-    entry = publish(tmp_path, "tcl-epyc", "1.2.0")
-    assert entry.id == "tcl-epyc@1.2.0"
-    assert set(entry.files) == {"config.json", "model.safetensors", "metrics.json", "README.md"}
-    assert entry.metrics == {"top1": 0.91, "top5": 0.97, "pairwise": 0.86}
-    assert entry.data["programs"] == 1200
-    assert (entry.weights_licence, entry.data_licence) == ("Apache-2.0", "CC0-1.0")
+from toy_checkpoints import write_toy
 
 
 @pytest.mark.parametrize("licence", ["weights", "data"])
@@ -52,6 +38,10 @@ def test_a_licence_has_no_default(tmp_path, licence):
         ({"tvm_range": ">=0.27,newest"}, "tvm_range"),
         ({"transfer": {"t4": {"top1": True}}}, "transfer"),
         ({"transfer": {f"d{i}": {"top1": 0.5} for i in range(300)}}, "transfer"),
+        *(
+            ({"files": GOOD["files"] | {"config.json": GOOD["files"]["config.json"] | record}}, "files")
+            for record in ({"size": -1}, {"size": 1 << 40}, {"size": 1.5}, {"sha256": "A" * 64}, {"sha256": "short"})
+        ),
     ],
 )
 def test_a_wrong_field_is_named(change, why):
@@ -69,15 +59,6 @@ def test_a_wrong_field_is_named(change, why):
 def test_no_file_name_leaves_the_folder_or_names_a_pickle(name):
     files = GOOD["files"] | {name: {"size": 1, "sha256": "c" * 64}}
     with pytest.raises(IndexFileError, match=r"not allowed|case alone"):
-        Entry.from_dict(GOOD | {"files": files})
-
-
-@pytest.mark.parametrize(
-    "record", [{"size": -1}, {"size": 1 << 40}, {"sha256": "A" * 64}, {"sha256": "short"}, {"size": 1.5}]
-)
-def test_sizes_and_hashes_are_bounded(record):
-    files = GOOD["files"] | {"config.json": GOOD["files"]["config.json"] | record}
-    with pytest.raises(IndexFileError):
         Entry.from_dict(GOOD | {"files": files})
 
 
@@ -156,12 +137,6 @@ def test_the_releases_of_tvm_and_the_scores_elsewhere_are_described(tmp_path):
     assert entry.tvm_range == TVM_RELEASES
 
 
-def test_the_releases_of_tvm_that_are_read_hold_the_one_that_tchub_installs():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pinned = next(text.partition("==")[2] for text in project["dependencies"] if text.startswith("apache-tvm=="))
-    assert pinned in SpecifierSet(TVM_RELEASES)
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -169,18 +144,13 @@ json_values = st.recursive(
 )
 
 
-def parsed_or_refused(text: str) -> object:
-    """The index, or the remedy of the typed error; any other error fails the test."""
-    try:
-        return Index.parse(text)
-    except TchubError as error:
-        return error.remedy
-
-
 @given(
     st.sampled_from([*GOOD, "sources", "metrics", "data", "revision", "deprecated", "tvm", "tvm_range", "transfer"]),
     json_values,
 )
 def test_any_value_in_any_field_gives_an_entry_or_a_typed_error(key, value):
-    text = json.dumps({"format": 1, "checkpoints": [GOOD | {key: value}]})
-    assert parsed_or_refused(text)
+    try:
+        outcome = Index.parse(listing(checkpoints=[GOOD | {key: value}]))
+    except TchubError as error:
+        outcome = error.remedy
+    assert outcome

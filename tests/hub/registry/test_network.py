@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from hub_client import use_client
 from hub_protocol import HubServer, running
+from huggingface_hub import snapshot_download
 from registry_kit import refused
 from tchub.hub.registry import Entry
 from tchub.hub.registry.errors import IntegrityError, SourceError
+from tchub.hub.registry.files import FileRecord
 from tchub.hub.registry.sources import HfSource
 from tchub.zoo.files import StorageError
 from toy_checkpoints import make_registry, publish
@@ -46,17 +48,6 @@ def same_bytes(hub: HubServer, dest: Path) -> bool:
     return {path.name: path.read_bytes() for path in dest.iterdir()} == files
 
 
-def rewrite(hub: HubServer, entry: Entry, **files: bytes | None) -> None:
-    """Let the pinned commit hold other bytes (`_` stands for `.` in names), or a file no more."""
-    repo = hub.repos[REPO]
-    commit = repo.commits[entry.revision]
-    new = {name.replace("_", "."): data for name, data in files.items()}
-    kept = {name: file for name, file in commit.files.items() if name not in new}
-    kept |= {name: replace(commit.files[name], data=data) for name, data in new.items() if data is not None}
-    repo.commits[entry.revision] = replace(commit, files=kept)
-    hub.objects |= {file.id: file.data for file in kept.values()}
-
-
 def test_all_files_arrive_at_the_pinned_commit(hub, entry, source, dest):
     source.fetch(entry, dest)
     assert same_bytes(hub, dest)
@@ -68,8 +59,6 @@ def test_all_files_arrive_at_the_pinned_commit(hub, entry, source, dest):
 
 
 def test_offline_the_hubs_cache_serves(hub, entry, source, dest):
-    from huggingface_hub import snapshot_download
-
     snapshot_download(REPO, revision=entry.revision)
     hub.requests.clear()
     source.fetch(entry, dest, offline=True)
@@ -78,8 +67,6 @@ def test_offline_the_hubs_cache_serves(hub, entry, source, dest):
 
 
 def test_a_damaged_copy_in_the_hubs_cache_does_not_stay_in_the_way(hub, entry, source, dest, tmp_path):
-    from huggingface_hub import snapshot_download
-
     snapshot_download(REPO, revision=entry.revision)
     for blob in (tmp_path / "hf").rglob("blobs/*"):
         blob.write_bytes(b"\0" * blob.stat().st_size)
@@ -133,7 +120,7 @@ def test_each_refusal_of_the_hub_has_its_reason(hub, entry, source, dest, monkey
 
 
 @pytest.mark.parametrize("token", ["hf_secret", "hf_secret\x01", "hf_s\u00e9cret"])
-@pytest.mark.parametrize("status", [None, 401, 403, 429, 500])
+@pytest.mark.parametrize("status", [None, 401, 500])
 def test_no_error_shows_the_token(hub, entry, source, dest, monkeypatch, token, status):
     monkeypatch.setenv("HF_TOKEN", token)
     if status:
@@ -152,9 +139,9 @@ def test_a_connection_that_breaks_leaves_nothing_that_is_taken_for_whole(hub, en
 
 
 def test_another_size_is_refused_before_a_byte_is_fetched(hub, entry, source, dest):
-    rewrite(hub, entry, config_json=hub.repos[REPO].files()["config.json"] + b" ")
+    listed = replace(entry, files=dict(entry.files) | {"config.json": FileRecord(7, "0" * 64)})
     with pytest.raises(IntegrityError, match="wrong size"):
-        source.fetch(entry, dest)
+        source.fetch(listed, dest)
     assert hub.downloads() == []
 
 

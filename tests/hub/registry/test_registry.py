@@ -1,7 +1,5 @@
 """The Python face: list, pull, load; every fault is a typed error before a tensor is used, and nothing is lost."""
 
-import errno
-import os
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +40,7 @@ def test_list_pull_load(shelf):
     assert isinstance(checkpoint, Checkpoint)
     original = make_checkpoint().model.state_dict()
     assert all(torch.equal(tensor, original[name]) for name, tensor in checkpoint.model.state_dict().items())
-    scores = checkpoint.score([PrimitiveSequence(())])
-    assert scores.shape == (1,)
-    assert np.isfinite(scores).all()
+    assert np.isfinite(checkpoint.score([PrimitiveSequence(())])).tolist() == [True]
 
 
 def adapt(registry: Registry, name: str, base: Entry) -> Entry:
@@ -198,14 +194,7 @@ def test_a_disk_that_is_full_while_adapting_keeps_the_base_and_earlier_versions(
 
 
 def test_a_read_only_cache(zoo, monkeypatch):
-    make = Path.mkdir
-
-    def refuse(self, *args, **kwargs):
-        if (zoo / "cache") in (self, *self.parents):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
-        make(self, *args, **kwargs)
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
+    forbid_writing(monkeypatch)
     error = refusal(lambda: hub.pull(NAME))
     assert error["error"] == "StorageError"
     assert "set TCHUB_CACHE to a folder you may write" in str(error["remedy"])

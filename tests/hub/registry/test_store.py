@@ -1,8 +1,6 @@
 """The store: a version appears whole or not at all, never changes, and a bad disk is named."""
 
-import hashlib
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +8,9 @@ import pytest
 from tchub.hub.registry import Store
 from tchub.hub.registry.entry import LASTING_FILES
 from tchub.hub.registry.errors import IntegrityError
-from tchub.hub.registry.files import FileRecord, Outcome
+from tchub.hub.registry.files import FileRecord, Outcome, records_of
 from tchub.zoo.files import LockError, StorageError
-from toy_checkpoints import publish
+from toy_checkpoints import publish, write_toy
 
 
 @pytest.fixture
@@ -20,15 +18,9 @@ def entry(tmp_path):
     return publish(tmp_path / "origin", "tcl-epyc")
 
 
-@pytest.fixture
-def fill(tmp_path):
-    """Copies the toy's files, as a source would."""
-
-    def copy(folder: Path) -> None:
-        for path in (tmp_path / "origin" / "tcl-epyc" / "1.0.0").iterdir():
-            shutil.copyfile(path, folder / path.name)
-
-    return copy
+def fill(folder: Path) -> None:
+    """Write the toy's files, as a source would."""
+    write_toy(folder, "tcl-epyc")
 
 
 @pytest.fixture
@@ -41,7 +33,7 @@ def leftovers(store: Store) -> list[str]:
     return [str(p) for p in store.root.rglob("*") if ".partial-" in p.name]
 
 
-def test_a_version_is_stored_with_the_entry_it_was_checked_against(store, entry, fill):
+def test_a_version_is_stored_with_the_entry_it_was_checked_against(store, entry):
     path = store.add(entry, fill)
     assert path == store.root / "tcl-epyc" / "1.0.0"
     assert sorted(p.name for p in path.iterdir()) == [
@@ -52,7 +44,7 @@ def test_a_version_is_stored_with_the_entry_it_was_checked_against(store, entry,
     assert leftovers(store) == []
 
 
-def test_what_does_not_match_the_entry_is_never_stored(store, entry, fill):
+def test_what_does_not_match_the_entry_is_never_stored(store, entry):
     def wrong(folder: Path) -> None:
         fill(folder)
         (folder / "model.safetensors").write_bytes(b"x")
@@ -87,7 +79,7 @@ def _link(path: Path) -> None:
         (_link, Outcome.NOT_A_FILE),
     ],
 )
-def test_each_damage_has_its_own_outcome_and_a_remedy(store, entry, fill, damage, outcome):
+def test_each_damage_has_its_own_outcome_and_a_remedy(store, entry, damage, outcome):
     path = store.add(entry, fill)
     damage(path / "model.safetensors")
     assert store.verify(entry).outcome is outcome
@@ -97,7 +89,7 @@ def test_each_damage_has_its_own_outcome_and_a_remedy(store, entry, fill, damage
     assert caught.value.remedy == "run: tchub pull tcl-epyc@1.0.0"
 
 
-def test_a_rename_that_fails_keeps_what_was_there(store, entry, fill, full_disk):
+def test_a_rename_that_fails_keeps_what_was_there(store, entry, full_disk):
     path = store.add(entry, fill)
     (path / "README.md").write_text("damaged")
 
@@ -119,13 +111,13 @@ def test_a_store_that_stays_locked_is_an_error_in_bounded_time(store):
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, '{"format": 1e999}', "\0" * 100])
-def test_a_hostile_record_is_no_checkpoint(store, entry, fill, text):
+def test_a_hostile_record_is_no_checkpoint(store, entry, text):
     path = store.add(entry, fill)
     (path / "entry.json").write_text(text)
     assert store.entries() == []
 
 
-def test_a_version_is_for_all_to_read_whom_the_umask_lets(store, entry, fill):
+def test_a_version_is_for_all_to_read_whom_the_umask_lets(store, entry):
     before = os.umask(0o022)
     try:
         path = store.add(entry, fill)
@@ -135,7 +127,7 @@ def test_a_version_is_for_all_to_read_whom_the_umask_lets(store, entry, fill):
     assert {one.stat().st_mode & 0o777 for one in path.iterdir()} == {0o644}
 
 
-def test_a_version_whose_content_changed_in_the_index_is_refused(store, entry, fill):
+def test_a_version_whose_content_changed_in_the_index_is_refused(store, entry):
     path = store.add(entry, fill)
     for name in LASTING_FILES:
         moved = replace(entry, files=dict(entry.files) | {name: FileRecord(3, "0" * 64)})
@@ -144,40 +136,39 @@ def test_a_version_whose_content_changed_in_the_index_is_refused(store, entry, f
     assert store.require(entry) == path
 
 
+def fill_corrected(folder: Path) -> None:
+    """Write the toy's files with another card and other scores."""
+    fill(folder)
+    for name in ("README.md", "metrics.json"):
+        (folder / name).write_text("corrected")
+
+
 @pytest.fixture
-def corrected(entry, fill):
-    """The entry with another card and other scores, and what fills them in."""
-    files = {"README.md": b"corrected", "metrics.json": b"{}"}
-    records = {name: FileRecord(len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()}
-
-    def fill_corrected(folder: Path) -> None:
-        fill(folder)
-        for name, data in files.items():
-            (folder / name).write_bytes(data)
-
-    return replace(entry, files=dict(entry.files) | records), fill_corrected
+def corrected(entry, tmp_path):
+    """The entry with another card and other scores."""
+    fill_corrected(tmp_path / "corrected")
+    records = records_of(tmp_path / "corrected", ("README.md", "metrics.json"))
+    return replace(entry, files=dict(entry.files) | records)
 
 
-def test_a_version_whose_card_was_corrected_still_serves_and_the_next_pull_brings_the_card(
-    store, entry, fill, corrected
-):
+def test_a_version_whose_card_was_corrected_still_serves_and_the_next_pull_brings_the_card(store, entry, corrected):
     path = store.add(entry, fill)
-    assert store.require(corrected[0]) == path
-    assert store.add(*corrected) == path
+    assert store.require(corrected) == path
+    assert store.add(corrected, fill_corrected) == path
     assert (path / "README.md").read_text() == "corrected"
     assert store.require(entry) == path, "an older index serves as well"
 
 
-def test_whoever_looks_while_a_version_is_replaced_sees_a_whole_one(store, entry, fill, corrected, monkeypatch):
+def test_whoever_looks_while_a_version_is_replaced_sees_a_whole_one(store, entry, corrected, monkeypatch):
     path = store.add(entry, fill)
     moves = []
 
     def move(source, target, replace=os.replace):
         replace(source, target)
         moves.append(Path(target).name)
-        assert store.verify(corrected[0]).ok, "a process that is killed here loses nothing"
+        assert store.verify(corrected).ok, "a process that is killed here loses nothing"
 
     monkeypatch.setattr(os, "replace", move)
-    store.add(*corrected)
+    store.add(corrected, fill_corrected)
     assert (len(moves), moves[-1]) == (5, "entry.json")
-    assert store.require(corrected[0]) == path
+    assert store.require(corrected) == path

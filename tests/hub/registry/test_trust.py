@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import mirror_server
 import pytest
 from hub_client import use_client
 from hub_protocol import running as running_hub
+from mirror_server import MirrorServer, endless, status
 from registry_kit import Publisher, refused
 from tchub import hub
 from tchub.hub.registry import Index, parse_source
@@ -175,28 +175,39 @@ def test_a_cache_that_cannot_be_written_is_a_typed_error_and_keeps_what_it_has(
 # Sources
 
 
-def test_a_mirror_is_asked_for_the_index_only_when_it_changed(publisher, cache, epyc):
-    index = publisher.publish(epyc)
-    with mirror_server.running() as mirror:
-        mirror.add(publisher.root)
-        for _ in range(2):
-            publisher.refresh(cache, parse_source(mirror.url))
-        assert mirror.paths.count("/index.json") == 1
-        assert publisher.client(cache).stored().parsed == index
-        publisher.publish(epyc, serial=2)
-        mirror.add(publisher.root)
-        assert publisher.refresh(cache, parse_source(mirror.url)).serial == 2
-
-
-def test_a_mirror_that_sends_too_much_or_fails_is_a_typed_error(publisher, cache, epyc):
+@pytest.fixture
+def mirror(publisher, server, epyc) -> MirrorServer:
+    """A mirror that holds what was published."""
     publisher.publish(epyc)
-    with mirror_server.running() as mirror:
-        mirror.add(publisher.root)
-        for reason, answers in (("content", [mirror_server.endless]), ("network", [mirror_server.status(500)] * 4)):
-            mirror.answers = [mirror_server.status(404), *answers]
-            with refused(reason):
-                publisher.refresh(cache, parse_source(mirror.url))
+    server.add(publisher.root)
+    return server
+
+
+def test_a_mirror_is_asked_for_the_index_only_when_it_changed(publisher, cache, epyc, mirror):
+    for _ in range(2):
+        publisher.refresh(cache, parse_source(mirror.url))
+    assert mirror.paths.count("/index.json") == 1
+    assert publisher.client(cache).stored().parsed == Index((epyc,), 1)
+    publisher.publish(epyc, serial=2)
+    mirror.add(publisher.root)
+    assert publisher.refresh(cache, parse_source(mirror.url)).serial == 2
+
+
+@pytest.mark.parametrize(("reason", "answers"), [("content", [endless]), ("network", [status(500)] * 4)])
+def test_a_mirror_that_sends_too_much_or_fails_is_a_typed_error(publisher, cache, mirror, reason, answers):
+    mirror.answers = [status(404), *answers]
+    with refused(reason):
+        publisher.refresh(cache, parse_source(mirror.url))
     assert publisher.client(cache).stored() is None
+
+
+def test_a_mirror_that_refuses_what_is_not_there_ends_the_chain_of_roots(publisher, cache, mirror):
+    mirror.answers = [status(403)]
+    assert publisher.refresh(cache, parse_source(mirror.url)).serial == 1
+    assert mirror.paths[0] == "/metadata/2.root.json"
+    mirror.token = "secret"
+    with refused("token"):
+        publisher.refresh(cache, parse_source(mirror.url))
 
 
 def test_the_hub_is_read_at_one_commit(publisher, cache, epyc, tmp_path, monkeypatch):
@@ -219,14 +230,13 @@ def _files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_a_hub_that_fails_or_hangs_or_is_a_login_page_is_a_typed_error(publisher, cache, epyc, tmp_path, monkeypatch):
-    publisher.publish(epyc)
+def test_a_hub_that_fails_or_hangs_or_is_a_login_page_is_a_typed_error(publisher, cache, mirror, tmp_path, monkeypatch):
     monkeypatch.setattr("tchub.hub.registry.network.ANSWER_SECONDS", 0.3)
-    with running_hub() as server, mirror_server.running() as login:
-        login.files["/api/models/tchub/index"] = b"<html>please log in</html>"
+    mirror.files["/api/models/tchub/index"] = b"<html>please log in</html>"
+    with running_hub() as server:
         server.add("tchub/index", _files(publisher.root))
         server.faults.stall("/api/models/tchub/index", lost=True)
-        for url, text in (("http://127.0.0.1:9", "could not be"), (server.url, "hangs"), (login.url, "could not be")):
+        for url, text in (("http://127.0.0.1:9", "could not be"), (server.url, "hangs"), (mirror.url, "could not be")):
             use_client(monkeypatch, tmp_path, url)
             with refused("network", text) as caught:
                 publisher.refresh(cache, parse_source("hf://tchub/index"))
@@ -276,18 +286,6 @@ def test_each_root_has_a_state_of_its_own(publisher, epyc, t4, tmp_path, monkeyp
         monkeypatch.setenv("TCHUB_TRUSTED_KEYS", str(tmp_path / "root.json"))
         assert hub.refresh_index(one.root.as_uri()).before is None
         assert TrustedIndexes.default().stored().parsed.entries == (entry,)
-
-
-def test_a_mirror_that_refuses_what_is_not_there_ends_the_chain_of_roots(publisher, cache, epyc):
-    publisher.publish(epyc)
-    with mirror_server.running() as mirror:
-        mirror.add(publisher.root)
-        mirror.answers = [mirror_server.status(403)]
-        assert publisher.refresh(cache, parse_source(mirror.url)).serial == 1
-        assert mirror.paths[0] == "/metadata/2.root.json"
-        mirror.token = "secret"
-        with refused("token"):
-            publisher.refresh(cache, parse_source(mirror.url))
 
 
 def test_an_own_index_file_stands_in_place_of_both(user, monkeypatch):

@@ -1,6 +1,7 @@
 """Search in decision space: domains of decisions, TVM's own programs again, no repeats, the same by seed."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 from math import inf, prod
 from random import Random
@@ -20,10 +21,11 @@ from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.decision_search import DecisionSearch
 from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
 from tchub.hub.search.design_space import DesignSpace, vector_registers
+from tchub.hub.search.dqn import DQNSearch
 from tchub.hub.search.engines import TaskSearch, open_engine
 from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.search.interrupt import StopFlag
-from tchub.hub.search.settings import DecisionSettings, SearchSettings
+from tchub.hub.search.settings import DecisionSettings, DQNSettings, SearchSettings
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tvm import te
@@ -31,23 +33,30 @@ from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_equal, structural_hash
 
 SMALL = DecisionSettings(random=64, generations=1, children=32, parents=8)
+SMALL_DQN = DQNSettings(drawn=16, programs=16, walkers=4, episodes=3, updates=1)
+BY_A_DQN = DecisionSettings(dqn=SMALL_DQN, epsilon=0.0)
 EXTENTS = st.integers(1, 4096)
 
 
 class ByDecisions:
-    """Stands in for a watched checkpoint: the features are the decisions, and large innermost tiles are fast."""
+    """Stands in for a watched checkpoint: the features are the decisions; unless `rank` says otherwise, large innermost
+    tiles are fast. Keeps what it is taught, and the scores that it gives."""
 
     reads_decisions = True
 
-    def __init__(self) -> None:
+    def __init__(self, rank: Callable[[np.ndarray], np.ndarray] | None = None) -> None:
+        self.rank = rank or (lambda rows: rows[:, 3] + 1e-3 * rows.sum(axis=1))
         self.seen: list[tuple[np.ndarray, list[float]]] = []
+        self.scores: list[float] = []
 
     def features_of(self, template: Any, decisions: Any) -> np.ndarray:
         rows = [[float(x) for d in row for x in (d if isinstance(d, tuple) else (d,))] for row in decisions]
         return np.array([(row + [0.0] * 16)[:16] for row in rows], np.float32)[:, None]
 
     def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
-        return features[:, 0, 3] + 1e-3 * features[:, 0].sum(axis=1)
+        scores = self.rank(features[:, 0])
+        self.scores += scores.tolist()
+        return scores
 
     def intensity(self, template: Any, decisions: Any) -> np.ndarray | None:
         return None
@@ -56,21 +65,33 @@ class ByDecisions:
         self.seen.append((features, latencies))
 
 
-def opened(task: Any, target: Any, seed: int, batch: int, settings: DecisionSettings = SMALL) -> DecisionSearch:
-    engine = open_engine(task, target, SearchSettings(decisions=settings), seed, 1, ByDecisions())  # type: ignore[arg-type]
-    assert isinstance(engine.search, DecisionSearch)
-    engine.search.start(64, batch, ms.database.MemoryDatabase(), ByDecisions())
+def opened(
+    task: Any,
+    target: Any,
+    seed: int = 0,
+    batch: int = 4,
+    settings: DecisionSettings = SMALL,
+    model: Any = None,
+    roofline: Any = None,
+) -> Any:
+    """A search of a task that has begun: over decisions, by a DQN where the settings have one."""
+    model = model or ByDecisions()
+    engine = open_engine(task, target, SearchSettings(decisions=settings), seed, 1, model, roofline)
+    assert type(engine.search) is (DQNSearch if settings.dqn else DecisionSearch)
+    engine.search.start(64, batch, ms.database.MemoryDatabase(), model)
     return engine.search
 
 
 @pytest.fixture
 def search(small_task: Any, target: Any) -> Any:
     """Makes a search of the small task that has begun."""
+    return partial(opened, small_task, target)
 
-    def make(seed: int = 0, batch: int = 4, settings: DecisionSettings = SMALL) -> DecisionSearch:
-        return opened(small_task, target, seed, batch, settings)
 
-    return make
+@pytest.fixture(params=[SMALL, BY_A_DQN], ids=["bred", "by a DQN"])
+def each_way(request: Any) -> Any:
+    """Makes a search of a task that has begun, in each of two ways."""
+    return partial(opened, settings=request.param)
 
 
 def keys(search: DecisionSearch, candidates: list[Any]) -> list[Any]:
@@ -82,17 +103,15 @@ def results(latencies: list[float]) -> list[Any]:
 
 
 @given(EXTENTS, st.integers(1, 5), st.sampled_from([0, 16, 64]), st.integers(0, 99))
-def test_a_tile_stays_a_tile_however_it_is_varied(extent: int, parts: int, innermost: int, seed: int) -> None:
-    if parts == 1 and innermost:
-        innermost = 0  # one level holds the whole extent, whatever the limit
+def test_a_tile_stays_a_tile_however_it_is_varied_or_moved(extent: int, parts: int, innermost: int, seed: int) -> None:
+    innermost *= parts > 1  # one level holds the whole extent, whatever the limit
     slot, rng = TileSlot(extent, parts, innermost), Random(seed)
     for tile in slot.draw(rng, 3):
-        varied = slot.mutate(tile, rng)
-        for found in (tile, varied):
-            assert isinstance(found, tuple)
-            assert len(found) == parts
-            assert prod(found) == extent
-            assert not innermost or found[-1] <= innermost
+        moved = list(slot.adjacent(tile))
+        assert all(tile in slot.adjacent(other) for other in moved), "every move has a way back"
+        for one in (tile, slot.mutate(tile, rng), *moved):
+            assert (len(one), prod(one)) == (parts, extent)
+            assert not innermost or one[-1] <= innermost
 
 
 def test_tiles_are_drawn_uniformly_over_ordered_factorisations() -> None:
@@ -100,7 +119,6 @@ def test_tiles_are_drawn_uniformly_over_ordered_factorisations() -> None:
     counts = [drawn.count((a, 12 // a)) for a in (1, 2, 3, 4, 6, 12)]
     assert sum(counts) == 6000
     assert min(counts) > 850  # 1000 each; four standard deviations are 115
-    assert TileSlot(12, 2).choices == 6
 
 
 def test_a_choice_is_never_one_that_cannot_be_drawn() -> None:
@@ -113,15 +131,15 @@ def test_a_choice_is_never_one_that_cannot_be_drawn() -> None:
 
 @pytest.mark.parametrize("which", ["cpu", "gpu"])
 def test_the_same_decisions_give_tvms_own_program(small_task: Any, target: Any, which: str) -> None:
-    place = target if which == "cpu" else tvm.target.Target("nvidia/nvidia-t4")
+    target = target if which == "cpu" else tvm.target.Target("nvidia/nvidia-t4")
     strategy = SearchSettings(8, init_min_unmeasured=2, genetic_num_iters=1, max_fail_count=100).strategy()
-    context = tune_context(small_task, place, strategy, seed=3)
+    context = tune_context(small_task, target, strategy, seed=3)
     schedules = context.generate_design_space()
     spaces = [DesignSpace(small_task.mod, context.space_generator.postprocs, schedule) for schedule in schedules]
     context.pre_tuning(4, 4, schedules, ms.database.MemoryDatabase(), ms.cost_model.RandomModel())
-    found = context.generate_measure_candidates()
-    assert found
-    for candidate in found:
+    candidates = context.generate_measure_candidates()
+    assert candidates
+    for candidate in candidates:
         read = [(space, space.read(trace_json(candidate.sch.trace))) for space in spaces]
         ((space, decisions),) = [(space, decisions) for space, decisions in read if decisions is not None]
         again = space.replay(decisions)
@@ -141,12 +159,12 @@ def test_random_programs_mutants_and_crossings_are_programs(small_task: Any, tar
 
 
 @pytest.mark.parametrize(
-    ("target_words", "count", "lanes"),
+    ("options", "count", "lanes"),
     [({"mcpu": "x86-64-v2"}, 16, 4), ({"mcpu": "x86-64-v3"}, 16, 8), ({"mcpu": "znver4"}, 32, 16)],
     ids=["SSE", "AVX2", "AVX-512"],
 )
-def test_the_tile_of_a_product_stays_in_the_registers(target_words: dict[str, str], count: int, lanes: int) -> None:
-    target = tvm.target.Target({"kind": "llvm", "num-cores": 1, **target_words})
+def test_the_tile_of_a_product_stays_in_the_registers(options: dict[str, str], count: int, lanes: int) -> None:
+    target = tvm.target.Target({"kind": "llvm", "num-cores": 1, **options})
     registers = vector_registers(target)
     assert registers == (count, lanes)
     task = make_task(operator_module(OperatorSpec("d", "dense", {"m": 96, "n": 192, "k": 64})), "d")
@@ -182,11 +200,10 @@ def test_the_first_batch_is_what_the_model_likes_best(search: Any) -> None:
     assert all(waiting <= scores.max() for waiting in tuning.waiting)
 
 
-def assert_repeats(search: Any) -> None:
-    """Equal seeds and measurements give equal programs, another seed gives others; `search` opens one of a seed."""
+def test_equal_seeds_and_measurements_give_equal_programs(each_way: Any, small_task: Any, target: Any) -> None:
     rounds = []
     for seed in (5, 5, 6):
-        tuning = search(seed)
+        tuning = each_way(small_task, target, seed)
         first = tuning.candidates(4, StopFlag())
         tuning.notify(first, results([4.0, 3.0, 2.0, 1.0]))
         rounds.append(keys(tuning, first) + keys(tuning, tuning.candidates(4, StopFlag())))
@@ -194,26 +211,22 @@ def assert_repeats(search: Any) -> None:
     assert rounds[0] != rounds[2]
 
 
-def test_equal_seeds_and_measurements_give_equal_programs(search: Any) -> None:
-    assert_repeats(search)
-
-
-def test_no_program_is_offered_twice_not_even_under_other_decisions(search: Any) -> None:
-    tuning, modules = search(), []
-    for _ in range(4):
+def test_no_program_is_offered_twice_not_even_under_other_decisions(
+    each_way: Any, small_task: Any, target: Any
+) -> None:
+    tuning, modules = each_way(small_task, target), []
+    for _ in range(3):
         batch = tuning.candidates(4, StopFlag())
         modules += [structural_hash(candidate.sch.mod) for candidate in batch]
         tuning.notify(batch, results([1.0, inf, 2.0, 3.0]))
-    assert len(modules) == 16
-    assert len(set(modules)) == 16
+    assert len(modules) == len(set(modules)) == 12
 
 
-def assert_ends(open_search: Any, target: Any) -> None:
-    """A small space is searched to its end; `open_search` opens the search of a task in batches of 8."""
+def test_a_small_space_is_searched_to_its_end(each_way: Any, target: Any) -> None:
     x = te.placeholder((2, 2), name="x")
     axis = te.reduce_axis((0, 2), name="k")
     y = te.compute((2,), lambda i: te.sum(x[i, axis], axis), name="y")
-    tuning = open_search(make_task(tvm.IRModule({"main": te.create_prim_func([x, y])}), "sum"), target, batch=8)
+    tuning = each_way(make_task(tvm.IRModule({"main": te.create_prim_func([x, y])}), "sum"), target, batch=8)
     modules = []
     while batch := tuning.candidates(8, StopFlag()):
         modules += [structural_hash(candidate.sch.mod) for candidate in batch]
@@ -221,21 +234,16 @@ def assert_ends(open_search: Any, target: Any) -> None:
     assert len(modules) == len(set(modules)) > 1
 
 
-def test_a_small_space_is_searched_to_its_end(target: Any) -> None:
-    assert_ends(partial(opened, seed=0), target)
-
-
-def test_where_nothing_is_valid_nothing_is_offered(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    tuning = search()
-    monkeypatch.setattr(DesignSpace, "replay", lambda self, decisions: None)
-    assert tuning.candidates(4, StopFlag()) == []
-
-
-def test_a_stop_ends_the_search(search: Any) -> None:
+def test_a_stop_ends_the_search_and_where_nothing_is_valid_nothing_is_offered(
+    each_way: Any, small_task: Any, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stop = StopFlag()
     stop.request()
     with pytest.raises(InterruptedRunError):
-        search().candidates(4, stop)
+        each_way(small_task, target).candidates(4, stop)
+    monkeypatch.setattr(DesignSpace, "replay", lambda self, decisions: None)
+    assert each_way(small_task, target).candidates(4, StopFlag()) == []
+    assert each_way(small_task, target).unmeasured() == []
 
 
 def test_programs_of_earlier_runs_are_parents_and_context_and_are_not_repeated(search: Any) -> None:
@@ -252,18 +260,19 @@ def test_programs_of_earlier_runs_are_parents_and_context_and_are_not_repeated(s
     assert not set(keys(tuning, tuning.candidates(4, StopFlag()))) & set(keys(before, batch))
 
 
-def test_the_engine_follows_the_model(small_task: Any, target: Any) -> None:
+def test_the_engine_follows_its_name_and_the_model(small_task: Any, target: Any) -> None:
     class Blind(ByDecisions):
         reads_decisions = False
 
-    def made(model: Any, engine: str) -> Any:
-        return open_engine(small_task, target, SearchSettings(engine=engine), 0, 1, model).search
+    def kind(model: Any, **settings: Any) -> type:
+        return type(open_engine(small_task, target, SearchSettings(**settings), 0, 1, model).search)
 
-    assert isinstance(made(ByDecisions(), "auto"), DecisionSearch)
-    assert isinstance(made(ByDecisions(), "metaschedule"), TaskSearch)
-    assert isinstance(made(Blind(), "auto"), TaskSearch)
-    with pytest.raises(TuningError):
-        made(Blind(), "decisions")
+    assert kind(ByDecisions(), engine="auto") is DecisionSearch
+    assert kind(ByDecisions(), engine="dqn") is kind(ByDecisions(), decisions=BY_A_DQN) is DQNSearch
+    assert kind(ByDecisions(), engine="metaschedule") is kind(Blind(), engine="auto") is TaskSearch
+    for engine in ("decisions", "dqn"):
+        with pytest.raises(TuningError):
+            kind(Blind(), engine=engine)
     with pytest.raises(ValueError, match="engine"):
         SearchSettings(engine="magic")
 

@@ -1,96 +1,44 @@
 """Fasor's DQN: moves that stay in the space, an agent that learns what pays, a search that beats chance."""
 
 from dataclasses import replace
+from functools import partial
 from math import inf, prod
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import torch
+import tvm
 from tchub.hub.search.candidates import tune_context
-from tchub.hub.search.decision_search import DecisionSearch, Key
 from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
 from tchub.hub.search.design_space import DesignSpace
 from tchub.hub.search.dqn import DQNSearch, QAgent, Transition
-from tchub.hub.search.engines import open_engine
-from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.roofline import Roofline
 from tchub.hub.search.schedules import ScheduleDatabase
-from tchub.hub.search.settings import DecisionSettings, DQNSettings, SearchSettings
-from test_decision_search import ByDecisions, assert_ends, assert_repeats, keys, results
+from tchub.hub.search.settings import DecisionSettings, DQNSettings
+from test_decision_search import SMALL_DQN, ByDecisions, keys, opened, results
 from test_schedules import dense, program
-from tvm.s_tir import meta_schedule as ms
-from tvm_ffi import structural_hash
 
-SMALL = DQNSettings(drawn=16, programs=16, walkers=4, episodes=3, updates=1)
 QUICK = DQNSettings(first_random=0.0, last_random=0.0, updates=8, sync=2, batch=16)
-EXTENTS = st.integers(1, 4096)
+BEST = np.array([1, 2, 2, 8, 2, 3, 1, 4, 8, 2])
 
 
-class Counting(ByDecisions):
-    """Stands in for a checkpoint whose scores are known; keeps those that were asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scores: list[float] = []
-
-    def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
-        scores = super().score(mod, features)
-        self.scores += scores.tolist()
-        return scores
-
-
-class Peak(Counting):
+def peak() -> ByDecisions:
     """The best programs are those with these 10 factors; each doubling away from them costs."""
-
-    best = np.array([1, 2, 2, 8, 2, 3, 1, 4, 8, 2])
-
-    def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
-        scores = -np.abs(np.log2(features[:, 0, :10] / self.best)).sum(axis=1)
-        self.scores += scores.tolist()
-        return scores
-
-
-def opened(
-    task: Any, target: Any, seed: int = 0, dqn: DQNSettings = SMALL, model: Any = None, batch: int = 4
-) -> DQNSearch:
-    model = model or Counting()
-    settings = SearchSettings(engine="dqn", decisions=DecisionSettings(dqn=dqn, epsilon=0.0))
-    engine = open_engine(task, target, settings, seed, 1, model)
-    assert isinstance(engine.search, DQNSearch)
-    engine.search.start(64, batch, ms.database.MemoryDatabase(), model)
-    return engine.search
+    return ByDecisions(lambda rows: -np.abs(np.log2(rows[:, :10] / BEST)).sum(axis=1))
 
 
 @pytest.fixture
 def search(small_task: Any, target: Any) -> Any:
     """Makes a search of the small task that has begun."""
-
-    def make(seed: int = 0, **options: Any) -> DQNSearch:
-        return opened(small_task, target, seed, **options)
-
-    return make
+    return partial(by_dqn, small_task, target)
 
 
-# Moves ---------------------------------------------------------------------------------------------------
-
-
-@given(EXTENTS, st.integers(2, 5), st.sampled_from([0, 16, 64]), st.integers(0, 99))
-def test_a_move_of_a_tile_takes_one_prime_to_another_level(extent: int, parts: int, innermost: int, seed: int) -> None:
-    slot = TileSlot(extent, parts, innermost)
-    (tile,) = slot.draw(Random(seed), 1)
-    moved = list(slot.adjacent(tile))
-    assert len(moved) == len(set(moved))
-    for other in moved:
-        assert isinstance(tile, tuple)
-        assert isinstance(other, tuple)
-        assert prod(other) == extent
-        assert not innermost or other[-1] <= innermost
-        assert sum(a != b for a, b in zip(tile, other, strict=True)) == 2
-        assert tile in slot.adjacent(other), "every move has a way back"
+def by_dqn(task: Any, target: Any, dqn: DQNSettings = SMALL_DQN, model: Any = None, **options: Any) -> DQNSearch:
+    settings = DecisionSettings(dqn=dqn, epsilon=0.0)
+    return opened(task, target, settings=settings, model=model or ByDecisions(), **options)
 
 
 def test_a_move_of_another_decision_goes_to_the_value_before_or_after() -> None:
@@ -105,10 +53,8 @@ def test_a_move_of_another_decision_goes_to_the_value_before_or_after() -> None:
 
 @pytest.mark.parametrize("which", ["cpu", "gpu"])
 def test_every_program_a_move_away_is_one_of_tvms(small_task: Any, target: Any, which: str) -> None:
-    import tvm
-
-    place = target if which == "cpu" else tvm.target.Target("nvidia/nvidia-t4")
-    context = tune_context(small_task, place, "replay-trace", 0)
+    target = target if which == "cpu" else tvm.target.Target("nvidia/nvidia-t4")
+    context = tune_context(small_task, target, "replay-trace", 0)
     space = DesignSpace(small_task.mod, context.space_generator.postprocs, context.generate_design_space()[0])
     (start,) = space.random(Random(0), 1)
     moved = list(space.adjacent(start))
@@ -116,13 +62,6 @@ def test_every_program_a_move_away_is_one_of_tvms(small_task: Any, target: Any, 
     assert all(sum(a != b for a, b in zip(start, other, strict=True)) == 1 for other in moved)
     assert all(space.replay(other) is not None for other in moved[::5])
     assert space.numbers == sum(len(d) if isinstance(d, tuple) else 1 for d in start)
-
-
-# The agent -----------------------------------------------------------------------------------------------
-
-
-def action(*numbers: float) -> np.ndarray:
-    return np.array(numbers, np.float32)
 
 
 NONE = np.zeros((0, 2), np.float32)
@@ -141,31 +80,17 @@ def test_an_agent_learns_which_action_pays() -> None:
 @pytest.mark.parametrize(("discount", "best"), [(0.95, 0), (0.0, 1)], ids=["patient", "greedy"])
 def test_a_reward_that_comes_later_counts_as_far_as_it_is_discounted(discount: float, best: int) -> None:
     agent = QAgent(2, replace(QUICK, discount=discount), 0)
-    leads_on, pays, at_once = action(1, 0), action(1, 1), action(0, 1)
+    leads_on, pays, costs, at_once = np.array([[1, 0], [1, 1], [-1, -1], [0, 1]], np.float32)
     for _ in range(60):
-        agent.remember(Transition(leads_on, 0.0, np.stack([pays, action(-1, -1)])))
+        agent.remember(Transition(leads_on, 0.0, np.stack([pays, costs])))
         agent.remember(Transition(pays, 1.0, NONE))
-        agent.remember(Transition(action(-1, -1), -1.0, NONE))
+        agent.remember(Transition(costs, -1.0, NONE))
         agent.remember(Transition(at_once, 0.5, NONE))
         agent.learn()
     assert agent.choose(np.stack([leads_on, at_once])) == best
 
 
-def test_random_moves_become_rare() -> None:
-    agent = QAgent(2, replace(QUICK, first_random=1.0, last_random=0.1, decay=0.9), 0)
-    rows = np.eye(2, dtype=np.float32)
-    for _ in range(40):
-        agent.remember(Transition(rows[0], 1.0, NONE))
-        agent.remember(Transition(rows[1], -1.0, NONE))
-    agent.learn()
-    early, late = ([agent.choose(rows) for _ in range(60)] for _ in range(2))
-    assert sum(early[:10]) >= 2
-    assert 0 < sum(late) < 10
-
-
 def test_an_agent_leaves_the_random_numbers_of_torch_alone() -> None:
-    import torch
-
     before = torch.random.get_rng_state()
     agents = [QAgent(2, QUICK, seed) for seed in (0, 0, 1)]
     assert torch.equal(before, torch.random.get_rng_state())
@@ -174,31 +99,18 @@ def test_an_agent_leaves_the_random_numbers_of_torch_alone() -> None:
     assert not torch.equal(first, other)
 
 
-# The search ----------------------------------------------------------------------------------------------
-
-
-def test_no_program_is_scored_or_offered_twice(search: Any) -> None:
-    tuning, modules, offered = search(), [], []
+def test_no_program_is_scored_twice(search: Any) -> None:
+    tuning = search()
     for _ in range(3):
-        seen: set[Key] = set()
-        pool = tuning._walked(2, SMALL.quality, StopFlag())
+        pool = tuning._walked(2, SMALL_DQN.quality, StopFlag())
         assert len(pool.keys) == len(set(pool.keys)) == len(pool.scores) == len(pool.features)
         assert not set(pool.keys) & set(tuning.latencies)
-        seen |= set(pool.keys)
-        batch = tuning.candidates(4, StopFlag())
-        modules += [structural_hash(candidate.sch.mod) for candidate in batch]
-        offered += keys(tuning, batch)
-        tuning.notify(batch, results([1.0, inf, 2.0, 3.0]))
-    assert len(modules) == len(set(modules)) == len(set(offered)) == 12
-
-
-def test_equal_seeds_and_measurements_give_equal_programs(search: Any) -> None:
-    assert_repeats(search)
+        tuning.notify(tuning.candidates(4, StopFlag()), results([1.0, inf, 2.0, 3.0]))
 
 
 def test_a_known_optimum_is_met_sooner_than_by_chance(search: Any) -> None:
     walks = DQNSettings(drawn=16, episodes=30, patience=30)
-    model = Peak()
+    model = peak()
     search(dqn=walks, model=model).candidates(1, StopFlag())
     tiles = prod(slot.choices for slot in search().spaces[0].slots[:3])
     assert model.scores.index(0.0) < 1000 < tiles / 20, "a random search needs half of the tiles on average"
@@ -209,14 +121,14 @@ def test_what_was_learnt_is_worth_more_than_random_moves(search: Any) -> None:
 
     def mean_score(**options: Any) -> float:
         walks = DQNSettings(drawn=16, programs=128, patience=9, **options)
-        pool = search(dqn=walks, model=Peak())._walked(6, (1.0, 0.0, 0.0), StopFlag())
+        pool = search(dqn=walks, model=peak())._walked(6, (1.0, 0.0, 0.0), StopFlag())
         return float(pool.scores[18:].mean())
 
     assert mean_score() > mean_score(first_random=1.0, last_random=1.0) + 1.0, "doublings from the optimum"
 
 
 def test_the_next_round_walks_from_the_fastest_programs(search: Any) -> None:
-    tuning = search(dqn=replace(SMALL, walkers=1, programs=1, episodes=1))
+    tuning = search(dqn=replace(SMALL_DQN, walkers=1, programs=1, episodes=1))
     batch = tuning.candidates(4, StopFlag())
     tuning.notify(batch, results([4.0, inf, 1.0, 2.0]))
     by_score = tuning._measured()
@@ -227,23 +139,18 @@ def test_the_next_round_walks_from_the_fastest_programs(search: Any) -> None:
 
 
 def test_a_round_ends_when_episodes_bring_nothing_better(search: Any) -> None:
-    class Flat(Counting):
-        def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
-            self.scores += [0.0] * len(features)
-            return np.zeros(len(features))
-
-    model = Flat()
-    search(dqn=replace(SMALL, episodes=50, patience=2), model=model).candidates(1, StopFlag())
+    model = ByDecisions(lambda rows: np.zeros(len(rows)))
+    search(dqn=replace(SMALL_DQN, episodes=50, patience=2), model=model).candidates(1, StopFlag())
     spaces = 3  # which have as many random programs each
     assert len(model.scores) == 6 * spaces + 2 * 16
 
 
 def test_without_measurements_an_episode_from_the_schedule_of_a_similar_task(small_task: Any, target: Any) -> None:
     other = dense(64, 48, 32)
-    before = opened(other, target)
+    before = by_dqn(other, target)
     (best,) = before.candidates(1, StopFlag())
-    model = Counting()
-    tuning = opened(small_task, target, dqn=replace(SMALL, walkers=2, programs=64), model=model)
+    model = ByDecisions()
+    tuning = by_dqn(small_task, target, replace(SMALL_DQN, walkers=2, programs=64), model)
     tuning.suggest(ScheduleDatabase([program(other, best, 1e-3)]))
     spaces = len(tuning.carried)
     (chosen,) = tuning.unmeasured()
@@ -254,34 +161,11 @@ def test_without_measurements_an_episode_from_the_schedule_of_a_similar_task(sma
     assert tuning._pool([key]).scores[0] >= 0.9 * max(asked), "the best that TVM takes"
 
 
-def test_a_stop_ends_the_walk_and_where_nothing_is_valid_nothing_is_offered(
-    search: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop = StopFlag()
-    stop.request()
-    with pytest.raises(InterruptedRunError):
-        search().candidates(4, stop)
-    monkeypatch.setattr(DesignSpace, "replay", lambda self, decisions: None)
-    assert search().candidates(4, StopFlag()) == []
-    assert search().unmeasured() == []
-
-
-def test_a_small_space_is_searched_to_its_end(target: Any) -> None:
-    assert_ends(opened, target)
-
-
-# The roofline --------------------------------------------------------------------------------------------
-
-
-def test_the_share_of_the_roofline_is_the_machines(small_task: Any, target: Any) -> None:
+def test_the_share_of_the_roofline_is_the_machines(search: Any) -> None:
     def shares(roofline: Roofline | None, on: bool = True) -> tuple[DQNSearch, list[float]]:
-        settings = SearchSettings(engine="dqn", decisions=DecisionSettings(dqn=replace(SMALL, roofline=on)))
-        engine = open_engine(small_task, target, settings, 0, 1, Counting(), roofline)  # type: ignore[arg-type]
-        assert isinstance(engine.search, DQNSearch)
-        engine.search.start(64, 4, ms.database.MemoryDatabase(), Counting())
-        programs = [(0, decisions) for decisions in engine.search.spaces[0].random(Random(0), 20)]
-        found = engine.search._shares(programs)
-        return engine.search, [found[key] for key in programs]
+        tuning = search(replace(SMALL_DQN, roofline=on), roofline=roofline)
+        programs = [(0, decisions) for decisions in tuning.spaces[0].random(Random(0), 20)]
+        return tuning, [tuning._shares(programs)[key] for key in programs]
 
     slow, values = shares(Roofline(flops=8e9, bandwidth=1e9))
     assert slow._dqn.ridge == 8.0
@@ -293,7 +177,7 @@ def test_the_share_of_the_roofline_is_the_machines(small_task: Any, target: Any)
 
 
 def test_a_model_of_three_heads_tells_the_share_of_the_roofline(search: Any) -> None:
-    class Heads(Counting):
+    class Heads(ByDecisions):
         def intensity(self, template: Any, decisions: Any) -> np.ndarray | None:
             return self.features_of(template, decisions)[:, 0, 3]
 
@@ -302,21 +186,4 @@ def test_a_model_of_three_heads_tells_the_share_of_the_roofline(search: Any) -> 
     innermost = [decisions[0][3] for _, decisions in programs]
     assert [tuning._shares(programs)[key] for key in programs] == [min(1, x / tuning._dqn.ridge) for x in innermost]
     assert len(set(innermost)) > 2
-    assert set(search(dqn=replace(SMALL, roofline=False), model=Heads())._shares(programs).values()) == {0.0}
-
-
-# The engine ----------------------------------------------------------------------------------------------
-
-
-def test_the_engine_follows_its_name_and_the_model(small_task: Any, target: Any) -> None:
-    class Blind(ByDecisions):
-        reads_decisions = False
-
-    def made(model: Any, **settings: Any) -> Any:
-        return open_engine(small_task, target, SearchSettings(**settings), 0, 1, model).search
-
-    assert isinstance(made(Counting(), engine="dqn"), DQNSearch)
-    assert isinstance(made(Counting(), decisions=DecisionSettings(dqn=SMALL)), DQNSearch)
-    assert type(made(Counting(), engine="auto")) is DecisionSearch, "an option, not the default"
-    with pytest.raises(TuningError):
-        made(Blind(), engine="dqn")
+    assert set(search(dqn=replace(SMALL_DQN, roofline=False), model=Heads())._shares(programs).values()) == {0.0}

@@ -12,11 +12,12 @@ import tvm
 from device_corpora import make_corpus
 from hypothesis import given
 from hypothesis import strategies as st
+from tchub.hub.api import choose_checkpoint, locate
 from tchub.hub.device.candidate import trace_json
-from tchub.hub.search.decision_search import DecisionSearch
+from tchub.hub.networks.tasks import make_task
+from tchub.hub.networks.workloads import operator_module
 from tchub.hub.search.design_slots import rescale
 from tchub.hub.search.design_space import extents
-from tchub.hub.search.engines import open_engine
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.models import choose_model
 from tchub.hub.search.schedules import (
@@ -31,28 +32,24 @@ from tchub.hub.search.schedules import (
     schedules_json,
     similarity,
 )
-from tchub.hub.search.settings import SearchSettings
-from tchub.zoo.corpus import Corpus
+from tchub.zoo.corpus import Corpus, split_tasks
+from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tchub.zoo.models.errors import CorruptCheckpointError
-from test_decision_search import SMALL, ByDecisions
-from tvm.s_tir import meta_schedule as ms
+from test_decision_search import opened, results
+from tvm import te
+
+from scripts.zoo.plan import jobs, read_plan
+from scripts.zoo.publish import WHEEL, with_schedules
 
 
 def dense(m: int, n: int, k: int) -> Any:
     """The matrix product of m x k and k x n."""
-    from tchub.hub.networks.tasks import make_task
-    from tchub.hub.networks.workloads import operator_module
-    from tchub.zoo.corpus.workloads import OperatorSpec
-
     return make_task(operator_module(OperatorSpec("other", "dense", {"m": m, "n": n, "k": k})), "other")
 
 
-def opened(task: Any, target: Any, seed: int = 0) -> DecisionSearch:
-    engine = open_engine(task, target, SearchSettings(decisions=SMALL), seed, 1, ByDecisions())  # type: ignore[arg-type]
-    assert isinstance(engine.search, DecisionSearch)
-    engine.search.start(64, 4, ms.database.MemoryDatabase(), ByDecisions())
-    return engine.search
+def cpu(mcpu: str) -> Any:
+    return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": 1})
 
 
 def program(task: Any, candidate: Any, latency: float) -> tuple[str, str, float]:
@@ -112,7 +109,7 @@ def test_a_search_begins_with_the_schedule_of_the_most_similar_task(small_task: 
     search.suggest(schedules)
     (first,) = search.candidates(1, StopFlag())
     assert search._key(first) in expected
-    search.notify([first], [ms.runner.RunnerResult([1e-3], None)])
+    search.notify([first], results([1e-3]))
     assert len(search.candidates(4, StopFlag())) == 4, "then the model chooses"
 
 
@@ -131,11 +128,6 @@ def test_a_schedule_of_another_design_is_left_out(small_task: Any, target: Any) 
 def test_the_schedules_in_the_wheel_are_those_of_the_corpora_and_of_no_network_that_is_held_out(
     family: str, cpus: dict[str, tuple[int, int]]
 ) -> None:
-    from tchub.zoo.corpus import split_tasks
-
-    from scripts.zoo.plan import jobs, read_plan
-    from scripts.zoo.publish import WHEEL, with_schedules
-
     (job,) = jobs(read_plan(), (family,), ("tilenet",))
     corpora, path = with_schedules(job), WHEEL / job.name / job.version / "schedules.json"
     measured = {task for corpus in corpora for task in split_tasks(corpus).test}
@@ -216,16 +208,9 @@ def test_corpora_of_gpus_of_other_releases_and_of_other_frameworks_bring_none(ta
     assert brought([Corpus.open(path)]) == ({}, {}), "its programs are Ansor's"
 
 
-def test_what_was_chosen_by_name_brings_its_own_schedules_or_none() -> None:
-    with_schedules, without = (choose_model(name).schedules for name in ("tilenet-epyc", "tcl-epyc"))
-    assert with_schedules is not None
-    assert with_schedules.name == "schedules.json"
-    assert without is None
-
-
-def test_a_damaged_file_stops_a_choice_before_anything_is_measured(tmp_path: Path) -> None:
-    from tchub.hub.api import choose_checkpoint, locate
-
+def test_a_checkpoint_brings_its_own_schedules_and_a_damaged_file_of_them_stops_a_choice(tmp_path: Path) -> None:
+    assert choose_model("tcl-epyc").schedules is None
+    assert choose_model("tilenet-epyc").schedules is not None
     folder = shutil.copytree(locate("tilenet-epyc").path, tmp_path / "checkpoint")
     assert choose_checkpoint(str(folder)).schedules == folder / "schedules.json"
     (folder / "schedules.json").write_text("{}")
@@ -242,14 +227,7 @@ def test_programs_of_this_machine_take_the_place_of_the_wheels() -> None:
     assert one not in [schedule for name, schedule in own if name == kernel]
 
 
-def cpu(mcpu: str) -> Any:
-    return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": 1})
-
-
-@pytest.mark.parametrize(
-    ("mcpu", "tile"),
-    [("znver4", (14, 16)), ("x86-64-v3", (4, 16)), ("x86-64-v2", (2, 16))],
-)
+@pytest.mark.parametrize(("mcpu", "tile"), [("znver4", (14, 16)), ("x86-64-v3", (4, 16)), ("x86-64-v2", (2, 16))])
 def test_a_tile_that_exceeds_the_registers_shrinks_to_one_that_fits(mcpu: str, tile: tuple[int, int]) -> None:
     """14 rows of 16 columns are 14 accumulators with AVX-512, and 28 of 16 registers with AVX2."""
     search = opened(dense(196, 64, 32), cpu(mcpu))
@@ -266,9 +244,6 @@ def test_a_tile_that_exceeds_the_registers_shrinks_to_one_that_fits(mcpu: str, t
 
 
 def test_products_of_a_batch_share_no_columns_so_that_their_number_does_not_grow() -> None:
-    from tchub.hub.networks.tasks import make_task
-    from tvm import te
-
     a, b = (te.placeholder(shape, name=name) for name, shape in (("a", (36, 49, 32)), ("b", (36, 32, 64))))
     k = te.reduce_axis((0, 32), name="k")
     out = te.compute((36, 49, 64), lambda n, i, j: te.sum(a[n, i, k] * b[n, k, j], axis=k), name="out")

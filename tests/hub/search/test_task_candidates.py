@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -32,8 +33,6 @@ def test_the_same_computation_has_the_same_id(small_task: Any) -> None:
 
 
 def test_merging_adds_weights_and_keeps_networks(small_task: Any) -> None:
-    from dataclasses import replace
-
     a, b = replace(small_task, networks={"a": 2}, weight=2), replace(small_task, networks={"b": 3}, weight=3)
     (merged,) = merge([a, b])
     assert (merged.weight, merged.networks) == (5, {"a": 2, "b": 3})
@@ -87,20 +86,18 @@ def test_an_exception_arrives_in_its_items_place(ahead: int) -> None:
         next(stream)
 
 
-def test_no_more_is_made_than_is_still_wanted() -> None:
+def test_results_are_made_side_by_side_ahead_of_being_asked_for_and_no_more_than_is_still_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(candidates, "usable_cpus", lambda: 2)
+    both = threading.Barrier(2, timeout=30)
     asked: list[int] = []
-    wanted = [3]
-    for _ in map_ahead(asked.append, count(), lambda: wanted[0]):
+    wanted = [4]
+    for _ in map_ahead(lambda item: asked.append(item) or both.wait(), count(), lambda: wanted[0]):
         wanted[0] -= 1
         if wanted[0] == 0:
             break
-    assert sorted(asked) == [0, 1, 2]
-
-
-def test_results_are_made_side_by_side_and_before_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "usable_cpus", lambda: 2)
-    both = threading.Barrier(2, timeout=30)
-    assert sum(1 for _ in map_ahead(lambda _: both.wait(), range(4), lambda: 2)) == 4
+    assert sorted(asked) == [0, 1, 2, 3]
 
 
 def test_closing_early_ends_the_threads() -> None:

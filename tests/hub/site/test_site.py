@@ -3,19 +3,18 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from site_pages import page, pages
 from tchub.hub.cli import main
-from tchub.hub.registry import Index, Registry
+from tchub.hub.registry import Index
 from tchub.hub.registry.errors import IntegrityError
 from tchub.hub.site.build import build
 from tchub.zoo.files import StorageError
 from toy_checkpoints import write_index
 
 
-def test_every_published_checkpoint_has_one_line_and_one_page_of_its_newest_version(site: Path) -> None:
+def test_every_published_checkpoint_has_one_line_and_one_page_of_its_newest_version(site):
     assert sorted(path.stem for path in (site / "c").iterdir()) == ["tcl-a100", "tcl-epyc", "tilenet-epyc"]
     index = page(site / "index.html")
     rows = [row["data-name"] for row in index.all("tr") if row.get("data-name")]
@@ -23,7 +22,7 @@ def test_every_published_checkpoint_has_one_line_and_one_page_of_its_newest_vers
     assert page(site / "c" / "tcl-epyc.html").one("h1").text == "tcl-epyc 1.1.0"
 
 
-def test_catalogue_json_holds_the_same_for_machines(site: Path) -> None:
+def test_catalogue_json_holds_the_same_for_machines(site):
     catalogue = json.loads((site / "catalogue.json").read_text())
     assert catalogue["format"] == 1
     by_name = {one["name"]: one for one in catalogue["checkpoints"]}
@@ -33,14 +32,14 @@ def test_catalogue_json_holds_the_same_for_machines(site: Path) -> None:
     assert len(by_name["tcl-a100"]["files"]["model.safetensors"]["sha256"]) == 64
 
 
-def test_a_checkpoint_that_is_not_here_is_shown_as_the_index_tells_it(registry: Registry, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_not_here_is_shown_as_the_index_tells_it(registry, tmp_path):
     site = build(replace(registry, wheel=tmp_path / "nothing"), tmp_path / "bare").path
     text = page(site / "c" / "tcl-a100.html").one("main").text
     assert "Its card is not on the machine that wrote this page" in text
     assert "0.910" in text
 
 
-def test_every_checkpoint_that_ships_has_a_page_with_its_card_and_plots(released: Path) -> None:
+def test_every_checkpoint_that_ships_has_a_page_with_its_card_and_plots(released):
     for entry in Index.shipped().entries:
         read = page(released / "c" / f"{entry.name}.html")
         text = read.one("main").text
@@ -53,13 +52,13 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_equal_checkpoints_give_equal_bytes(registry: Registry, tmp_path: Path) -> None:
+def test_equal_checkpoints_give_equal_bytes(registry, tmp_path):
     turned = replace(registry, index=Index(registry.index.entries[::-1]))
     first, second = build(registry, tmp_path / "one"), build(turned, tmp_path / "two")
     assert tree(first.path) == tree(second.path)
 
 
-def test_a_second_build_writes_what_changed_and_removes_pages_that_are_gone(registry: Registry, site: Path) -> None:
+def test_a_second_build_writes_what_changed_and_removes_pages_that_are_gone(registry, site):
     assert build(registry, site).written == 0
     fewer = replace(registry, index=Index(registry.index.entries[:3]))
     (site / "CNAME").write_text("zoo.example.org")
@@ -69,7 +68,7 @@ def test_a_second_build_writes_what_changed_and_removes_pages_that_are_gone(regi
     assert (site / "CNAME").is_file()
 
 
-def test_a_folder_with_other_files_is_refused_and_left_as_it_is(registry: Registry, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused_and_left_as_it_is(registry, tmp_path):
     foreign = tmp_path / "papers"
     foreign.mkdir()
     (foreign / "thesis.tex").write_text("years of work")
@@ -83,12 +82,12 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_is(registry: Regist
             build(registry, foreign)
 
 
-def test_a_folder_of_hidden_files_alone_is_taken(registry: Registry, tmp_path: Path) -> None:
+def test_a_folder_of_hidden_files_alone_is_taken(registry, tmp_path):
     (tmp_path / "gh-pages" / ".git").mkdir(parents=True)
     assert build(registry, tmp_path / "gh-pages").written
 
 
-def test_a_disk_that_is_full_keeps_the_earlier_index_page(registry: Registry, site: Path, full_disk: Any) -> None:
+def test_a_disk_that_is_full_keeps_the_earlier_index_page(registry, site, full_disk):
     before = (site / "index.html").read_bytes()
 
     full_disk("os.replace")
@@ -98,16 +97,14 @@ def test_a_disk_that_is_full_keeps_the_earlier_index_page(registry: Registry, si
     assert not [path for path in site.rglob(".*") if path.is_file()]
 
 
-def test_a_card_that_is_not_the_published_one_is_not_shown(registry: Registry, tmp_path: Path) -> None:
+def test_a_card_that_is_not_the_published_one_is_not_shown(registry, tmp_path):
     (registry.wheel / "tcl-a100" / "1.0.0" / "README.md").write_text("# better than ever\n")
     with pytest.raises(IntegrityError):
         build(registry, tmp_path / "site")
     assert not (tmp_path / "site").exists()
 
 
-def test_the_command_writes_the_catalogue_and_says_where(
-    registry: Registry, tmp_path: Path, capsys: Any, monkeypatch: Any
-) -> None:
+def test_the_command_writes_the_catalogue_and_says_where(registry, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
     write_index(registry.wheel / "index.json", *registry.index.entries)
     arguments = ["--out", str(tmp_path / "out"), "--source", registry.wheel.as_uri(), "--title", "Ours"]
@@ -126,7 +123,7 @@ def either(request: pytest.FixtureRequest) -> Path:
     return request.getfixturevalue("site" if request.param == "toys" else "released")
 
 
-def test_every_link_leads_to_a_file_of_the_catalogue_or_to_the_web(either: Path) -> None:
+def test_every_link_leads_to_a_file_of_the_catalogue_or_to_the_web(either):
     for path, read in pages(either):
         for link in read.links():
             target = link.partition("#")[0]
@@ -134,7 +131,7 @@ def test_every_link_leads_to_a_file_of_the_catalogue_or_to_the_web(either: Path)
                 assert (path.parent / target).is_file(), f"{path.name}: {link}"
 
 
-def test_no_page_may_run_or_load_anything_but_its_own_two_files(either: Path) -> None:
+def test_no_page_may_run_or_load_anything_but_its_own_two_files(either):
     for _, read in pages(either):
         policy = read.one("meta", **{"http-equiv": "Content-Security-Policy"})["content"]
         assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'")

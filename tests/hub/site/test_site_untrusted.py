@@ -1,14 +1,13 @@
 """Nothing of an index or a card is ever code in the catalogue, and a card's Markdown is shown."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from site_pages import Page, page, pages
 from tchub.cards import CardError
-from tchub.hub.registry import Index, Registry
+from tchub.hub.registry import Index
 from tchub.hub.registry.listing import published
 from tchub.hub.site.build import build, render
 from tchub.hub.site.pages import address, card_html
@@ -17,7 +16,7 @@ from toy_checkpoints import with_entry
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>'\"&"
 
 
-def test_hostile_facts_of_an_entry_are_text(registry: Registry, tmp_path: Path) -> None:
+def test_hostile_facts_of_an_entry_are_text(registry, tmp_path):
     data = {"device": HOSTILE, "name": HOSTILE, "programs": HOSTILE}
     facts = dict.fromkeys(("family", "weights_licence", "data_licence", "tvm", "deprecated", "arch"), HOSTILE)
     hostile = with_entry(
@@ -34,7 +33,7 @@ def test_hostile_facts_of_an_entry_are_text(registry: Registry, tmp_path: Path) 
     assert HOSTILE in page(site / "c" / "tcl-epyc.html").one("main").text
 
 
-def test_hostile_labels_of_metrics_are_text(registry: Registry) -> None:
+def test_hostile_labels_of_metrics_are_text(registry):
     results = {"model": {"top1": 0.6}, HOSTILE: {"label": HOSTILE, "top1": 0.5}}
     listed = [replace(one, metrics={"results": results, "corpus": HOSTILE}) for one in published(registry)]
     read = Page(render(listed)["c/tcl-a100.html"].decode())
@@ -42,7 +41,7 @@ def test_hostile_labels_of_metrics_are_text(registry: Registry) -> None:
     assert len(read.all("script")) == 1
 
 
-def test_metrics_of_the_wrong_type_are_an_error_that_names_the_checkpoint(registry: Registry) -> None:
+def test_metrics_of_the_wrong_type_are_an_error_that_names_the_checkpoint(registry):
     listed = [replace(one, metrics={"results": {"model": {"top1": HOSTILE}}}) for one in published(registry)]
     with pytest.raises(CardError, match=r"tcl-a100@1\.0\.0: .*top1"):
         render(listed)
@@ -59,7 +58,7 @@ def test_metrics_of_the_wrong_type_are_an_error_that_names_the_checkpoint(regist
         "| a |\n|:-:|\n| <b onclick=alert(1)> |",
     ],
 )
-def test_a_hostile_card_is_text(card: str) -> None:
+def test_a_hostile_card_is_text(card):
     read = Page(card_html(card))
     assert not {e.tag for e in read.elements} & {"script", "img", "b", "iframe", "style"}
     assert not read.links()
@@ -67,7 +66,7 @@ def test_a_hostile_card_is_text(card: str) -> None:
 
 
 @given(st.text(st.sampled_from("<>[]()!#|`*_-&;:\"'\n /ahjs.x=")))
-def test_whatever_a_card_says_no_markup_of_its_own_comes_through(text: str) -> None:
+def test_whatever_a_card_says_no_markup_of_its_own_comes_through(text):
     blocks = {"p", "h3", "h4", "h5", "h6", "ul", "ol", "li", "pre", "blockquote", "hr"}
     table = {"div", "table", "thead", "tbody", "tr", "th", "td"}
     read = Page(card_html(text))
@@ -75,13 +74,13 @@ def test_whatever_a_card_says_no_markup_of_its_own_comes_through(text: str) -> N
     assert all(link.lower().startswith(("http://", "https://")) for link in read.links())
 
 
-def test_a_source_is_linked_where_a_browser_can_open_it() -> None:
+def test_a_source_is_linked_where_a_browser_can_open_it():
     assert address("hf://org/name", "ab" * 20) == f"https://huggingface.co/org/name/tree/{'ab' * 20}"
     assert address("https://mirror.example/zoo", None) == "https://mirror.example/zoo"
     assert address("file:///mnt/zoo", None) is address("javascript:alert(1)", None) is None
 
 
-def test_a_card_keeps_its_tables_links_and_code_without_its_head_and_title() -> None:
+def test_a_card_keeps_its_tables_links_and_code_without_its_head_and_title():
     html = card_html(
         "---\nlicense: mit\n---\n# name\n\n## Data\n\n[a](https://x.org)\n\n|n|\n|--:|\n|1|\n\n```\nf(<T>)\n```\n"
     )

@@ -26,14 +26,18 @@ def network() -> Network:
     return Network("net", lambda: torch.export.export(layers, (x,)), lambda: (x,))
 
 
-def compared(ours: Any = 1.0) -> Any:
-    """A comparison whose library gives `ours` times the original's output."""
-    output = np.arange(6.0)
+def compared(
+    wrong: Callable[[str], Any] = lambda _: False, calls: list[list[str]] | None = None, output: Any = None
+) -> Any:
+    """A comparison of which some systems are wrong, by their names; `calls` takes the names of all."""
+    output = np.arange(6.0) if output is None else output
 
     def compare(_network: Any, libraries: Libraries) -> Comparison:
         built = libraries()
         assert all(path.is_file() for path in built.values())
-        return Comparison({name: check_output([output * ours], [output]) for name in built}, {})
+        if calls is not None:
+            calls.append([*built])
+        return Comparison({name: check_output([output * (1 + wrong(name))], [output]) for name in built}, {})
 
     return compare
 
@@ -86,15 +90,11 @@ def test_what_compiles_in_no_layout_names_the_operator(
 
 def test_a_library_that_is_wrong_before_it_is_tuned_is_refused(network: Network, target: Any) -> None:
     with pytest.raises(OutputMismatchError, match=r"net, as TVM imports it, differs from the original"):
-        first_build(network, target, "channels-last", compared(ours=1.5), None)
+        first_build(network, target, "channels-last", compared(lambda _: True), None)
 
 
-def test_an_output_that_says_nothing_is_told(network: Network, target: Any) -> None:
-    def compare(_network: Any, libraries: Libraries) -> Comparison:
-        zeros = np.zeros(4)
-        return Comparison({name: check_output([zeros], [zeros]) for name in libraries()}, {})
-
-    (note,) = first_build(network, target, "as-imported", compare, None).notes
+def test_an_output_that_says_nothing_is_named(network: Network, target: Any) -> None:
+    (note,) = first_build(network, target, "as-imported", compared(output=np.zeros(4)), None).notes
     assert "output 0 is zero everywhere" in note
     assert "not checked" in note
 
@@ -121,18 +121,6 @@ def both() -> Network:
 KINDS = [ConvShape, AttentionShape]
 
 
-def wrong_where(is_wrong: Callable[[str], bool], calls: list[list[str]]) -> Any:
-    """A comparison of which some systems are wrong; `calls` takes the names of all."""
-
-    def compare(_network: Any, libraries: Libraries) -> Comparison:
-        calls.append(list(libraries()))
-        output = np.arange(6.0)
-        checks = {name: check_output([output * (1 + is_wrong(name))], [output]) for name in calls[-1]}
-        return Comparison(checks, {})
-
-    return compare
-
-
 @pytest.mark.parametrize(
     ("wrong", "ways", "notes"),
     [
@@ -145,7 +133,7 @@ def test_a_way_that_is_wrong_is_left_out_with_a_word_and_the_others_stay(
     both: Network, target: Any, wrong: str, ways: list[Any], notes: list[str]
 ) -> None:
     calls: list[list[str]] = []
-    first = first_build(both, target, "channels-last", wrong_where(wrong.__eq__, calls), None, kinds=KINDS)
+    first = first_build(both, target, "channels-last", compared(wrong.__eq__, calls), None, kinds=KINDS)
     assert calls == [["untuned", "untuned/main_1", "untuned/main_2", "untuned/main_3"]]
     assert [one.tile if isinstance(one, ConvShape) else type(one) for one in first.shapes] == ways
     assert [note.partition(",")[0] for note in first.notes] == notes
@@ -176,7 +164,7 @@ def test_ways_whose_weights_fill_the_memory_together_are_compared_one_by_one(
 ) -> None:
     monkeypatch.setattr(module, "LARGE", 1000)
     calls: list[list[str]] = []
-    first = first_build(both, target, "channels-last", wrong_where(lambda _: False, calls), None, kinds=KINDS)
+    first = first_build(both, target, "channels-last", compared(calls=calls), None, kinds=KINDS)
     assert (calls, len(first.shapes)) == ([["untuned"]] * 4, 3)
 
 
@@ -184,7 +172,7 @@ def test_ways_whose_weights_fill_the_memory_together_are_compared_one_by_one(
 def test_where_one_library_of_all_fails_each_is_tried_alone(both: Network, target: Any, error: Any) -> None:
     """The last way is the one that crashes here."""
     calls: list[list[str]] = []
-    right = wrong_where(lambda _: False, calls)
+    right = compared(calls=calls)
 
     def crashing(network: Any, libraries: Libraries) -> Comparison:
         result = right(network, libraries)

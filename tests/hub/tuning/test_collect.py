@@ -86,9 +86,9 @@ def test_sigterm_ends_a_command_that_measures_as_ctrl_c_does(
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     process = forked(command)
     process.join(60)
-    said = (tmp_path / "stderr").read_text()
-    assert process.exitcode == 130, said
-    assert said.strip() == "interrupted; run the same command again to go on"
+    error = (tmp_path / "stderr").read_text()
+    assert process.exitcode == 130, error
+    assert error.strip() == "interrupted; run the same command again to go on"
     assert "tchub-measure-" in (tmp_path / "while").read_text()
     assert not list(temporary.glob("tchub-*")), "the workers' folder went"
 

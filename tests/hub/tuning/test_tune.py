@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,21 @@ def fake_pair(compared_here: None) -> dict[str, Any]:
     return {"builder": FakeBuilder(), "runner": FakeRunner(), "search": SMALL_SEARCH, "target": target}
 
 
+@pytest.fixture
+def tune(tmp_path: Path, pt2: Path, fake_pair: dict[str, Any]) -> Any:
+    """Tunes the tiny network in a folder by four trials."""
+    return partial(hub.tune, pt2, **({"checkpoint": "none", "trials": 4, "out": tmp_path} | fake_pair))
+
+
+@pytest.fixture
+def comparison(monkeypatch: pytest.MonkeyPatch) -> Comparison:
+    """What is compared in the end, in place of a comparison."""
+    latencies = {name: Latency((1e-3, 2e-3)) for name in ("tuned", "pytorch")}
+    result = Comparison({"tuned": OutputCheck(True, True, 0.0, 1.0, 0.0)}, latencies)
+    monkeypatch.setattr(tune_module, "compare", lambda *_, **__: result)
+    return result
+
+
 def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
     tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,9 +74,8 @@ def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
 
 
 def test_a_module_is_tuned_as_it_stands_in_python(
-    tmp_path: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake_pair: dict[str, Any], comparison: Comparison
 ) -> None:
-    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
     module, x = Tiny().train(), torch.randn(2, 24)
     result = hub.tune(module, (x,), checkpoint="none", trials=4, out=tmp_path, **fake_pair)
     assert module.training
@@ -75,13 +90,13 @@ def test_a_module_is_tuned_as_it_stands_in_python(
 
 @pytest.mark.parametrize("engine", ["decisions", "dqn"])
 def test_a_fast_run_measures_no_program_and_checks_the_network_once(
-    engine: str, tmp_path: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    engine: str, tmp_path: Path, fake_pair: dict[str, Any], comparison: Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[Any] = []
 
     def compare(network: Any, libraries: Any, **options: Any) -> Comparison:
         compared.append(list(libraries()))
-        return _fake_comparison()
+        return comparison
 
     monkeypatch.setattr(tune_module, "compare", compare)
     use_real(monkeypatch, tmp_path)
@@ -93,10 +108,6 @@ def test_a_fast_run_measures_no_program_and_checks_the_network_once(
     assert result.report["libraries"]["tuned"]["tuned"] > 0
     with torch.no_grad():
         torch.testing.assert_close(result.load()(x), module(x), rtol=1e-4, atol=1e-4)
-    with pytest.raises(TuningError, match="mode"):
-        hub.tune(module, (x,), mode="fastest", out=tmp_path)
-    with pytest.raises(TuningError, match="compare"):
-        hub.tune(module, (x,), mode="fast", compare=["stock"], out=tmp_path)
 
 
 @pytest.mark.usefixtures("compared_here", "shared_zygote")
@@ -125,9 +136,8 @@ def test_programs_are_timed_beside_all_the_weights_of_their_network(
 
 
 def test_a_dynamic_shape_is_tuned_at_each_of_the_sizes_given(
-    tmp_path: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake_pair: dict[str, Any], comparison: Comparison
 ) -> None:
-    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
     batch = torch.export.Dim("batch", min=1, max=16)
     exported = torch.export.export(Tiny().eval(), (torch.randn(2, 24),), dynamic_shapes=({0: batch},))
     torch.export.save(exported, tmp_path / "net.pt2")
@@ -141,65 +151,51 @@ def test_a_dynamic_shape_is_tuned_at_each_of_the_sizes_given(
             torch.testing.assert_close(tuned(x), exported.module()(x), rtol=1e-4, atol=1e-4)
 
 
-def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
-    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
+def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(tmp_path: Path, tune: Any, comparison: Comparison) -> None:
     kill = FakeRunner(after=lambda n: os.kill(os.getpid(), signal.SIGINT) if n == 6 else None)
     with pytest.raises(InterruptedRunError, match="are kept in") as stopped:
-        hub.tune(pt2, checkpoint="none", trials=8, out=tmp_path, **(fake_pair | {"runner": kill}))
+        tune(trials=8, runner=kill)
     assert stopped.value.exit_code == 130
     assert "same command" in str(stopped.value.remedy)
     assert json.loads((tmp_path / "report.json").read_text())["status"] == "interrupted"
     done = stopped.value.fields["measured"]
-    result = hub.tune(pt2, checkpoint="none", trials=8, out=tmp_path, **fake_pair)
+    result = tune(trials=8)
     assert result.report["status"] == "done"
     assert result.report["runs"]["tuned"]["trials"] == 8
     assert len(programs_in(tmp_path, "tune")) == 8 > done
     records = (tmp_path / "database" / "database_tuning_record.json").read_text().splitlines()
     assert len(records) == 8, "TVM's own database opens the folder"
     with pytest.raises(RunStateError, match="another model"):
-        hub.tune(pt2, checkpoint="stock", trials=8, out=tmp_path, **fake_pair)
+        tune(checkpoint="stock", trials=8)
 
 
-def test_ctrl_c_during_the_first_build_is_an_interruption_and_no_failure(
-    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_during_the_first_build_is_an_interruption_and_no_failure(tune: Any, monkeypatch: Any) -> None:
     def interrupted(*_: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         raise LatencyError("the process that compares was interrupted too")
 
     monkeypatch.setattr(tune_module, "first_compare", lambda *_: interrupted)
     with pytest.raises(InterruptedRunError, match="before anything was measured"):
-        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+        tune()
 
 
-def _fake_comparison() -> Any:
-    latencies = {name: Latency((1e-3, 2e-3)) for name in ("tuned", "pytorch")}
-    return Comparison({"tuned": OutputCheck(True, True, 0.0, 1.0, 0.0)}, latencies)
-
-
-def test_a_wrong_output_is_an_error_and_the_report_is_there(
-    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = _fake_comparison()
-    found.checks["tuned"] = OutputCheck(False, True, 7.0, 1.0, 99.0)
-    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: found)
+def test_a_wrong_output_is_an_error_and_the_report_is_there(tune: Any, tmp_path: Path, comparison: Comparison) -> None:
+    comparison.checks["tuned"] = OutputCheck(False, True, 7.0, 1.0, 99.0)
     with pytest.raises(OutputMismatchError, match="differs from the original by 7"):
-        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+        tune()
     assert json.loads((tmp_path / "report.json").read_text())["output_check"]["tuned"]["ok"] is False
     assert not (tmp_path / "network.json").exists()  # nobody should load it
 
 
 def test_a_network_that_does_not_run_is_an_error_and_the_report_is_there(
-    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    tune: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     def crash(*_: Any, **__: Any) -> Any:
         raise LatencyError("the reference took more than 600 s")
 
     monkeypatch.setattr(tune_module, "compare", crash)
     with pytest.raises(LatencyError, match="600 s"):
-        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+        tune()
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["runs"]["tuned"]["trials"] == 4
     assert "600 s" in report["latency_note"]
@@ -207,21 +203,19 @@ def test_a_network_that_does_not_run_is_an_error_and_the_report_is_there(
 
 
 def test_a_network_that_does_not_compile_in_the_end_is_an_error_and_what_was_measured_is_kept(
-    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    tune: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     def crash(*_: Any, **__: Any) -> Any:
         raise RuntimeError("fused_matmul: the worker process died")
 
     monkeypatch.setattr(tune_module, "build_library", crash)
     with pytest.raises(TuningError, match="fused_matmul: the worker") as caught:
-        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+        tune()
     assert "what was measured is kept" in str(caught.value.remedy)
     assert len(programs_in(tmp_path, "tune")) == 4
 
 
-def test_a_full_disk_is_an_error_that_names_the_file(
-    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_an_error_that_names_the_file(tune: Any, monkeypatch: Any) -> None:
     write = files.write_atomically
 
     def full(path: Path, data: Any) -> None:
@@ -231,55 +225,47 @@ def test_a_full_disk_is_an_error_that_names_the_file(
 
     monkeypatch.setattr(files, "write_atomically", full)
     with pytest.raises(StorageError, match=r"database cannot be written: No space left") as caught:
-        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+        tune()
     assert "free some disk space" in str(caught.value.remedy)
 
 
-@pytest.mark.parametrize("wrong", [{"trials": 0}, {"threads": 0}, {"builder": object()}])
-def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(TuningError):
-        hub.tune("bert-tiny", checkpoint="none", out=tmp_path, **wrong)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"trials": 0}, "trials"),
+        ({"threads": 0}, "threads"),
+        ({"builder": object()}, "builder"),
+        ({"mode": "fastest"}, "mode"),
+        ({"mode": "fast", "compare": ["stock"]}, "compare"),
+        ({"layout": "nchw16c"}, "layout='nchw16c'"),
+        ({"compare": ["tensorrt"]}, "unknown runtime 'tensorrt'"),
+    ],
+)
+def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(TuningError, match=message) as caught:
+        hub.tune("bert-tiny", **({"checkpoint": "none", "out": tmp_path} | wrong))
+    assert caught.value.remedy
 
 
-def test_the_command_prints_json_on_stdout_alone(
-    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+def test_the_command_prints_json_on_stdout_alone_and_one_line_that_says_why_this_checkpoint(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], comparison: Comparison, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
-    plain = tune_module.tune
-    monkeypatch.setattr(tune_module, "tune", lambda *args, **options: plain(*args, **(options | fake_pair)))
-    arguments = ["tune", str(pt2), "--checkpoint", "none", "--trials", "4"]
-    assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
+    use_real(monkeypatch, tmp_path)
+    plain, pair = tune_module.tune, {name: fake_pair[name] for name in ("builder", "runner", "target")}
+    monkeypatch.setattr(tune_module, "tune", lambda *args, **options: plain(*args, **(options | pair)))
+    arguments = ["tune", str(pt2), "--trials", "4", "--out", str(tmp_path / "out")]
+    assert main([*arguments, "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["network"] == "tiny"
     assert "report.html" in captured.err
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    (line,) = (line for line in captured.err.splitlines() if line.startswith(f"{NAME}@{VERSION}"))
+    assert line.endswith("(why no other: tchub pull --dry-run)")
+    assert main(arguments) == 0
     assert "tuned" in capsys.readouterr().out
 
 
-def test_without_a_name_one_line_says_why_this_checkpoint(
-    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    use_real(monkeypatch, tmp_path)
-    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
-    plain, pair = tune_module.tune, {name: fake_pair[name] for name in ("builder", "runner", "target")}
-    monkeypatch.setattr(tune_module, "tune", lambda *args, **options: plain(*args, **(options | pair)))
-    assert main(["tune", str(pt2), "--trials", "4", "--out", str(tmp_path / "out")]) == 0
-    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{NAME}@{VERSION}"))
-    assert line.endswith("(why no other: tchub pull --dry-run)")
-
-
-def test_a_runtime_that_is_unknown_or_not_installed_is_refused_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with pytest.raises(TuningError, match="unknown runtime 'tensorrt'"):
-        TuneConfig(compare=["tensorrt"])
+def test_a_runtime_that_is_not_installed_is_refused_before_anything_is_measured(monkeypatch: Any) -> None:
     monkeypatch.setattr("tchub.hub.tuning.config.find_spec", lambda name: None)
     with pytest.raises(TuningError, match="openvino is not installed") as caught:
         TuneConfig(compare=["openvino"])
     assert "pip install" in str(caught.value.remedy)
-
-
-def test_an_unknown_layout_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(TuningError, match="layout='nchw16c'") as caught:
-        TuneConfig(layout="nchw16c")
-    assert caught.value.remedy == "choose one of: channels-last, as-imported"

@@ -64,7 +64,7 @@ def slowdown_by_counting(scores, latency, choice: int) -> float:
     return float(np.sum(taken) / np.sum(best)) - 1
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.floats(0.1, 10)), min_size=1, max_size=8, unique_by=lambda p: p[0]))
+@given(st.lists(st.tuples(st.integers(0, 9), st.floats(0.1, 10)), min_size=1, max_size=8))
 def test_the_closed_form_is_the_mean_over_every_choice(programs):
     scores, latency = (np.array(column, dtype=float) for column in zip(*programs, strict=True))
     wanted = slowdown_by_counting(scores, latency, min(CHOICE, len(scores)))
@@ -79,11 +79,6 @@ def test_the_best_order_is_not_slower_and_a_weight_counts_a_task_so_often():
     assert backwards == pytest.approx(3), "the slowest of four is four times the fastest"
     half = np.where(group == 0, latency, -latency)
     assert slowdown(half, latency, group, np.array([10.0, 1.0])) == pytest.approx((40 + 10) / (10 + 10) - 1)
-
-
-def test_equal_scores_are_taken_in_any_order():
-    latency, group = np.array([1.0, 2, 3, 4]), np.zeros(4, int)
-    assert slowdown(np.zeros(4), latency, group, np.ones(1)) == pytest.approx(2.5 / 1 - 1)
 
 
 @pytest.mark.parametrize("power", [0.3, 0.5, 1.0])

@@ -61,7 +61,7 @@ def test_a_gain_within_the_noise_says_so():
     assert "confirms" in confirmed.reason
 
 
-@pytest.mark.parametrize(("tasks", "programs"), [(24, 4), (7, 4), (3, 16), (1, 16)])
+@pytest.mark.parametrize(("tasks", "programs"), [(24, 4), (1, 16)])
 def test_the_interval_covers_the_true_gain_about_as_often_as_it_says(tasks: int, programs: int):
     """Two noisy models of known skill: nine of ten intervals hold the true difference, no fewer and not all of them."""
     rng = np.random.default_rng(0)
@@ -74,41 +74,23 @@ def test_the_interval_covers_the_true_gain_about_as_often_as_it_says(tasks: int,
     covered = 0
     for trial in range(200):
         latency, group = latencies(tasks=tasks, programs=programs, seed=trial)
-        low, high = compare(*models(latency), latency, group, resamples=400).interval
+        low, high = compare(*models(latency), latency, group, resamples=200).interval
         covered += low <= truth[1] - truth[0] <= high
     assert 168 <= covered <= 194
 
 
-def by_chance(seed: int):
-    """(latency, group, base, adapted) of 24 programs of five tasks, the scores of two models with many ties."""
-    rng = np.random.default_rng(seed)
-    latency, group = rng.uniform(1, 3, 24), rng.integers(0, 5, 24)
-    return latency, group, rng.integers(0, 4, 24).astype(float), rng.integers(0, 4, 24).astype(float)
-
-
 @given(st.integers(0, 1000))
 def test_the_guard_agrees_with_the_metric(seed):
-    latency, group, base, adapted = by_chance(seed)
+    """Of programs in five tasks, with many ties."""
+    rng = np.random.default_rng(seed)
+    latency, group = rng.uniform(1, 3, 24), rng.integers(0, 5, 24)
+    base, adapted = (rng.integers(0, 4, 24).astype(float) for _ in range(2))
     result = compare(base, adapted, latency, group, resamples=50)
     assert result.base == pytest.approx(pairwise_accuracy(base, latency, group))
     assert result.adapted == pytest.approx(pairwise_accuracy(adapted, latency, group))
     after, before = (mean_top_k(scores, latency, group, 1) for scores in (adapted, base))
     assert result.first_gain == pytest.approx(after - before)
     assert result == compare(base, adapted, latency, group, resamples=50), "the seed decides"
-
-
-@given(st.integers(0, 10_000), st.floats(0, 3), st.floats(0, 3), st.sampled_from([None, -0.1, 0.0, 0.1]))
-def test_the_rule_of_the_guard(seed, spread_before, spread_after, learnt_gain):
-    """Adopted: always a gain, certain or seen twice, and never programs put first that are slower for certain."""
-    rng = np.random.default_rng(seed)
-    latency, group = latencies(tasks=5, programs=5, seed=seed)
-    base, adapted = (-np.log(latency) + s * rng.normal(size=len(latency)) for s in (spread_before, spread_after))
-    result = compare(base, adapted, latency, group, resamples=200, seed=seed, learnt_gain=learnt_gain)
-    sure = result.interval[0] > 0
-    agreed = learnt_gain is not None and learnt_gain > 0
-    adopted = result.gain > 0 and result.first_interval[1] >= 0 and (sure or agreed)
-    assert (result.decision == "adapted") == adopted
-    assert ("kept" in result.reason) != adopted
 
 
 class Line(CostModel):
@@ -145,11 +127,9 @@ def test_a_model_that_learnt_nothing_is_stored_about_one_time_in_four():
         model = blend(base, ends[best], judged[best].strength)
         gains = (nested_gain(judged), 1.0, judged[best].accuracy - judged[best].base)
         scores = base.score(held.features), model.score(held.features)
-        decisions = [
-            compare(*scores, held.latency, held.group, resamples=60, learnt_gain=gain).decision == "adapted"
-            for gain in gains
-        ]
-        confirmed, asked_alone, chosen_by_same = np.add((confirmed, asked_alone, chosen_by_same), decisions)
+        verdicts = (compare(*scores, held.latency, held.group, resamples=60, learnt_gain=gain) for gain in gains)
+        adapted = [verdict.decision == "adapted" for verdict in verdicts]
+        confirmed, asked_alone, chosen_by_same = np.add((confirmed, asked_alone, chosen_by_same), adapted)
     assert 0.15 < confirmed / 120 < 0.33
     assert asked_alone / 120 > 0.4, "the hold-out by itself says yes every other time"
     assert chosen_by_same > 1.4 * confirmed, "the pairs that chose would nearly always agree"

@@ -10,7 +10,7 @@ from method_kit import NET, line_data, small, training_set
 from tchub.zoo.adapt import method
 from tchub.zoo.adapt.adapt_model import adapt_model
 from tchub.zoo.adapt.fine_tune import fine_tune
-from tchub.zoo.adapt.method import EnsembleMethod, TrainedModel, cached_model, fresh_share, model_digest, score_unit
+from tchub.zoo.adapt.method import EnsembleMethod, TrainedModel, cached_model, model_digest, score_unit
 from tchub.zoo.models import CostModel, Ensemble, create
 from tchub.zoo.training import pairwise_accuracy
 
@@ -45,13 +45,6 @@ def test_a_network_that_knows_the_labels_alone_mends_a_base_that_misleads(misled
     assert accuracy(result.model) > accuracy(tuned) + 0.02
     assert result.facts["fresh_share"] == pytest.approx(1 / 3, abs=1e-4)
     assert (len(result.model.each), model_digest(misled)) == (2, before)
-
-
-def test_the_more_labels_the_more_they_count() -> None:
-    shares = [fresh_share(line_data(programs=n)) for n in (2, 4, 8, 16, 64)]
-    assert shares == sorted(shares)
-    assert shares[0] < 0.1
-    assert shares[3] == shares[4] == pytest.approx(1 / 3)
 
 
 def test_of_scores_that_have_no_units_none_is_louder_than_another() -> None:

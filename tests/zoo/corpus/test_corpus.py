@@ -26,6 +26,12 @@ def corpus(tmp_path: Path) -> Corpus:
     return write_corpus(tmp_path / "corpus", META, tasks, programs)
 
 
+def rewrite_meta(folder: Path, *without: str, **facts: Any) -> None:
+    """Change `corpus.json`; a corpus of another writer has no `files`, so that any table passes."""
+    meta = json.loads((folder / "corpus.json").read_text()) | facts
+    (folder / "corpus.json").write_text(json.dumps({name: fact for name, fact in meta.items() if name not in without}))
+
+
 def test_what_is_written_is_read_back(corpus: Corpus):
     again = Corpus.open(corpus.path)
     assert again.tasks["11" * 8] == make_task("11" * 8, "softmax", (("bert-tiny", 4), ("gpt2-48", 12)))
@@ -46,9 +52,7 @@ def test_a_text_that_counts_in_every_row_does_not_fill_the_memory(corpus: Corpus
     rows = rows.set_column(rows.column_names.index("trace"), "trace", texts)
     pq.write_table(rows, file, store_schema=False)
     assert file.stat().st_size < 100_000
-    meta = json.loads((corpus.path / "corpus.json").read_text())
-    meta["files"][PROGRAMS_FILE]["bytes"] = file.stat().st_size
-    (corpus.path / "corpus.json").write_text(json.dumps(meta))
+    rewrite_meta(corpus.path, "files")
     monkeypatch.setattr("tchub.zoo.corpus.corpus._LARGEST_TABLE", 150 << 20)
     before = pa.total_allocated_bytes()
     with pytest.raises(CorpusError, match="over 150 MiB"):
@@ -81,7 +85,7 @@ def test_a_record_that_is_not_valid_is_refused(tmp_path: Path, meta, task, progr
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_another_format_is_refused_before_the_programs_are_read(corpus: Corpus, number: int):
-    (corpus.path / "corpus.json").write_text(json.dumps(corpus.meta | {"format": number}))
+    rewrite_meta(corpus.path, format=number)
     (corpus.path / "programs.parquet").unlink()
     with pytest.raises(CorpusError, match=f"format {number}") as caught:
         Corpus.open(corpus.path)
@@ -113,16 +117,10 @@ def test_a_missing_or_truncated_file_is_an_error(corpus: Corpus, name: str):
         Corpus.open(corpus.path)
 
 
-def without_files(corpus: Corpus) -> None:
-    """Let another writer's tables pass."""
-    meta = {k: v for k, v in corpus.meta.items() if k != "files"}
-    (corpus.path / "corpus.json").write_text(json.dumps(meta))
-
-
 def test_a_column_that_may_be_null_may_be_missing_and_no_other(corpus: Corpus):
     file = corpus.path / "programs.parquet"
     pq.write_table(pq.read_table(file).drop_columns(["primitives", "licence"]), file)
-    without_files(corpus)
+    rewrite_meta(corpus.path, "files")
     assert Corpus.open(corpus.path).programs("00" * 8) == corpus.programs("00" * 8)
     assert corpus.table("00" * 8, ["licence", "key"]).column_names == ["task_id", "key", "licence"]
     pq.write_table(pq.read_table(file).drop_columns(["trace"]), file)
@@ -136,7 +134,7 @@ def test_any_layout_of_rows_and_groups_reads_alike(corpus: Corpus, rows: int):
     file, before = corpus.path / "programs.parquet", list(map(repr, corpus.iter_programs()))
     table = pq.read_table(file).sort_by([("key", "ascending")] if rows == 100 else "task_id")
     pq.write_table(table, file, row_group_size=rows, write_statistics=rows != 4)
-    without_files(corpus)
+    rewrite_meta(corpus.path, "files")
     assert list(map(repr, Corpus.open(corpus.path).iter_programs())) == before
 
 
@@ -203,9 +201,9 @@ def test_check_passes_a_good_corpus_and_names_what_is_wrong(corpus: Corpus):
 
 
 def test_check_finds_a_file_whose_hash_differs(corpus: Corpus):
-    meta = json.loads((corpus.path / "corpus.json").read_text())
-    meta["files"]["programs.parquet"]["sha256"] = "0" * 64
-    (corpus.path / "corpus.json").write_text(json.dumps(meta))
+    files = json.loads((corpus.path / "corpus.json").read_text())["files"]
+    files["programs.parquet"]["sha256"] = "0" * 64
+    rewrite_meta(corpus.path, files=files)
     finding = check_corpus(Corpus.open(corpus.path))[1][0]
     assert not finding.ok
     assert "programs.parquet" in finding.message
@@ -214,21 +212,20 @@ def test_check_finds_a_file_whose_hash_differs(corpus: Corpus):
 def altered(folder: Path, name: str, column: str, value: Any) -> Path:
     """A corpus in which a column has one value, and no hash says so."""
     trace = json.dumps([[["GetSBlock", [], ["C", "main"], ["b0"]], ["ComputeInline", ["b0"], [], []]], []])
-    corpus = write_corpus(folder, META, [make_task()], [make_program(f"k{i}", trace=trace) for i in range(5)])
+    write_corpus(folder, META, [make_task()], [make_program(f"k{i}", trace=trace) for i in range(5)])
     table = pq.read_table(folder / name)
     field = pa.field(column, table.schema.field(column).type)
     values = pa.array([value] * len(table), field.type)
     pq.write_table(table.set_column(table.column_names.index(column), field, values), folder / name)
-    (folder / "corpus.json").write_text(json.dumps({k: v for k, v in corpus.meta.items() if k != "files"}))
+    rewrite_meta(folder, "files")
     return folder
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -1.0, 0.0, 1e308])
 @pytest.mark.parametrize("column", ["latency", "latencies"])
 def test_a_latency_that_no_program_has_is_refused_wherever_it_is_read(tmp_path: Path, column: str, number: float):
-    corpus = Corpus.open(
-        altered(tmp_path / "c", PROGRAMS_FILE, column, [number] * 2 if column == "latencies" else number)
-    )
+    value = [number] * 2 if column == "latencies" else number
+    corpus = Corpus.open(altered(tmp_path / "c", PROGRAMS_FILE, column, value))
     for read in (check_corpus, lambda one: usable_programs(one, one.tasks)):
         with pytest.raises(CorpusError, match=f"{tmp_path}.*task 00.*latency") as caught:
             read(corpus)
@@ -276,11 +273,7 @@ def test_check_reads_every_trace(tmp_path: Path, trace: str):
         *({"framework": "tvm"}, {"target": 3}, {"threads": 0}, {"device_sheet": []}),
     ],
 )
-def test_a_name_that_leads_out_of_the_folder_or_a_fact_of_another_type_is_refused(
-    tmp_path: Path, facts: dict[str, Any]
-):
-    folder = altered(tmp_path / "c", PROGRAMS_FILE, "licence", "MIT")
-    meta = json.loads((folder / "corpus.json").read_text())
-    (folder / "corpus.json").write_text(json.dumps(meta | facts))
+def test_a_name_that_leads_out_of_the_folder_or_a_fact_of_another_type_is_refused(corpus: Corpus, facts: Any):
+    rewrite_meta(corpus.path, **facts)
     with pytest.raises(CorpusError, match=r"corpus\.json cannot be read"):
-        Corpus.open(folder)
+        Corpus.open(corpus.path)

@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tvm
 from autotvm_samples import record as autotvm_record
-from tchub.zoo.corpus import (
-    Corpus,
-    CorpusError,
-    check_corpus,
-    sequence_of,
-    split_tasks,
-)
+from tchub.zoo.corpus import Corpus, CorpusError, check_corpus, sequence_of, split_tasks
 from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol
 from tchub.zoo.corpus.importers.records import TaskFacts, sniff_framework
 from tchub.zoo.devices import get_device
 from tchub.zoo.training.programs import corpus_device
+from tvm.s_tir import meta_schedule as ms
+from tvm_ffi import structural_hash
 
 CONTEXT = ImportContext("toy-gpu", "MIT", "a repository")
 
@@ -50,9 +47,8 @@ def test_every_line_is_counted_once(log: Path, tmp_path: Path):
     assert found["broken"] == {"not-json": 1, "wrong-shape": 1}
     assert "log.json.xz:15" in found["examples"]["not-json"][0]
     programs = list(corpus.iter_programs())
-    assert {(p.device, p.licence, p.source, p.framework) for p in programs} == {
-        ("toy-gpu", "MIT", "a repository", "ansor")
-    }
+    facts = {(p.device, p.licence, p.source, p.framework) for p in programs}
+    assert facts == {("toy-gpu", "MIT", "a repository", "ansor")}
     assert [p.kind for p in sequence_of(programs[0])] == ["Split"]
 
 
@@ -125,9 +121,9 @@ def test_a_list_of_test_tasks_leaves_the_others_to_training(log: Path, tmp_path:
     assert len(parts.train) == 2
 
 
-@pytest.mark.parametrize("told", [5, None, {"networks": 5}, {"networks": [["resnet-18"]]}, {"networks": {"a": "x"}}])
-def test_a_task_file_that_cannot_be_read_names_the_task(tmp_path: Path, told: Any) -> None:
-    (tmp_path / "tasks.json").write_text(json.dumps({"toy-gpu": {"matmul-64": told}}))
+@pytest.mark.parametrize("row", [5, None, {"networks": 5}, {"networks": [["resnet-18"]]}, {"networks": {"a": "x"}}])
+def test_a_task_file_that_cannot_be_read_names_the_task(tmp_path: Path, row: Any) -> None:
+    (tmp_path / "tasks.json").write_text(json.dumps({"toy-gpu": {"matmul-64": row}}))
     with pytest.raises(CorpusError, match="matmul-64"):
         read_facts(tmp_path / "tasks.json", "toy-gpu")
 
@@ -149,8 +145,8 @@ def test_a_second_spelling_of_a_task_keeps_its_part(tmp_path: Path):
     other = [data, ["TENSOR", [64, 16, 3, 3], "float32"], *spelled[0][2:]]
     log = tmp_path / "log.json"
     log.write_text("\n".join(autotvm_record(args=args) for args in [*spelled, other]))
-    told = dict(zip(("conv", "conv~2", "wide"), [*spelled, other], strict=True))
-    rows = {name: {"template": "conv2d_nchw.cuda", "args": args} for name, args in told.items()}
+    named = zip(("conv", "conv~2", "wide"), [*spelled, other], strict=True)
+    rows = {name: {"template": "conv2d_nchw.cuda", "args": args} for name, args in named}
     (tmp_path / "tasks.json").write_text(json.dumps({"toy-gpu": rows}))
     context = ImportContext("toy-gpu", facts=read_facts(tmp_path / "tasks.json", "toy-gpu"))
     for test in (["conv~2"], ["conv"], ["conv", "conv~2"]):
@@ -201,7 +197,6 @@ def database(tmp_path: Path) -> Path:
 
 
 def test_an_old_database_is_read_by_the_script_beside_it(database: Path, tmp_path: Path):
-    tvm = pytest.importorskip("tvm")
     (database / "workload_tvmscript.json").write_text(json.dumps([SCRIPT]))
     report = import_corpus(database, tmp_path / "c", CONTEXT)
     assert dict(report.broken) == {"unknown-workload": 1, "unknown-instruction": 1}
@@ -264,9 +259,6 @@ def test_lines_of_trace_target_and_latency_are_programs_of_the_task_that_the_tra
 
 
 def test_todays_database_gives_the_ids_of_todays_tasks(tmp_path: Path):
-    tvm = pytest.importorskip("tvm")
-    from tvm.s_tir import meta_schedule as ms
-
     mod = tvm.IRModule({"main": tvm.script.from_source(SCRIPT)})
     files = [tmp_path / "db" / f"database_{name}.json" for name in ("workload", "tuning_record")]
     files[0].parent.mkdir()
@@ -274,12 +266,8 @@ def test_todays_database_gives_the_ids_of_todays_tasks(tmp_path: Path):
     schedule = tvm.s_tir.Schedule(mod)
     schedule.split(schedule.get_loops(schedule.get_sblock("C"))[0], [None, 4])
     args = ms.arg_info.ArgInfo.from_prim_func(mod["main"])
-    record = ms.database.TuningRecord(
-        schedule.trace, database.commit_workload(mod), [1e-3], tvm.target.Target("llvm"), args
-    )
-    database.commit_tuning_record(record)
+    workload, target = database.commit_workload(mod), tvm.target.Target("llvm")
+    database.commit_tuning_record(ms.database.TuningRecord(schedule.trace, workload, [1e-3], target, args))
     import_corpus(tmp_path / "db", tmp_path / "c", CONTEXT)
     (task,) = Corpus.open(tmp_path / "c").tasks.values()
-    from tvm_ffi import structural_hash
-
     assert task.task_id == f"{structural_hash(mod) & (2**64 - 1):016x}"

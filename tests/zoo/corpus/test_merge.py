@@ -6,7 +6,6 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 import tvm
 from corpus_kit import META, make_program, make_task
@@ -24,6 +23,7 @@ from tchub.zoo.corpus import (
     writer,
 )
 from tchub.zoo.corpus.canonical import trace_key
+from tchub.zoo.primitives import from_trace_json
 from tvm import te
 
 NETWORKS = ("resnet-18", "bert-tiny")
@@ -89,7 +89,8 @@ def named_corpus(folder: Path, block: str, parts: list[int]) -> Path:
     for part in parts:
         getters = [["GetSBlock", [], [block, "main"], ["b0"]], ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]]]
         trace = [[*getters, ["Split", ["l1", "None", part], [1, 0], ["l4", "l5"]]], []]
-        programs.append(replace(program(8, trace_key(trace), part * 1e-3), trace=json.dumps(trace)))
+        steps = from_trace_json(trace).to_json()
+        programs.append(replace(program(8, trace_key(trace), part * 1e-3), trace=json.dumps(trace), primitives=steps))
     held = Task(f"{8:016x}", block, "matmul", 1e3, str(tvm.ir.save_json(mod)), networks=((NETWORKS[0], 1),))
     return write_corpus(folder, META, [held], programs).path
 
@@ -108,6 +109,7 @@ def test_one_task_under_two_names_becomes_one_whose_programs_all_apply(tmp_path:
         schedule = tvm.s_tir.Schedule(tvm.ir.load_json(held.workload))
         tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(each.trace), schedule)
         assert each.key == trace_key(json.loads(each.trace))
+        assert each.primitives == from_trace_json(each.trace).to_json()
 
 
 @pytest.mark.parametrize(
@@ -143,10 +145,6 @@ def test_a_newer_format_and_a_damaged_input_are_errors_and_leave_the_whole_alone
     assert {file.name: file.read_bytes() for file in whole.iterdir()} == files
 
 
-def task_of(letter: str) -> Task:
-    return make_task(letter * 16)
-
-
 def program_of(letter: str, number: int, latency: float = 1e-3) -> Program:
     return make_program(f"{number:04d}", letter * 16, latency, framework="ansor", primitives="{}", licence="MIT")
 
@@ -157,9 +155,9 @@ def test_the_first_measurement_stays_and_a_failure_only_where_there_is_none(tmp_
     with pytest.MonkeyPatch.context() as patch, CorpusWriter(folder, META) as written:
         patch.setattr(writer, "GROUP_ROWS", 3)
         for letter in "ab":
-            written.add_task(task_of(letter))
-        for place, (letter, number, failed) in enumerate(log, 1):
-            program = program_of(letter, number, 1e-3 * place)
+            written.add_task(make_task(letter * 16))
+        for count, (letter, number, failed) in enumerate(log, 1):
+            program = program_of(letter, number, 1e-3 * count)
             if failed:
                 program = replace(program, latencies=(), latency=math.nan, error="run")
             written.add(program)
@@ -174,23 +172,10 @@ def test_the_first_measurement_stays_and_a_failure_only_where_there_is_none(tmp_
         assert (program.latencies, program.error) == (kept.latencies, kept.error)
 
 
-def test_a_heavily_interleaved_log_gives_one_row_group_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(writer, "GROUP_ROWS", 100)
-    with CorpusWriter(tmp_path / "c", META) as written:
-        for letter in "abcdef":
-            written.add_task(task_of(letter))
-        for i in range(40):
-            for letter in "abcdef":
-                written.add(program_of(letter, 39 - i))
-    file = pq.ParquetFile(tmp_path / "c" / "programs.parquet")
-    assert file.num_row_groups == 6
-    assert [p.key for p in Corpus.open(tmp_path / "c").programs("d" * 16)] == [f"{i:04d}" for i in range(40)]
-
-
 @pytest.mark.parametrize("killed", [False, True], ids=["an error", "a kill"])
 def test_a_writer_that_did_not_finish_leaves_nothing_that_opens(tmp_path: Path, killed: bool):
     written = CorpusWriter(tmp_path / "c", META)
-    written.add_task(task_of("a"))
+    written.add_task(make_task("a" * 16))
     written.add(program_of("a", 0))
     if not killed:
         written.__exit__(RuntimeError, RuntimeError("the log ends here"), None)

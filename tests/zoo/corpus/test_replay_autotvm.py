@@ -79,7 +79,6 @@ def test_a_gpu_template_has_its_threads_in_every_stage_and_lowers(
     assert all(len(extents) == 1 for extents in axes.values())
     assert {e for axis, (e,) in axes.items() if axis.startswith("threadIdx")} == threads
     (found,) = features_of([LoweringJob("autotvm", task, json.dumps(knobs), gpu=True)])
-    assert isinstance(found, np.ndarray)
     assert len(found) >= 2
 
 
@@ -97,10 +96,3 @@ def test_what_cannot_be_replayed_says_why(task: str, knobs: list[Any], reason: s
     with pytest.raises(ReplayError) as caught:
         replay_knobs(task, knobs)
     assert caught.value.reason == reason
-
-
-def test_a_workload_or_trace_that_is_no_json_costs_one_program_not_its_batch() -> None:
-    task, knobs = X86[0]
-    good = LoweringJob("autotvm", task, json.dumps(knobs), gpu=False)
-    told = features_of([good._replace(workload="{"), good, good._replace(trace="[")])
-    assert [getattr(found, "reason", None) for found in told] == ["unknown-workload", None, "wrong-shape"]

@@ -1,6 +1,7 @@
 """Statement features: what TVM gives for a program, as a matrix, made once."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,32 +38,30 @@ def corpus() -> Any:
     return SimpleNamespace(tasks={n: Task(n, n, "other", 1.0, json.dumps(key)) for n, key in KEYS.items()})
 
 
-def features(corpus: Any, folder: Path, *programs: Program, **kwargs: Any) -> Any:
-    return statement_features(corpus, programs, folder, **kwargs)
-
-
 def test_the_columns_are_where_the_layout_says(corpus: Any, tmp_path: Path) -> None:
-    (found,), failures = features(corpus, tmp_path, program("relu", threads(32, 2)))
+    (rows,), failures = statement_features(corpus, [program("relu", threads(32, 2))], tmp_path)
     assert failures == {}
-    assert found.shape == (1, PERSTORE_WIDTH)
-    assert found.dtype == np.float32
+    assert rows.shape == (1, PERSTORE_WIDTH)
+    assert rows.dtype == np.float32
     amounts = {BLOCKS: 4, THREADS: 32, VIRTUAL: 2, ITERATIONS: 256, UNROLL: 512}
-    assert {column: round(2 ** float(found[0, column])) - 1 for column in amounts} == amounts
-    assert found[0, IS_GPU] == 1
+    assert {column: round(2 ** float(rows[0, column])) - 1 for column in amounts} == amounts
+    assert rows[0, IS_GPU] == 1
 
 
 def test_a_program_that_fails_is_reported_and_the_others_are_made(corpus: Any, tmp_path: Path) -> None:
-    bad = [program("relu", [["XX", 1]]), program("relu", [], framework="halide")]
-    found, failures = features(corpus, tmp_path, bad[0], program("relu", threads(8)), bad[1])
-    assert [len(f) for f in found] == [0, 1, 0]
-    assert {index: f.reason for index, f in failures.items()} == {0: "unknown-step", 2: "unknown-framework"}
+    cut_short = replace(program("relu", threads(4)), trace="[")
+    bad = [program("relu", [["XX", 1]]), program("relu", [], framework="halide"), cut_short]
+    rows, failures = statement_features(corpus, [program("relu", threads(8)), *bad], tmp_path)
+    assert [len(f) for f in rows] == [1, 0, 0, 0]
+    assert [failures[index].reason for index in (1, 2, 3)] == ["unknown-step", "unknown-framework", "wrong-shape"]
 
 
 def test_features_are_made_once_whoever_asks(corpus: Any, tmp_path: Path) -> None:
     programs = [program("relu", threads(n)) for n in (4, 8, 16)] + [program("relu", [["XX", 1]])]
     counts: list[tuple[int, int]] = []
-    first, failures = features(corpus, tmp_path, *programs[:2], programs[3], count=lambda _, *n: counts.append(n))
-    again, same = features(corpus, tmp_path, *programs, programs[0], count=lambda _, *n: counts.append(n))
+    some, more = [*programs[:2], programs[3]], [*programs, programs[0]]
+    first, failures = statement_features(corpus, some, tmp_path, count=lambda _, *n: counts.append(n))
+    again, same = statement_features(corpus, more, tmp_path, count=lambda _, *n: counts.append(n))
     assert counts == [(3, 3), (1, 1)], "what is done, of what has to be done"
     assert [f.reason for f in failures.values()] == [f.reason for f in same.values()] == ["unknown-step"]
     assert all(np.array_equal(a, b) for a, b in zip(first[:2], again[:2], strict=True))
@@ -73,8 +72,8 @@ def test_features_are_made_once_whoever_asks(corpus: Any, tmp_path: Path) -> Non
 def test_several_processes_make_what_one_makes(corpus: Any, tmp_path: Path) -> None:
     programs = [program("relu", threads(n, v)) for n in (1, 2, 4, 8, 16, 32) for v in (1, 2, 4, 8)] * 2
     programs += [program("matmul", [["SP", 2, 1, 24, [n], 1]], "llvm") for n in range(1, 13)]
-    one, _ = features(corpus, tmp_path / "one", *programs)
-    two, failures = features(corpus, tmp_path / "two", *programs, workers=2)
+    one, _ = statement_features(corpus, programs, tmp_path / "one")
+    two, failures = statement_features(corpus, programs, tmp_path / "two", workers=2)
     assert failures == {}
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 

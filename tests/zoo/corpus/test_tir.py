@@ -3,19 +3,14 @@
 import pytest
 from tchub.zoo.corpus.computation import normal
 from tchub.zoo.corpus.tir import class_of_computation, computation_of_module, operator_class, product_flops
-
-te = pytest.importorskip("tvm.te")
+from tvm import IRModule, te, topi
 
 
 def module_of(*tensors):
-    from tvm import IRModule
-
     return IRModule({"main": te.create_prim_func(list(tensors))})
 
 
 def conv(c=8, k=16, h=14, r=3, stride=1, padding=1, groups=1):
-    from tvm import topi
-
     data, weight = te.placeholder((2, c, h, h)), te.placeholder((k, c // groups, r, r))
     if groups == 1:
         return module_of(data, weight, topi.nn.conv2d(data, weight, stride, padding, 1, "NCHW", "OIHW"))
@@ -23,7 +18,7 @@ def conv(c=8, k=16, h=14, r=3, stride=1, padding=1, groups=1):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "told"),
+    ("sizes", "computation"),
     [
         ({}, "conv2d-n2c8h14w14-k16r3x3-s1x1"),
         ({"padding": 0}, "conv2d-n2c8h14w14-k16r3x3-s1x1"),
@@ -33,13 +28,11 @@ def conv(c=8, k=16, h=14, r=3, stride=1, padding=1, groups=1):
         ({"groups": 8, "k": 8}, "depthwise-n2c8h14w14-r3x3-s1x1"),
     ],
 )
-def test_convolutions(sizes, told):
-    assert computation_of_module(conv(**sizes)) == told
+def test_convolutions(sizes, computation):
+    assert computation_of_module(conv(**sizes)) == computation
 
 
 def test_what_is_fused_behind_an_operator_does_not_matter():
-    from tvm import topi
-
     a, b = te.placeholder((32, 48)), te.placeholder((16, 48))
     dense = topi.nn.dense(a, b)
     assert computation_of_module(module_of(a, b, dense)) == "matmul-b1m32n16k48"
@@ -47,8 +40,6 @@ def test_what_is_fused_behind_an_operator_does_not_matter():
 
 
 def test_poolings_reductions_and_elementwise_functions():
-    from tvm import topi
-
     data = te.placeholder((1, 8, 16, 16))
     for kind in ("max", "avg"):
         pooled = topi.nn.pool2d(data, [3, 3], [2, 2], [1, 1], [1, 1, 1, 1], kind, layout="NCHW")
@@ -58,15 +49,12 @@ def test_poolings_reductions_and_elementwise_functions():
 
 
 def test_a_global_pooling_is_one_computation_whatever_stride_it_is_written_with():
-    from tvm import topi
-
     data = te.placeholder((1, 64, 7, 7))
     pooled = [topi.nn.pool2d(data, [7, 7], [s, s], [1, 1], [0] * 4, "avg", layout="NCHW") for s in (1, 2)]
-    told = {
-        computation_of_module(module_of(data, out)) for out in (*pooled, topi.nn.adaptive_pool(data, [1, 1], "avg"))
-    }
-    assert len(told) > 1
-    assert set(map(normal, told)) == {"avgpool-n1c64h7w7-r7x7-s7x7"}
+    adaptive = topi.nn.adaptive_pool(data, [1, 1], "avg")
+    spelled = {computation_of_module(module_of(data, out)) for out in (*pooled, adaptive)}
+    assert len(spelled) > 1
+    assert set(map(normal, spelled)) == {"avgpool-n1c64h7w7-r7x7-s7x7"}
 
 
 @pytest.mark.parametrize(
@@ -83,8 +71,6 @@ def test_a_stride_is_left_out_of_comparisons_where_the_window_fills_the_image(te
 
 
 def test_what_has_no_name_is_known_by_its_hash():
-    from tvm import topi
-
     data, wide = te.placeholder((4, 16)), te.placeholder((4, 32))
     one = computation_of_module(module_of(data, topi.nn.softmax(data)))
     assert one.startswith("other-")
@@ -101,8 +87,6 @@ def test_the_class_of_an_operator_is_that_of_what_is_computed():
 
 
 def test_the_class_of_an_operator_without_a_name_is_told_by_its_blocks():
-    from tvm import topi
-
     rows, sound, one_channel = te.placeholder((4, 16)), te.placeholder((1, 8, 32)), te.placeholder((1, 1, 32))
     filters, one = te.placeholder((8, 1, 3)), te.placeholder((8, 1, 3))
     assert operator_class(module_of(rows, topi.nn.softmax(rows))) == "softmax"
@@ -121,8 +105,6 @@ def test_a_module_of_unknown_sizes_has_no_named_computation():
 
 
 def test_operations_of_products_count_and_those_of_other_reductions_do_not():
-    from tvm import topi
-
     assert product_flops(conv()) == 2 * (2 * 16 * 14 * 14) * (8 * 3 * 3)
     a, b = te.placeholder((32, 48)), te.placeholder((16, 48))
     assert product_flops(module_of(a, b, topi.nn.relu(topi.nn.dense(a, b)))) == 2 * 32 * 16 * 48

@@ -12,8 +12,7 @@ from tchub.zoo.errors import TchubError
 
 ALL = list_devices()
 SHEET = get_device("epyc-turin").to_dict()["spec"]
-IDS = [d.name for d in ALL]
-every_device = pytest.mark.parametrize("device", ALL, ids=IDS)
+every_device = pytest.mark.parametrize("device", ALL, ids=lambda device: device.name)
 
 
 @every_device
@@ -67,10 +66,9 @@ def test_hardware_row_is_finite_and_small_and_marks_the_unknown(device: Device) 
 
 
 def test_the_roofline_of_a_sheet_by_hand() -> None:
+    """On the CPU 32 bytes are 8 numbers, each multiplied and added twice."""
     cpu, card = get_device("epyc-7452"), get_device("v100")
-    assert cpu.roofline(2) == (2 * 3.35e9 * 32, 2 * 3.35e9 * 32), (
-        "32 bytes are 8 numbers, each multiplied and added twice"
-    )
+    assert cpu.roofline(2) == (2 * 3.35e9 * 32, 2 * 3.35e9 * 32)
     assert cpu.roofline() == cpu.roofline(32)
     assert card.roofline() == card.roofline(2) == (15.7e12, 900e9)
     unknown = cpu.spec.with_values({"simd_bytes": None}, "unknown: a test")
@@ -113,7 +111,7 @@ def test_a_device_with_a_wrong_field_is_refused(change: dict, match: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "device"),
     [
         ("EPYC_Turin", "epyc-turin"),
         ("epyc", "epyc-turin"),
@@ -122,8 +120,8 @@ def test_a_device_with_a_wrong_field_is_refused(change: dict, match: str) -> Non
         ("a72", "graviton1"),
     ],
 )
-def test_names_and_aliases(name: str, found: str) -> None:
-    assert get_device(name).name == found
+def test_names_and_aliases(name: str, device: str) -> None:
+    assert get_device(name).name == device
 
 
 def test_no_two_devices_share_a_name() -> None:

@@ -110,14 +110,6 @@ def test_every_program_has_a_finite_row(program: PrimitiveSequence, units: float
     assert np.isfinite(row).all()
 
 
-@pytest.mark.parametrize("name", ["nest-cpu", "nest-gpu"])
-def test_a_program_without_primitives_and_a_batch_without_programs(name: str) -> None:
-    schema = get_schema(name)
-    assert schema.extract([EMPTY]).shape == (1, 1, schema.width)
-    assert np.isfinite(schema.extract([EMPTY], list_devices(schema.kind)[0])).all()
-    assert schema.extract([]).shape == (0, 1, schema.width)
-
-
 @pytest.mark.parametrize("name", ["nest-gpu", "nest-cpu"])
 def test_a_device_changes_its_own_columns_alone(name: str) -> None:
     schema, program = get_schema(name), DENSE["metaschedule"]

@@ -1,42 +1,23 @@
 """Networks of networks: a knowledge base and its column by equation 7, and an ensemble; what travels of them."""
 
 import copy
-from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
+from method_kit import small
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.sampling.predictions import last_layer_inputs
-from tchub.zoo.devices import get_device
-from tchub.zoo.features import get_schema
-from tchub.zoo.models import (
-    Checkpoint,
-    CheckpointConfig,
-    ContextModel,
-    CostModel,
-    Ensemble,
-    ModelConfigError,
-    ProgressiveNetwork,
-    create,
-    get_architecture,
-    list_architectures,
-)
+from tchub.zoo.models import CostModel, Ensemble, ModelConfigError, ProgressiveNetwork, list_architectures
 from tchub.zoo.training import RankingDataset
 from torch.nn import functional
 
-TINY = {"hidden": 16, "d_model": 16, "head": 8, "feedforward": 24, "dt_rank": 2}
+WIDTH = 10
 NETWORKS = [name.removesuffix("-kb") for name in list_architectures("knowledge base")]
 
 
-def tiny(arch: str, seed: int = 0) -> CostModel:
-    torch.manual_seed(seed)
-    known = {f.name for f in fields(get_architecture(arch).config)}
-    return create(arch, width=10, **{k: v for k, v in TINY.items() if k in known}).eval()
-
-
-def programs(n: int = 6, rows: int = 3, width: int = 10, seed: int = 0) -> torch.Tensor:
-    return torch.randn(n, rows, width, generator=torch.Generator().manual_seed(seed))
+def programs(n: int = 6, rows: int = 3, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, rows, WIDTH, generator=torch.Generator().manual_seed(seed))
 
 
 def apart(base: ProgressiveNetwork) -> ProgressiveNetwork:
@@ -50,15 +31,14 @@ def apart(base: ProgressiveNetwork) -> ProgressiveNetwork:
 
 def test_a_column_computes_equation_7() -> None:
     """Of a TenSet-MLP, layer by layer, from the tensors of the state alone."""
-    base = apart(ProgressiveNetwork.around(tiny("tenset-mlp"), lateral=4)).double()
+    base = apart(ProgressiveNetwork.around(small("tenset-mlp", WIDTH), lateral=4)).double()
     w, x = base.state_dict(), programs(rows=1).double()
 
     def layer(h: torch.Tensor, old: torch.Tensor, name: str) -> torch.Tensor:
         """W h + alpha * U relu(V h_KB + c) + b, before the nonlinearity."""
         lateral = f"lateral.{name.replace('.', '-')}"
-        told = functional.relu(old @ w[f"{lateral}.v.weight"].T + w[f"{lateral}.v.bias"]) @ w[f"{lateral}.u.weight"].T
-        added = w[f"{lateral}.alpha"] * told
-        return h @ w[f"column.{name}.weight"].T + added + w[f"column.{name}.bias"]
+        heard = functional.relu(old @ w[f"{lateral}.v.weight"].T + w[f"{lateral}.v.bias"]) @ w[f"{lateral}.u.weight"].T
+        return h @ w[f"column.{name}.weight"].T + w[f"{lateral}.alpha"] * heard + w[f"column.{name}.bias"]
 
     def old_layer(h: torch.Tensor, name: str) -> torch.Tensor:
         return h @ w[f"kb.{name}.weight"].T + w[f"kb.{name}.bias"]
@@ -73,7 +53,7 @@ def test_a_column_computes_equation_7() -> None:
 
 @pytest.mark.parametrize("arch", NETWORKS)
 def test_every_lateral_of_every_network_is_heard_and_learns(arch: str) -> None:
-    base = apart(ProgressiveNetwork.around(tiny(arch), lateral=8)).train()
+    base = apart(ProgressiveNetwork.around(small(arch, WIDTH), lateral=8)).train()
     x = programs(40)
     (base.describe(x).square().sum() + base.forward_heads(x).square().sum()).backward()
     silent = [n for n, p in base.lateral.named_parameters() if p.grad is None or not p.grad.abs().sum()]
@@ -83,7 +63,7 @@ def test_every_lateral_of_every_network_is_heard_and_learns(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", NETWORKS)
 def test_around_a_model_base_and_column_are_that_model(arch: str) -> None:
-    model = tiny(arch)
+    model = small(arch, WIDTH)
     base = ProgressiveNetwork.around(model, lateral=2)
     for part in (base.kb, base.column):
         for a, b in zip(part.state_dict().values(), model.state_dict().values(), strict=True):
@@ -93,7 +73,7 @@ def test_around_a_model_base_and_column_are_that_model(arch: str) -> None:
 
 
 def test_either_the_base_is_frozen_or_the_column() -> None:
-    base = ProgressiveNetwork.around(tiny("tilenet"))
+    base = ProgressiveNetwork.around(small("tilenet", WIDTH))
 
     def trained() -> set[str]:
         return {n.split(".")[0] for n, p in base.named_parameters() if p.requires_grad}
@@ -110,7 +90,7 @@ def test_either_the_base_is_frozen_or_the_column() -> None:
 
 @pytest.mark.parametrize("start", ["base", "previous", "random"])
 def test_a_new_column_starts_from(start: str) -> None:
-    base = apart(ProgressiveNetwork.around(tiny("tilenet")))
+    base = apart(ProgressiveNetwork.around(small("tilenet", WIDTH)))
     before = {n: p.clone() for n, p in base.named_parameters()}
     base.new_column(start, seed=1)  # pyright: ignore[reportArgumentType]
 
@@ -123,50 +103,19 @@ def test_a_new_column_starts_from(start: str) -> None:
     assert same("lateral", "lateral") == (start == "previous")
 
 
-def saved(tmp_path, arch: str = "tilenet", column: bool = True) -> tuple[ProgressiveNetwork, CheckpointConfig]:
-    schema = get_schema(get_architecture(arch).schemas[0])
-    torch.manual_seed(0)
-    model = create(f"{arch}-kb", width=schema.width, hardware=schema.hardware, lateral=4, column=column)
-    assert isinstance(model, ProgressiveNetwork)
-    apart(model)
-    config = CheckpointConfig(
-        name=f"{arch}-kb-test", version="1.0.0", arch=f"{arch}-kb", model=model.config.as_dict(),
-        feature_schema=schema.name, feature_version=schema.version, family="v100",
-    )  # fmt: skip
-    Checkpoint(config, model.eval(), get_device("v100")).save(tmp_path)
-    return model, config
-
-
-@pytest.mark.parametrize("column", [True, False])
-def test_base_column_and_worth_travel_in_one_checkpoint(tmp_path, column: bool) -> None:
-    model, config = saved(tmp_path, column=column)
-    loaded = Checkpoint.load(tmp_path).model
-    x = programs(rows=1, width=model.config.width).numpy()
-    assert isinstance(loaded, ProgressiveNetwork)
-    np.testing.assert_array_equal(loaded.score(x), model.score(x))
-    assert loaded.state_dict().keys() == model.state_dict().keys()
-    assert {name.split(".")[0] for name in model.state_dict()} == {"kb", "column", "lateral", "fisher", "devices"}
-    assert loaded.config.as_dict()["column"] is config.model["column"] is column
-
-
-def test_measured_programs_correct_the_scores_of_the_part_that_answers(tmp_path) -> None:
-    model, _ = saved(tmp_path)
-    loaded = Checkpoint.load(tmp_path).model
-    assert isinstance(loaded, ContextModel)
-    assert isinstance(loaded, ProgressiveNetwork)
-    x = programs(20, rows=1, width=model.config.width).numpy()
+def test_measured_programs_correct_the_scores_of_the_part_that_answers() -> None:
+    base, x = apart(ProgressiveNetwork.around(small("tilenet", WIDTH))).eval(), programs(20, rows=1).numpy()
     seconds = np.linspace(1e-3, 1e-2, 6)
-    informed = loaded.score_given(x, x[:6], seconds)
-    assert not np.array_equal(informed, loaded.score(x))
-    loaded.distilling()
-    assert isinstance(loaded.kb, ContextModel)
-    np.testing.assert_array_equal(loaded.score_given(x, x[:6], seconds), loaded.kb.score_given(x, x[:6], seconds))
+    informed = base.score_given(x, x[:6], seconds)
+    assert not np.array_equal(informed, base.score(x))
+    base.distilling()
+    np.testing.assert_array_equal(base.score_given(x, x[:6], seconds), base.kb.score_given(x, x[:6], seconds))
 
 
 def test_every_network_has_a_base_and_a_base_has_none() -> None:
     assert list_architectures() == sorted(NETWORKS)
     with pytest.raises(ModelConfigError):
-        ProgressiveNetwork.around(ProgressiveNetwork.around(tiny("tilenet")))
+        ProgressiveNetwork.around(ProgressiveNetwork.around(small("tilenet", WIDTH)))
 
 
 ENSEMBLES = [name.removesuffix("-ensemble") for name in list_architectures("ensemble")]
@@ -174,7 +123,7 @@ SHARES = (0.5, 0.125, 0.375)
 
 
 def of_three(arch: str) -> tuple[Ensemble, list[CostModel]]:
-    members = [tiny(arch, seed) for seed in range(3)]
+    members = [small(arch, WIDTH, seed) for seed in range(3)]
     return Ensemble.around(members, SHARES), members
 
 
@@ -188,15 +137,15 @@ def measured(arch: str, n: int = 6, seed: int = 0) -> RankingDataset:
 def test_it_says_the_weighted_sum_of_what_its_members_say(arch: str) -> None:
     ensemble, members = of_three(arch)
     x = programs(rows=1 if arch == "tilenet" else 3)
-    said = sum(share * member(x) for share, member in zip(SHARES, members, strict=True))
-    torch.testing.assert_close(ensemble(x), said)
+    scores = sum(share * member(x) for share, member in zip(SHARES, members, strict=True))
+    torch.testing.assert_close(ensemble(x), scores)
     assert ensemble.parameter_count() == 3 * members[0].parameter_count()
     assert not ensemble.training
 
 
 def test_every_network_has_an_ensemble_and_nothing_else_has() -> None:
     assert sorted(ENSEMBLES) == list_architectures()
-    for model in (ProgressiveNetwork.around(tiny("tilenet")), of_three("tcl")[0]):
+    for model in (ProgressiveNetwork.around(small("tilenet", WIDTH)), of_three("tcl")[0]):
         with pytest.raises(ModelConfigError):
             Ensemble.around([model, model], (0.5, 0.5))
 
@@ -204,12 +153,11 @@ def test_every_network_has_an_ensemble_and_nothing_else_has() -> None:
 def test_each_member_corrects_its_own_scores_by_measured_programs() -> None:
     """Up to a constant of the task: fewer labels than trees need, so that the processes are all there is."""
     ensemble, members = of_three("tilenet")
-    assert isinstance(ensemble, ContextModel)
     x = programs(20, rows=1).numpy()
     seconds = np.linspace(1e-3, 1e-2, 5)
     together = ensemble.score_given(x, x[:5], seconds)
-    said = [m.score_given(x, x[:5], seconds) for m in members if isinstance(m, ContextModel)]
-    np.testing.assert_allclose(together, np.array(SHARES) @ np.array(said), atol=1e-5)
+    scores = [m.score_given(x, x[:5], seconds) for m in members]
+    np.testing.assert_allclose(together, np.array(SHARES) @ np.array(scores), atol=1e-5)
     assert not np.allclose(together, ensemble.score(x))
 
 
@@ -218,7 +166,6 @@ def test_labels_move_every_member_and_no_share(arch: str) -> None:
     ensemble, _ = of_three(arch)
     config = FineTuneConfig(update="all", blind_epochs=2, min_val_pairs=10**6, anchor=0.0)
     tuned = fine_tune(ensemble, measured(arch), config).model
-    assert isinstance(tuned, Ensemble)
     for before, after in zip(ensemble.each, tuned.each, strict=True):
         assert any(not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
     assert tuned.shares.tolist() == list(SHARES)
@@ -230,8 +177,6 @@ def test_its_score_is_linear_in_the_last_layers_of_all_members() -> None:
     x = programs(9, rows=1).numpy()
     inputs = last_layer_inputs(ensemble, x)
     assert last_layer_inputs(copy.deepcopy(ensemble).to(torch.bfloat16), x).dtype == inputs.dtype == np.float32
-    heads = [member.get_submodule("head") for member in members]
-    assert all(isinstance(head, torch.nn.Linear) for head in heads)
-    weight = torch.cat([head.weight[0] for head in heads if isinstance(head, torch.nn.Linear)]).detach().numpy()
+    weight = torch.cat([member.head.weight[0] for member in members]).detach().numpy()
     apart = ensemble.score(x) - inputs @ weight
     np.testing.assert_allclose(apart, apart[0], atol=1e-5)

@@ -4,6 +4,7 @@
 """
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,13 @@ from tchub.zoo.corpus import Corpus, sequence_of
 from tchub.zoo.features import get_schema
 from tchub.zoo.machine import one_thread
 from tchub.zoo.models import Checkpoint
+from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps, from_autotvm, from_trace_json
+
+sys.path += map(str, (Path(__file__).parents[1], Path(__file__).parents[1] / "primitives"))
+
+from autotvm_samples import SAMPLES
+from test_ansor import gpu_matmul
+from trace_samples import matmul_trace, thread_trace
 
 ROOT = Path(tchub.zoo.checkpoints.__file__).parent
 CORPUS = Path(__file__).parents[3] / "corpora" / "epyc-turin"
@@ -46,6 +54,12 @@ def measured(checkpoint: Checkpoint) -> list[tuple[np.ndarray, np.ndarray]]:
     return tasks
 
 
+def programs_of_every_framework() -> list[PrimitiveSequence]:
+    """A program of each framework, and of each template of AutoTVM."""
+    autotvm = [from_autotvm(template, *SAMPLES[template]) for template in sorted(SAMPLES)]
+    return [from_ansor_steps(gpu_matmul()), *autotvm, *map(from_trace_json, (matmul_trace(), thread_trace()))]
+
+
 def scores_of(name: str) -> dict[str, list[float]]:
     checkpoint = Checkpoint.load(ROOT / name)
     schema, model = get_schema(checkpoint.config.feature_schema), checkpoint.model
@@ -53,6 +67,8 @@ def scores_of(name: str) -> dict[str, list[float]]:
     context, latency = features[:LABELS], np.linspace(1e-4, 1e-3, LABELS)
     with one_thread():
         scores = {"synthetic": model.score(features)}
+        if schema.source != "statements":
+            scores["frameworks"] = model.score(checkpoint.features(programs_of_every_framework()))
         if hasattr(model, "score_given"):
             scores["synthetic, given labels"] = model.score_given(features, context, latency)
         if schema.source != "statements" and schema.name.endswith("-cpu"):

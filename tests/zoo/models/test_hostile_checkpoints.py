@@ -8,9 +8,11 @@ import io
 import json
 import os
 import pickle
+import socket
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from dataclasses import fields
 from pathlib import Path
 
@@ -39,8 +41,8 @@ def folder(tmp_path: Path) -> Path:
     """A small sound checkpoint."""
     torch.manual_seed(0)
     model = create("tilenet", hidden=8, embedding=4, width=get_schema("nest-cpu").width).eval()
-    config = CheckpointConfig("tilenet-epyc", "1.0.0", "tilenet", model.config.as_dict(), "nest-cpu", "epyc")
-    config = CheckpointConfig(**{**vars(config), "feature_version": get_schema("nest-cpu").version})
+    names, version = ("tilenet-epyc", "1.0.0", "tilenet"), get_schema("nest-cpu").version
+    config = CheckpointConfig(*names, model.config.as_dict(), "nest-cpu", "epyc", feature_version=version)
     Checkpoint(config, model, get_device("epyc")).save(tmp_path)
     return tmp_path
 
@@ -64,8 +66,8 @@ def change_header(folder: Path, change: Callable[[dict], object]) -> None:
     data = (folder / WEIGHTS).read_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
-    made = change(header)
-    text = json.dumps(header if made is None else made).encode()
+    changed = change(header)
+    text = json.dumps(header if changed is None else changed).encode()
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
 
 
@@ -112,9 +114,15 @@ def replace_by(make: Callable[[Path], object]) -> Callable[[Path], None]:
     return act
 
 
+def make_socket(path: Path) -> None:
+    with chdir(path.parent), socket.socket(socket.AF_UNIX) as server:
+        server.bind(path.name)  # a socket's path must be short
+
+
 STRANGE = {
     "a pipe that nobody writes to": replace_by(os.mkfifo),
     "a folder": replace_by(Path.mkdir),
+    "a socket": replace_by(make_socket),
     "a link to a device without an end": replace_by(lambda path: path.symlink_to("/dev/zero")),
     "a link to a terminal": replace_by(lambda path: path.symlink_to("/dev/tty")),
     "a link to itself": replace_by(lambda path: path.symlink_to(path)),

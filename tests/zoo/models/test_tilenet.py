@@ -19,9 +19,7 @@ seeds = st.integers(0, 10_000)
 
 def new_model(seed: int = 0, **settings: int) -> TileNet:
     torch.manual_seed(seed)
-    model = create("tilenet", **{"width": WIDTH, "hidden": 16, "embedding": 4} | settings)
-    assert isinstance(model, TileNet)
-    return model
+    return create("tilenet", **{"width": WIDTH, "hidden": 16, "embedding": 4} | settings)
 
 
 def task(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -32,33 +30,17 @@ def task(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x, 1e-4 * np.exp(cost + 0.02 * rng.standard_normal(n))
 
 
-def smooth(model: TileNet, x: np.ndarray, context: np.ndarray, latency: np.ndarray) -> np.ndarray:
-    """The posterior mean alone, as its parts tell it: (N,)."""
-    with torch.inference_mode():
-        rows = model.eval().describe(torch.from_numpy(np.concatenate([context, x]))).double()[None]
-        found = model.posterior(rows[:, :, 0], rows[:, :, 1:], -torch.from_numpy(np.log(latency))[None])
-    return found[0, len(context) :].numpy()
-
-
-# What measured programs say
-
-
 @settings(max_examples=15)
-@given(seeds, st.integers(1, 24))
-def test_the_order_of_the_measured_programs_does_not_matter(seed: int, n: int) -> None:
+@given(seeds, st.integers(1, 24), st.sampled_from([1e-3, 0.5, 1e6]))
+def test_neither_the_order_of_the_measured_programs_nor_the_unit_of_time_matters(
+    seed: int, n: int, unit: float
+) -> None:
+    """Another unit moves all scores alike."""
     model, (x, latency) = new_model(), task(n + 10, seed)
     order = np.random.default_rng(seed).permutation(n)
     straight = model.score_given(x[n:], x[:n], latency[:n])
-    assert np.allclose(model.score_given(x[n:], x[:n][order], latency[:n][order]), straight, atol=1e-6)
-
-
-@settings(max_examples=15)
-@given(seeds, st.integers(1, 24), st.sampled_from([1e-3, 0.5, 1e6]))
-def test_another_unit_of_time_moves_all_scores_alike(seed: int, n: int, factor: float) -> None:
-    model, (x, latency) = new_model(), task(n + 10, seed)
-    seconds = model.score_given(x[n:], x[:n], latency[:n])
-    others = model.score_given(x[n:], x[:n], latency[:n] * factor)
-    assert np.allclose(others, seconds - np.log(factor), atol=1e-6)
+    others = model.score_given(x[n:], x[:n][order], latency[:n][order] * unit)
+    assert np.allclose(others, straight - np.log(unit), atol=1e-6)
 
 
 @settings(max_examples=15)
@@ -81,6 +63,13 @@ def test_the_posterior_is_that_of_a_gaussian_process(seed: int, n: int) -> None:
 
 
 def test_trees_have_a_say_that_is_bounded_by_the_labels() -> None:
+    def smooth(context: np.ndarray, latency: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """The posterior mean alone, as its parts tell it: (N,)."""
+        with torch.inference_mode():
+            rows = model.eval().describe(torch.from_numpy(np.concatenate([context, x]))).double()[None]
+            mean = model.posterior(rows[:, :, 0], rows[:, :, 1:], -torch.from_numpy(np.log(latency))[None])
+        return mean[0, len(context) :].numpy()
+
     model, (x, latency) = new_model(), task(60)
     for n in (MIN_TREES - 1, HALF_TREES, MIN_TREES, 12, 36):
         context, known, rest = x[:n], latency[:n], x[36:]
@@ -88,7 +77,7 @@ def test_trees_have_a_say_that_is_bounded_by_the_labels() -> None:
         share = share_of_trees(model, context, model.rows(context), speed) if n >= MIN_TREES else 0.0
         assert 0 <= share <= n / (n + HALF_TREES)
         trees = speed.mean() + grow_task_trees(context[:, 0].copy(), speed - speed.mean()).inplace_predict(rest[:, 0])
-        expected = (1 - share) * smooth(model, rest, context, known) + share * trees
+        expected = (1 - share) * smooth(context, known, rest) + share * trees
         assert np.allclose(model.score_given(rest, context, known), expected, atol=1e-6), n
 
 
@@ -100,9 +89,8 @@ def test_of_too_many_measured_programs_the_last_are_used() -> None:
     assert not np.array_equal(found, model.score_given(rest, context[21:], known[21:]))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_sixteen_labels_teach_a_rule_that_the_weights_do_not_know(seed: int) -> None:
-    model, (x, latency) = new_model(seed), task(216, seed)
+def test_sixteen_labels_teach_a_rule_that_the_weights_do_not_know() -> None:
+    model, (x, latency) = new_model(), task(216)
     model.prepare(torch.from_numpy(x))
 
     def accuracy(labels: np.ndarray, known: int = 16) -> float:
@@ -110,12 +98,9 @@ def test_sixteen_labels_teach_a_rule_that_the_weights_do_not_know(seed: int) -> 
         return pairwise_accuracy(found, latency[16:], np.zeros(200, np.int64))
 
     blind, taught = accuracy(latency, known=0), accuracy(latency)
-    misled = accuracy(np.random.default_rng(seed).permutation(latency[:16]))
+    misled = accuracy(np.random.default_rng(0).permutation(latency[:16]))
     assert taught > 0.7
     assert taught > max(blind, misled) + 0.1
-
-
-# Columns that never changed
 
 
 def test_a_column_that_never_changed_is_shut() -> None:
@@ -130,28 +115,19 @@ def test_a_column_that_never_changed_is_shut() -> None:
     assert not np.array_equal(model.score(other), model.score(x))
 
 
-# Training
-
-
 def batch(model: TileNet, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Rows of `describe`, labels and mask of groups of these lengths."""
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     x, latency = task(sum(lengths))
-    dtype = model.mean.dtype
-    labels = torch.zeros(mask.shape, dtype=dtype)
-    labels[mask] = torch.from_numpy(latency.min() / latency).to(dtype)
+    labels = torch.zeros(mask.shape)
+    labels[mask] = torch.from_numpy(latency.min() / latency).float()
     return model.describe(torch.from_numpy(x)), labels, mask
-
-
-# Devices that were not learnt
 
 
 def of_device(model: TileNet, sheet: float, n: int = 30) -> torch.Tensor:
     """Programs (n, 1, width) of a device whose sheet holds one number in every column; the programs are equal."""
     x = torch.rand(n, 1, model.config.width, generator=torch.Generator().manual_seed(0))
-    slot = model.device_slot(x)
-    assert slot is not None
-    slot.fill_(sheet)
+    model.device_slot(x).fill_(sheet)
     return x
 
 
@@ -159,7 +135,6 @@ def new_reader(device_dropout: float) -> TileNet:
     """A model of two devices, of the sheets 1 and 2."""
     torch.manual_seed(0)
     model = create("tilenet", width=get_schema("nest-gpu").width, hidden=16, device_dropout=device_dropout)
-    assert isinstance(model, TileNet)
     model.prepare(torch.cat([of_device(model, 1), of_device(model, 2)]))
     return model.eval()
 
@@ -200,11 +175,10 @@ def test_an_admitted_device_is_known_and_the_oldest_makes_room() -> None:
         [min(CONTEXT_SIZES) + MIN_QUERIES, 2],
     ],
 )
-@pytest.mark.parametrize("loss", ["log_ranknet", "lambda_rank"])
-def test_the_loss_is_finite_whatever_the_groups(lengths: list[int], loss: str) -> None:
-    for seed in range(len(CONTEXT_SIZES) * 2):
+def test_the_loss_is_finite_whatever_the_groups(lengths: list[int]) -> None:
+    for seed in range(len(CONTEXT_SIZES)):
         model = new_model()
-        value = model.training_loss(*batch(model, lengths), get_loss(loss), np.random.default_rng(seed))
+        value = model.training_loss(*batch(model, lengths), get_loss("log_ranknet"), np.random.default_rng(seed))
         value.backward()
         assert torch.isfinite(value)
         assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())

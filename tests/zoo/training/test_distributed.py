@@ -33,7 +33,6 @@ def train_tilenet(world: World) -> TileNet:
     data = two_devices()
     sizes = {"hidden": 8, "layers": 2, "embedding": 4, "dropout": 0.0, "device_dropout": 0.2}
     model = create("tilenet", width=data.features.shape[2], hardware=True, **sizes)
-    assert isinstance(model, TileNet)
     model.prepare(torch.from_numpy(data.features))
     config = replace(RECIPE, model={}, loss="pairwise_rank", programs_per_group=96, clip_norm=0.5, epochs=3)
     train(model, data, None, config, 7, world=world)
@@ -57,16 +56,12 @@ def curve(folder) -> dict[str, np.ndarray]:
     return {name: np.array([float(row[name]) for row in rows]) for name in ("loss", "val_pairwise")}
 
 
-def launch(processes: int, function, *args) -> None:
-    """What `torchrun --standalone` does, with forks of this process, which has imported PyTorch."""
-    config = LaunchConfig(
-        1, 1, processes, rdzv_backend="c10d", rdzv_endpoint="localhost:0", start_method="fork", monitor_interval=0.1
-    )
-    elastic_launch(config, function)(*args)
-
-
 def test_two_processes_learn_what_one_does(tmp_path):
-    launch(2, train_all, tmp_path / "two")
+    """As `torchrun --standalone` starts them, but as forks of this process, which has imported PyTorch."""
+    ends = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
+    elastic_launch(LaunchConfig(1, 1, 2, start_method="fork", monitor_interval=0.1, **ends), train_all)(
+        tmp_path / "two"
+    )
     train_all(tmp_path / "one")
     for loss in LOSSES:
         one, two = curve(tmp_path / "one" / loss), curve(tmp_path / "two" / loss)
@@ -77,24 +72,3 @@ def test_two_processes_learn_what_one_does(tmp_path):
     assert torch.equal(two["devices"], one["devices"]), "a device that is known is known to the last bit"
     for own in ("kernel", "sharpness"):
         torch.testing.assert_close(two[own], one[own], rtol=1e-3, atol=1e-4)
-
-
-def test_what_a_loss_reads_beside_the_rows_is_counted_once():
-    x, gradients = torch.arange(1.0, 8.0), []
-    for rank in (0, 1, 2):
-        slope, scale = torch.tensor(0.5, requires_grad=True), torch.tensor(2.0, requires_grad=True)
-        world, whole = World(rank, 3), (x * slope).detach()
-        part = world.part(len(x))
-        own = x[part] * slope
-        loss = (scale * torch.cat([whole[: part.start], own, whole[part.stop :]])).square().sum()
-        world.backward(loss, own)
-        gradients.append([0.0 if w.grad is None else float(w.grad) for w in (slope, scale)])
-    squares = float(x.square().sum())
-    assert np.sum(gradients, axis=0).tolist() == pytest.approx([2 * 0.5 * 4 * squares, 2 * 2 * 0.25 * squares])
-
-
-def test_the_parts_of_all_processes_are_the_whole():
-    for count in (0, 1, 7, 64):
-        parts = [range(count)[World(rank, 3).part(count)] for rank in range(3)]
-        assert [i for part in parts for i in part] == list(range(count))
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1

@@ -5,8 +5,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.zoo.corpus import Task, computation
-from tchub.zoo.models import CostModel, TileNet, create
+from tchub.zoo.corpus import Task
+from tchub.zoo.models import CostModel, create
 from tchub.zoo.training import RankingDataset, evaluate_random, evaluate_scores
 from tchub.zoo.training.evaluation import (
     TOP,
@@ -53,7 +53,6 @@ def test_labels_are_drawn_in_each_task_and_at_most_half_of_it(sizes: list[int], 
 
 def test_each_task_is_scored_given_its_own_labels_alone() -> None:
     data, model = toy_data(), new_model()
-    assert isinstance(model, TileNet)
     known = draw_labels(data, 5, seed=3)
     scores = scores_given(model, data, known)
     for members in data.members:
@@ -74,37 +73,20 @@ def test_who_was_measured_is_not_judged() -> None:
     assert judged == evaluate_unknown(data, known, np.where(known, 1e9, scores))
 
 
-def ranked(
-    tasks: int = 8, programs: int = 60, noise: float = 0.3, seed: int = 0, corpus: str = "own"
-) -> RankedPrograms:
-    """Tasks whose scores follow the latency, the more noise the less."""
-    rng = np.random.default_rng(seed)
-    group = np.repeat(np.arange(tasks), programs)
-    latency = np.exp(rng.standard_normal(len(group)))
-    ids = tuple(f"{corpus}-{i:03d}" for i in range(tasks))
-    data = RankingDataset(np.zeros((len(group), 1, 1), np.float32), latency, group, ids, np.arange(1.0, tasks + 1))
-    known = {
-        name: Task(name, f"task {name}", "conv2d" if i % 2 else "softmax", 1.0, "", networks=())
-        for i, name in enumerate(ids)
-    }
-    scores = -np.log(latency) + noise * rng.standard_normal(len(group))
-    return RankedPrograms(
-        corpus, known, data, scores, {name: computation.matmul(8, 8, i + 1) for i, name in enumerate(ids)}
-    )
-
-
 def test_the_first_and_the_fifth_of_top_k_are_the_published_scores():
-    part = ranked()
-    told = {row["k"]: row for row in measure_curves([part])["top_k"]}
-    data = part.data
-    scores = evaluate_scores(part.scores, data.latency, data.group, data.task_weights)
+    data, rng = toy_data((60,) * 8), np.random.default_rng(1)
+    scored = 0.3 * rng.standard_normal(len(data)) - np.log(data.latency)
+    tasks = {name: Task(name, name, "conv2d", 1.0, "") for name in data.task_ids}
+    part = RankedPrograms("own", tasks, data, scored, {name: name for name in tasks})
+    curve = {row["k"]: row for row in measure_curves([part])["top_k"]}
+    scores = evaluate_scores(scored, data.latency, data.group, data.task_weights)
     chance = evaluate_random(data.latency, data.group, data.task_weights)
-    assert tuple(told) == TOP
+    assert tuple(curve) == TOP
     for k in (1, 5):
-        assert told[k]["model"] == pytest.approx(scores[f"top{k}"], abs=1e-4)
-        assert told[k]["mean_model"] == pytest.approx(scores[f"mean_top{k}"], abs=1e-4)
-        assert told[k]["random"] == pytest.approx(chance[f"top{k}"], abs=1e-4)
-    assert [row["model"] for row in told.values()] == sorted(row["model"] for row in told.values())
+        assert curve[k]["model"] == pytest.approx(scores[f"top{k}"], abs=1e-4)
+        assert curve[k]["mean_model"] == pytest.approx(scores[f"mean_top{k}"], abs=1e-4)
+        assert curve[k]["random"] == pytest.approx(chance[f"top{k}"], abs=1e-4)
+    assert [row["model"] for row in curve.values()] == sorted(row["model"] for row in curve.values())
 
 
 def test_what_was_learnt_is_what_gather_reads_and_what_chose_the_epoch(tmp_path):

@@ -38,16 +38,11 @@ def make_corpus(path, device, computations, test=(), programs=12, framework="ans
         op = "conv2d" if computation.startswith("conv2d") else "matmul"
         tasks.append(Task(task_id, computation, op, 1.0, computation + path.name, computation, networks))
         for i in range(programs):
-            said, seconds = sequence(rng), float(np.exp(rng.standard_normal()) * 1e-3)
+            steps, seconds = sequence(rng), float(np.exp(rng.standard_normal()) * 1e-3)
             if op == "conv2d":
-                seconds = 1e-3 * int(said.primitives[0].numbers[3])
-            measured.append(
-                Program(
-                    *(task_id, f"{i:04d}", "[]", "random", (seconds,), seconds, device, "llvm"),
-                    framework=framework,
-                    primitives=said.to_json(),
-                )
-            )
+                seconds = 1e-3 * int(steps.primitives[0].numbers[3])
+            facts = (task_id, f"{i:04d}", "[]", "random", (seconds,), seconds, device, "llvm")
+            measured.append(Program(*facts, framework=framework, primitives=steps.to_json()))
     family = get_device(device).family
     meta = {"device": device, "family": family, "target": "llvm", "tvm_version": "0.27.0", "licence": "CC0-1.0"}
     return write_corpus(path, meta, tasks, measured)
@@ -110,9 +105,8 @@ def test_training_measures_which_classes_its_scores_hold_for_and_never_on_a_test
     fitted.checkpoint.save(tmp_path / "saved")
     config = Checkpoint.load(tmp_path / "saved").config
     assert set(config.trust) == {"metaschedule/conv2d", "*/conv2d", "metaschedule/matmul", "*/matmul", "metaschedule/*"}
-    assert (config.trusts("metaschedule", "conv2d"), config.trusts("metaschedule", "matmul")) == (True, False), (
-        "latencies at random"
-    )
+    assert config.trusts("metaschedule", "conv2d")
+    assert not config.trusts("metaschedule", "matmul"), "latencies at random"
     split, whole = split_tasks(corpus), config.trust["metaschedule/*"]
     assert (whole.judged, whole.tasks) == (len(split.val), len(split.train))
     assert whole.programs == 12 * len(split.train)
@@ -180,11 +174,8 @@ def test_every_corpus_trains_its_own_head_and_the_first_one_scores(target, sourc
     assert model.config.heads == 2
     torch.manual_seed(3)
     start = create("mtl-tlp", **model.config.as_dict())
-    moved = [
-        any(not torch.equal(a, b) for a, b in zip(head.parameters(), old.parameters(), strict=True))
-        for head, old in zip(model.decoder, start.decoder, strict=True)
-    ]
-    assert moved == [True, True]
+    for head, old in zip(model.decoder, start.decoder, strict=True):
+        assert not all(map(torch.equal, head.parameters(), old.parameters()))
     alone = fit(target, replace(config, model={"hidden": 16, "heads": 2}), seed=3).checkpoint.model
     assert all(map(torch.equal, alone.decoder[1].parameters(), start.decoder[1].parameters()))
 

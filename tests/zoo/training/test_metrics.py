@@ -22,23 +22,20 @@ WEIGHTS = np.array([3.0, 1.0])
 def test_top_k_by_hand():
     """TLP 6.1: (1 x 3 + 4 x 1) / (2 x 3 + 4 x 1); with k = 3 the best is among them."""
     assert top_k(SCORES, LATENCY, GROUP, WEIGHTS, 1) == pytest.approx(7 / 10)
-    assert top_k(SCORES, LATENCY, GROUP, WEIGHTS, 2) == pytest.approx(7 / 10)
     assert top_k(SCORES, LATENCY, GROUP, WEIGHTS, 3) == 1.0
+    assert mean_top_k(SCORES, LATENCY, GROUP, 1) == pytest.approx((1 / 2 + 1) / 2)
 
 
 def test_pairwise_accuracy_by_hand():
-    """First task: of 3 pairs only (2 s, 8 s) is ordered rightly; second: its one pair is."""
+    """First task: of 3 pairs only (2 s, 8 s) is ordered rightly; second: its one pair is. A tie is half right."""
     assert pairwise_accuracy(SCORES, LATENCY, GROUP) == pytest.approx((1 / 3 + 1) / 2)
+    assert pairwise_accuracy(np.zeros(5), LATENCY, GROUP) == 0.5
 
 
 def test_pairs_within_five_percent_do_not_count():
     scores, latency, group = np.array([0.0, 1.0, 2.0]), np.array([1.0, 1.04, 2.0]), np.zeros(3, int)
     assert pairwise_accuracy(scores, latency, group) == 0.0
     assert np.isnan(pairwise_accuracy(scores[:2], latency[:2], group[:2]))
-
-
-def test_a_tie_of_scores_is_half_right():
-    assert pairwise_accuracy(np.zeros(4), np.array([1.0, 2, 3, 4]), np.zeros(4, int)) == 0.5
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.booleans()), max_size=12))
@@ -86,11 +83,8 @@ def test_random_choice_is_the_closed_form():
 def test_ties_give_the_average_over_their_orders(programs, k):
     scores = np.array([float(s) for s, _ in programs])
     latency = np.array([float(t) for _, t in programs])
-    orders = [
-        order
-        for order in itertools.permutations(range(len(programs)))
-        if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order))
-    ]
+    orders = itertools.permutations(range(len(programs)))
+    orders = [order for order in orders if (np.diff(scores[list(order)]) <= 0).all()]
     best = np.array([min(latency[i] for i in order[:k]) for order in orders])
     group = np.zeros(len(programs), int)
     assert top_k(scores, latency, group, np.ones(1), k) == pytest.approx(latency.min() / best.mean())
@@ -104,14 +98,6 @@ def test_a_nan_score_ranks_last():
 def test_a_task_without_programs_is_left_out():
     assert top_k(SCORES, LATENCY, GROUP + 1, np.array([9.0, 3.0, 1.0]), 1) == pytest.approx(7 / 10)
     assert np.isnan(top_k(np.zeros(0), np.zeros(0), np.zeros(0, int), np.ones(1), 1))
-
-
-def test_mean_top_k_by_hand():
-    assert mean_top_k(SCORES, LATENCY, GROUP, 1) == pytest.approx((1 / 2 + 1) / 2)
-
-
-ALL = torch.ones(1, 2, dtype=torch.bool)
-PAIR_LOSSES = [lambda_rank, pairwise_rank, log_ranknet]
 
 
 def row(*values):
@@ -172,12 +158,6 @@ def test_log_ranknet_weighs_by_the_difference_of_log_latency():
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_gradient_equals_finite_differences(name):
-    scores, labels, mask = random_batch()
-    assert torch.autograd.gradcheck(lambda s: LOSSES[name](s, labels, mask), scores.requires_grad_())
-
-
-@pytest.mark.parametrize("name", LOSSES)
 def test_padding_changes_nothing_and_gets_no_gradient(name):
     scores, labels, mask = random_batch()
     wild = torch.where(mask, scores, 50.0).requires_grad_()
@@ -188,10 +168,10 @@ def test_padding_changes_nothing_and_gets_no_gradient(name):
     assert wild.grad[~mask].abs().max() == 0
 
 
-@pytest.mark.parametrize("loss", PAIR_LOSSES)
+@pytest.mark.parametrize("loss", [lambda_rank, pairwise_rank, log_ranknet])
 def test_equal_labels_are_no_pair(loss):
     scores = row(0.0, 1.0).requires_grad_()
-    value = loss(scores, row(0.5, 0.5), ALL)
+    value = loss(scores, row(0.5, 0.5), torch.ones(1, 2, dtype=torch.bool))
     value.backward()
     assert value.item() == 0
     assert scores.grad is not None

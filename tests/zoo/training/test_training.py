@@ -40,9 +40,8 @@ def weights(model):
 
 
 def test_labels_are_relative_to_the_best_of_the_task():
-    data = RankingDataset(
-        np.ones((3, 2, 2), np.float32), np.array([2.0, 1.0, 5.0]), np.array([0, 0, 1]), ("a", "b"), np.ones(2)
-    )
+    features, latency, group = np.ones((3, 2, 2), np.float32), np.array([2.0, 1.0, 5.0]), np.array([0, 0, 1])
+    data = RankingDataset(features, latency, group, ("a", "b"), np.ones(2))
     assert data.labels.tolist() == [0.5, 1.0, 1.0]
     assert data.best.tolist() == [1.0, 5.0]
 
@@ -88,13 +87,6 @@ def test_a_schema_without_a_kind_is_the_one_of_the_device(name, device, full):
     assert resolve_schema(name, get_device(device).kind).name == full
 
 
-def test_unknown_key_names_the_nearest(tmp_path):
-    (tmp_path / "r.toml").write_text("epohcs = 3\n")
-    with pytest.raises(TrainingError) as caught:
-        TrainConfig.from_file(tmp_path / "r.toml")
-    assert "epochs" in str(caught.value.remedy)
-
-
 @pytest.mark.parametrize(
     "text",
     ["epochs = 0", 'epochs = "9"', 'loss', 'schedule = "linear"', "learning_rate = nan",
@@ -104,6 +96,13 @@ def test_impossible_recipes_are_refused(tmp_path, text):
     (tmp_path / "r.toml").write_text(text)
     with pytest.raises(TrainingError):
         TrainConfig.from_file(tmp_path / "r.toml")
+
+
+def test_the_remedy_of_an_unknown_key_is_the_nearest(tmp_path):
+    (tmp_path / "r.toml").write_text("epohcs = 3\n")
+    with pytest.raises(TrainingError) as caught:
+        TrainConfig.from_file(tmp_path / "r.toml")
+    assert "epochs" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize("loss", ["lambda_rank", "pairwise_rank", "log_ranknet", "rmse"])
@@ -164,8 +163,7 @@ def test_divergence_is_an_error_with_a_remedy():
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
-    model = new_model()
-    train(model, toy_data(), None, RECIPE, resume_dir=tmp_path)
+    train(model := new_model(), toy_data(), None, RECIPE, resume_dir=tmp_path)
     again = new_model(seed=9)
     assert train(again, toy_data(), None, RECIPE, resume_dir=tmp_path).resumed_from == 4
     assert torch.equal(weights(again), weights(model))

@@ -68,12 +68,6 @@ def first_node(program: Any) -> Any:
     return program["graph_module"]["graph"]["nodes"][0]
 
 
-def test_a_file_of_torch_export_save_passes(saved: Path) -> None:
-    check_archive(saved)
-    x = torch.randn(3, 4)
-    assert load_exported(saved).module()(x).shape == (3, 4)
-
-
 class Quantised(torch.nn.Module):
     """Weights of int8 with a scale for each row, activations with those of their values, and a token's own."""
 
@@ -113,7 +107,6 @@ def test_a_quantised_program_is_computed_on_real_numbers(tmp_path: Path) -> None
     torch.save([x], tmp_path / "inputs.pt")
     request = {"reference": str(tmp_path / "net.pt2"), "inputs": str(tmp_path / "inputs.pt")}
     exact = ReferenceNetwork(request).exact()
-    assert exact is not None
     torch.testing.assert_close(torch.from_numpy(exact[0]), expected[0].double())
 
 
@@ -124,7 +117,8 @@ class Resized(torch.nn.Module):
         return x.flatten(), torch.nn.functional.interpolate(x[..., 0], scale_factor=1.5)
 
 
-def test_sizes_that_pytorch_computes_pass(tmp_path: Path) -> None:
+def test_a_file_of_torch_export_save_and_sizes_that_pytorch_computes_pass(saved: Path, tmp_path: Path) -> None:
+    assert load_exported(saved).module()(torch.randn(3, 4)).shape == (3, 4)
     side, x = torch.export.Dim("side", min=4, max=64), torch.randn(2, 3, 8, 8)
     axes = {0: torch.export.Dim("batch", max=16), 2: side, 3: side}
     torch.export.save(torch.export.export(Resized(), (x,), dynamic_shapes=(axes,)), tmp_path / "net.pt2")
@@ -253,25 +247,32 @@ def test_guards_are_python_source_and_are_left_out(saved: Path, tmp_path: Path) 
     assert not mark.exists()
 
 
-def test_records_that_would_fill_the_memory_are_refused(saved: Path, tmp_path: Path) -> None:
-    def blow_up(records: dict[str, bytes]) -> None:
-        records["data/weights/weight_0"] = bytes(10_000_000)
-
-    def empty(records: dict[str, bytes]) -> None:
-        meta = {"sizes": [{"as_int": 1 << 40}]}
+def _weight(content: bytes | None, **meta: Any) -> Change:
+    def change(records: dict[str, bytes]) -> None:
         in_json(WEIGHTS, lambda body: body["config"]["layer.weight"]["tensor_meta"].update(meta))(records)
-        records["data/weights/weight_0"] = b""
+        if content is not None:
+            records["data/weights/weight_0"] = content
 
-    def widen(records: dict[str, bytes]) -> None:
-        meta = {"sizes": [{"as_int": 1 << 20}] * 2, "strides": [{"as_int": 0}] * 2}
-        in_json(WEIGHTS, lambda body: body["config"]["layer.weight"]["tensor_meta"].update(meta))(records)
+    return change
 
-    with pytest.raises(NetworkImportError, match="GB of memory"):
-        open_network(rewritten(saved, tmp_path / "wide.pt2", widen))
-    with pytest.raises(NetworkImportError, match="could fill the memory"):
-        open_network(rewritten(saved, tmp_path / "bomb.pt2", blow_up, zipfile.ZIP_DEFLATED))
-    with pytest.raises(NetworkImportError, match="a weight without data"):
-        open_network(rewritten(saved, tmp_path / "net.pt2", empty))
+
+WIDE = _weight(None, sizes=[{"as_int": 1 << 20}] * 2, strides=[{"as_int": 0}] * 2)
+
+
+@pytest.mark.parametrize(
+    ("compression", "change", "message"),
+    [
+        (zipfile.ZIP_STORED, WIDE, "GB of memory"),
+        (zipfile.ZIP_DEFLATED, _weight(bytes(10_000_000)), "could fill the memory"),
+        (zipfile.ZIP_STORED, _weight(b"", sizes=[{"as_int": 1 << 40}]), "a weight without data"),
+    ],
+    ids=["wide", "bomb", "empty"],
+)
+def test_records_that_would_fill_the_memory_are_refused(
+    saved: Path, tmp_path: Path, compression: int, change: Change, message: str
+) -> None:
+    with pytest.raises(NetworkImportError, match=message):
+        open_network(rewritten(saved, tmp_path / "net.pt2", change, compression))
 
 
 def test_example_inputs_of_a_few_bytes_that_would_fill_the_memory_are_refused(saved: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.transform.prepare import prepare
 
-Info = helper.make_tensor_value_info
+Info, node = helper.make_tensor_value_info, helper.make_node
 
 
 def model(batch: int | str = 2, kind: int = TensorProto.FLOAT, extra: Any = None) -> onnx.ModelProto:
@@ -32,10 +32,10 @@ def model(batch: int | str = 2, kind: int = TensorProto.FLOAT, extra: Any = None
         for name, shape in (("table", (10, 8)), ("matrix", (8, 4)))
     ]
     nodes = [
-        helper.make_node("Gather", ["table", "ids"], ["rows"], axis=0),
-        helper.make_node("Where", ["mask", "rows", "x"], ["chosen"]),
-        helper.make_node("MatMul", ["chosen", "matrix"], ["y"], name="product"),
-        extra or helper.make_node("Softmax", ["y"], ["p"], axis=-1),
+        node("Gather", ["table", "ids"], ["rows"], axis=0),
+        node("Where", ["mask", "rows", "x"], ["chosen"]),
+        node("MatMul", ["chosen", "matrix"], ["y"], name="product"),
+        extra or node("Softmax", ["y"], ["p"], axis=-1),
     ]
     inputs = [Info("ids", TensorProto.INT64, [batch, 6]), Info("mask", TensorProto.BOOL, [batch, 6, 1])]
     outputs = [Info("y", kind, [batch, 6, 4]), Info("p", kind, [batch, 6, 4])]
@@ -56,8 +56,8 @@ def test_inputs_and_outputs_have_names_and_the_library_computes_what_the_origina
 ) -> None:
     network = open_network(saved(tmp_path, model(kind=kind)))
     expected = reference_module(tmp_path / "net.onnx")(*network.inputs())
-    found = compute(prepare(network.imported()), *network.inputs())
-    assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
+    results = compute(prepare(network.imported()), *network.inputs())
+    assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(results, expected, strict=True))
     name = "float32" if kind == TensorProto.FLOAT else "float16"
     assert str(network.signature()) == (
         f"(ids: int64[2, 6], mask: bool[2, 6, 1], x: {name}[2, 6, 8]) -> {{y: {name}[2, 6, 4], p: {name}[2, 6, 4]}}"
@@ -136,26 +136,23 @@ def test_data_outside_of_the_folder_is_never_read(
     assert caught.value.remedy
 
 
-def test_an_operator_that_tvm_lacks_is_named_with_its_node(tmp_path: Path) -> None:
-    for operator, domain, remedy in (
+@pytest.mark.parametrize(
+    ("operator", "domain", "remedy"),
+    [
         ("Fancy", "mine", "leave it out"),
         ("StringNormalizer", "", "leave it out"),
         ("DynamicQuantizeLSTM", "com.microsoft", "quantize_dynamic"),
         ("Normalizer", "ai.onnx.ml", "trees to ONNX Runtime"),
-    ):
-        node = helper.make_node(operator, ["y"], ["p"], name="odd", domain=domain)
-        network = open_network(saved(tmp_path, model(extra=node)))
-        with pytest.raises(NetworkImportError, match=rf"TVM cannot import net: {operator} \(node 'odd'\)") as caught:
-            network.imported()
-        assert caught.value.fields["operator"] == operator
-        assert remedy in caught.value.remedy
-
-
-def test_sizes_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
-    value = model()
-    value.graph.initializer[0].dims[0] = 10**12
-    with pytest.raises(NetworkImportError, match="GB of memory"):
-        open_network(saved(tmp_path, value))
+    ],
+)
+def test_an_operator_that_tvm_lacks_is_named_with_its_node(
+    tmp_path: Path, operator: str, domain: str, remedy: str
+) -> None:
+    network = open_network(saved(tmp_path, model(extra=node(operator, ["y"], ["p"], name="odd", domain=domain))))
+    with pytest.raises(NetworkImportError, match=rf"TVM cannot import net: {operator} \(node 'odd'\)") as caught:
+        network.imported()
+    assert caught.value.fields["operator"] == operator
+    assert remedy in caught.value.remedy
 
 
 def test_outputs_may_leave_out_their_shape(tmp_path: Path) -> None:
@@ -184,10 +181,10 @@ def test_the_graphs_in_a_node_may_have_names_of_the_graph_around_it(tmp_path: Pa
     kind, shape = TensorProto.FLOAT, [2, 6, 4]
 
     def branch(operator: str) -> onnx.GraphProto:
-        nodes = [helper.make_node(operator, ["y"], ["inner"]), helper.make_node("Neg", ["inner"], ["p"])]
+        nodes = [node(operator, ["y"], ["inner"]), node("Neg", ["inner"], ["p"])]
         return helper.make_graph(nodes, operator, [], [Info("p", kind, shape)])
 
-    proto = model(extra=helper.make_node("If", ["c"], ["p"], then_branch=branch("Relu"), else_branch=branch("Exp")))
+    proto = model(extra=node("If", ["c"], ["p"], then_branch=branch("Relu"), else_branch=branch("Exp")))
     proto.graph.initializer.append(numpy_helper.from_array(np.array(True), "c"))
     nodes = [*proto.graph.node]
     for order in (nodes, nodes[::-1]):
@@ -207,8 +204,8 @@ def quantised(tmp_path: Path) -> Path:
     def rounded(value: str, scale: float, zero: int) -> str:
         weights[f"{value}.s"], weights[f"{value}.z"] = np.float32(scale), np.int8(zero)
         parameters = [f"{value}.s", f"{value}.z"]
-        nodes.append(helper.make_node("QuantizeLinear", [value, *parameters], [f"{value}.q"]))
-        nodes.append(helper.make_node("DequantizeLinear", [f"{value}.q", *parameters], [f"{value}.d"]))
+        nodes.append(node("QuantizeLinear", [value, *parameters], [f"{value}.q"]))
+        nodes.append(node("DequantizeLinear", [f"{value}.q", *parameters], [f"{value}.d"]))
         return f"{value}.d"
 
     value = rounded("x", 0.03, 2)
@@ -216,10 +213,10 @@ def quantised(tmp_path: Path) -> Path:
         name = f"w{number}"
         weights[name] = rng.integers(-127, 127, (16, inputs, size, size)).astype("int8")
         weights[f"{name}.s"], weights[f"{name}.z"] = np.full(16, 0.01, np.float32), np.zeros(16, np.int8)
-        nodes.append(helper.make_node("DequantizeLinear", [name, f"{name}.s", f"{name}.z"], [f"{name}.d"], axis=0))
+        nodes.append(node("DequantizeLinear", [name, f"{name}.s", f"{name}.z"], [f"{name}.d"], axis=0))
         weights[f"b{number}"] = rng.standard_normal(16).astype("float32")
         convolved = [value, f"{name}.d", f"b{number}"]
-        nodes.append(helper.make_node("Conv", convolved, [f"c{number}"], pads=[size // 2] * 4))
+        nodes.append(node("Conv", convolved, [f"c{number}"], pads=[size // 2] * 4))
         value = rounded(f"c{number}", 0.1, -128 + number)
     inputs, outputs = Info("x", TensorProto.FLOAT, [1, 8, 7, 7]), Info(value, TensorProto.FLOAT, [1, 16, 7, 7])
     tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()]
@@ -235,9 +232,8 @@ def test_what_is_rounded_behind_a_convolution_is_part_of_its_kernel(quantised: P
     assert np.array_equal(*compute(lowered, *network.inputs()), expected)
     target = tvm.target.Target({"kind": "llvm", "num-cores": 1})
     counts = Counter(task.op for task in network_tasks(lowered, target, "net"))
-    assert counts == {"elementwise": 2, "conv2d": 1, "matmul": 1}, (
-        "the input's rounding, and the output's transposition"
-    )
+    # The elementwise ones are the input's rounding, and the output's transposition.
+    assert counts == {"elementwise": 2, "conv2d": 1, "matmul": 1}
     assert "int8" in network.notes[0]
 
 
@@ -270,15 +266,12 @@ ROUNDED = {
 def test_halves_are_rounded_to_even_numbers(tmp_path: Path, dtype: str, scale: Any, zero: Any) -> None:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     nodes = [
-        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], axis=1),
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=1),
+        node("QuantizeLinear", ["x", "s", "z"], ["q"], axis=1),
+        node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=1),
     ]
-    inputs, outputs = (
-        [Info("x", TensorProto.FLOAT, [8, 3])],
-        [Info("q", kind, [8, 3]), Info("y", TensorProto.FLOAT, [8, 3])],
-    )
+    x, q, y = (Info(name, of, [8, 3]) for name, of in (("x", TensorProto.FLOAT), ("q", kind), ("y", TensorProto.FLOAT)))
     tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in (("s", scale), ("z", zero))]
-    graph = helper.make_graph(nodes, "graph", inputs, outputs, tensors)
+    graph = helper.make_graph(nodes, "graph", [x], [q, y], tensors)
     path = saved(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
     x = torch.arange(-12, 12).reshape(8, 3) / 8 + 1000 * torch.eye(8, 3)
     expected = reference_module(path, optimised=False)(x)
@@ -288,21 +281,23 @@ def test_halves_are_rounded_to_even_numbers(tmp_path: Path, dtype: str, scale: A
 
 
 def test_a_size_that_depends_on_values_is_refused(tmp_path: Path) -> None:
-    places = model(extra=helper.make_node("Unique", ["ids"], ["p"]))
-    chosen = model(extra=helper.make_node("NonMaxSuppression", ["x", "x"], ["p"], name="best"))
+    places = model(extra=node("Unique", ["ids"], ["p"]))
+    chosen = model(extra=node("NonMaxSuppression", ["x", "x"], ["p"], name="best"))
     for proto, where in ((places, "an output .*(p)"), (chosen, "an operator .*(NonMaxSuppression, node 'best')")):
         proto.graph.output[1].CopyFrom(Info("p", TensorProto.INT64, [None]))
         with pytest.raises(NetworkImportError, match=where.replace("(", r"\(").replace(")", r"\)")):
             open_network(saved(tmp_path, proto)).imported()
 
 
-def test_a_damaged_file_or_an_invalid_model_is_said_in_one_line(tmp_path: Path) -> None:
+def test_what_is_damaged_invalid_or_larger_than_the_memory_is_refused_in_one_line(tmp_path: Path) -> None:
     path = saved(tmp_path, model())
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(NetworkImportError, match="is cut short"):
         open_network(path)
-    value = model()
-    value.graph.node[0].input[0] = "nothing"
-    with pytest.raises(NetworkImportError, match="no valid ONNX model") as caught:
-        open_network(saved(tmp_path, value))
-    assert "\n" not in str(caught.value)
+    invalid, endless = model(), model()
+    invalid.graph.node[0].input[0] = "nothing"
+    endless.graph.initializer[0].dims[0] = 10**12
+    for proto, message in ((invalid, "no valid ONNX model"), (endless, "GB of memory")):
+        with pytest.raises(NetworkImportError, match=message) as caught:
+            open_network(saved(tmp_path, proto))
+        assert "\n" not in str(caught.value)

@@ -60,8 +60,7 @@ def sequence() -> np.ndarray:
     return np.random.default_rng(1).standard_normal((STEPS, BATCH, FEATURES)).astype("float32")
 
 
-@pytest.mark.parametrize("inputs", [3, 8], ids=["weights", "and biases and states"])
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("direction", "inputs"), [("forward", 3), ("reverse", 8), ("bidirectional", 8)])
 @pytest.mark.parametrize(
     ("kind", "facts"),
     [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {}), ("RNN", {"activations": ["Relu"]})],
@@ -69,6 +68,7 @@ def sequence() -> np.ndarray:
 def test_the_network_computes_what_the_layer_does(
     kind: str, facts: dict[str, Any], direction: str, inputs: int
 ) -> None:
+    """Of weights alone, or with biases and states."""
     model, x = layer(kind, direction, inputs, **facts), sequence()
     assert_equal(compiled(model, x), run(model, x))
 

@@ -18,15 +18,6 @@ op: Any = relax.op
 LAST = 2**31 - 1
 
 
-class Indexed(nn.Module):
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor, i: Tensor) -> Tensor:
-        return self.function(x, i)
-
-
 @pytest.mark.parametrize(
     "function",
     [
@@ -39,12 +30,12 @@ class Indexed(nn.Module):
     ],
     ids=["embedding", "rows", "gather", "scatter", "add", "put"],
 )
-def test_an_index_beyond_a_tensor_is_its_last_one(function: Callable[..., Tensor]) -> None:
-    network, x = Indexed(function), torch.randn(6, 3)
-    mod = prepare(import_exported(torch.export.export(network, (x, torch.tensor([0, 3, 2, 1]))), "network"))
+def test_an_index_beyond_a_tensor_is_its_last_one(function: Callable[..., Tensor], prepared: Any) -> None:
+    x = torch.randn(6, 3)
+    mod = prepared(function, x, torch.tensor([0, 3, 2, 1]))
     for indices, meant in (([3, 1, 6, 2], [3, 1, 5, 2]), ([LAST, 1, 2, 3], [5, 1, 2, 3]), ([3, 0, 1, 2], [3, 0, 1, 2])):
         result = torch.from_numpy(compute(mod, x, torch.tensor(indices))[0])
-        torch.testing.assert_close(result, network(x, torch.tensor(meant)))
+        torch.testing.assert_close(result, function(x, torch.tensor(meant)))
 
 
 def test_places_of_several_dimensions_are_bounded_each_by_its_own() -> None:
@@ -74,7 +65,7 @@ def test_places_of_several_dimensions_are_bounded_each_by_its_own() -> None:
     ],
     ids=["sort", "largest", "largest of all", "another axis", "values"],
 )
-def test_places_that_a_sort_finds_need_no_bounds(places: Callable[[Tensor], Tensor], bounded: bool) -> None:
-    network, x = Indexed(lambda x, i: x.gather(0, places(i))), torch.randn(6, 3)
-    mod = import_exported(torch.export.export(network, (x, torch.randn(6, 3))), "network")
+def test_places_that_a_sort_finds_need_no_bounds(places: Any, bounded: bool, network_of: Any) -> None:
+    network, inputs = network_of(lambda x, y: x.gather(0, places(y))), (torch.randn(6, 3), torch.randn(6, 3))
+    mod = import_exported(torch.export.export(network, inputs), "network")
     assert tvm_ffi.structural_equal(mod, bounded_indices()(mod)) is not bounded

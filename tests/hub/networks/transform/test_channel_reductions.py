@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import TuningTask, make_task, network_tasks
 from tchub.hub.networks.transform.channel_reductions import RULE, channel_spaces
-from tchub.hub.networks.transform.prepare import prepare
 from tchub.hub.search.candidates import tune_context
 from torch import nn
 from torch.nn import functional as F
@@ -22,33 +20,19 @@ from tvm_ffi import structural_equal
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
 
 
-class Image(nn.Module):
-    """A function of a convolution's image, which is channels-last in the compiled network."""
+@pytest.fixture
+def tasks_of(prepared: Any) -> Callable[..., list[TuningTask]]:
+    """Tasks of a function of a convolution's image, which is channels-last in the compiled network."""
 
-    def __init__(self, channels: int, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.convolution, self.function = nn.Conv2d(3, channels, 3), function
+    def extracted(channels: int, size: int, function: Callable[..., Any]) -> list[TuningTask]:
+        x, parts = torch.randn(1, 3, size + 2, size + 2), (nn.Conv2d(3, channels, 3),)
+        return network_tasks(prepared(lambda conv, x: function(conv(x)), x, parts=parts), TARGET, "image")
 
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.function(self.convolution(x))
-
-
-def tasks_of(channels: int, size: int, function: Callable[..., Any]) -> list[TuningTask]:
-    exported = torch.export.export(Image(channels, function).eval(), (torch.randn(1, 3, size + 2, size + 2),))
-    return network_tasks(prepare(import_exported(exported, "image")), TARGET, "image")
+    return extracted
 
 
 def spaces(task: TuningTask) -> list[Any]:
     return list(tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0).generate_design_space())
-
-
-def computed(mod: Any) -> np.ndarray:
-    infos = ArgInfo.from_entry_func(mod, remove_preproc=False)
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal([*map(int, info.shape)]).astype("float32") for info in infos]
-    tensors = [tvm.runtime.tensor(array) for array in arrays]
-    tvm.tirx.build(mod, target=TARGET)["main"](*tensors)
-    return tensors[-1].numpy()
 
 
 REDUCTIONS = {
@@ -64,13 +48,13 @@ REDUCTIONS = {
 
 @pytest.mark.parametrize(("channels", "size", "function"), REDUCTIONS.values(), ids=REDUCTIONS)
 def test_a_reduction_over_pixels_is_one_program_that_computes_the_same(
-    channels: int, size: int, function: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+    channels: int, size: int, function: Callable[..., Any], tasks_of: Any, result_of: Any, capfd: Any
 ) -> None:
     (task,) = (one for one in tasks_of(channels, size, function) if RULE in one.mod.script())
     (space,) = spaces(task)
-    expected = computed(task.mod)
+    expected = result_of(task.mod)
     assert expected.std() > 0
-    np.testing.assert_allclose(computed(space.mod), expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(result_of(space.mod), expected, rtol=1e-6, atol=1e-6)
     replayed = tvm.s_tir.Schedule(task.mod)
     space.trace.apply_to_schedule(replayed, remove_postproc=True)
     assert structural_equal(replayed.mod, space.mod)
@@ -94,19 +78,21 @@ BROADCAST = {
 
 
 @pytest.mark.parametrize("function", BROADCAST.values(), ids=BROADCAST)
-def test_what_follows_a_reduction_with_other_extents_does_not_compute_it_again(function: Callable[..., Any]) -> None:
+def test_what_follows_a_reduction_with_other_extents_does_not_compute_it_again(
+    function: Callable[..., Any], tasks_of: Any, result_of: Any
+) -> None:
     for task in tasks_of(40, 12, function):
         for space in spaces(task):
-            np.testing.assert_allclose(computed(space.mod), computed(task.mod), rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(result_of(space.mod), result_of(task.mod), rtol=1e-4, atol=1e-4)
         script = task.mod.script()
         assert RULE not in script or len(ArgInfo.from_entry_func(task.mod)) == 2, "a reduction of one tensor alone"
 
 
-def test_a_pooling_of_few_channels_warns_of_no_missing_rule(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_pooling_of_few_channels_warns_of_no_missing_rule(tasks_of: Any, result_of: Any, capfd: Any) -> None:
     tasks = tasks_of(3, 12, lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False))
     (task,) = (one for one in tasks if "pool" in one.name)
     first, *others = spaces(task)
     assert RULE not in task.mod.script()
     assert others
-    np.testing.assert_allclose(computed(first.mod), computed(task.mod), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(result_of(first.mod), result_of(task.mod), rtol=1e-6, atol=1e-6)
     assert "Warning" not in capfd.readouterr().err

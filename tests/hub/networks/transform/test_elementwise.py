@@ -1,5 +1,6 @@
 """Functions that only move or combine elements have spaces of their own, whose programs are all right."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,13 @@ def task_of(*tensors: Any) -> TuningTask:
     return make_task(own_spaces()(tvm.IRModule({"main": func})), "task")
 
 
-def spaces(task: TuningTask) -> list[Any]:
-    return list(tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0).generate_design_space())
+def spaces(task: TuningTask, target: Any = TARGET) -> list[Any]:
+    return list(tune_context(task, target, ms.search_strategy.ReplayTrace(), 0).generate_design_space())
 
 
-def computed(mod: Any) -> np.ndarray:
-    shapes = [[int(x) for x in info.shape] for info in ms.arg_info.ArgInfo.from_entry_func(mod)]
-    arrays = [np.random.default_rng(i).random(shape, dtype=np.float32) for i, shape in enumerate(shapes)]
-    tensors = [tvm.runtime.tensor(array) for array in arrays]
-    tvm.tirx.build(mod, target=TARGET)["main"](*tensors)
-    return tensors[-1].numpy()
-
-
-def permuted_and_padded() -> list[Any]:
-    x = te.placeholder((48, 61), name="x")
-    return [x, topi.nn.pad(topi.transpose(x, (1, 0)), [0, 0], [3, 0])]
+def of(shape: tuple[int, ...], function: Callable[[Any], Any]) -> list[Any]:
+    x = te.placeholder(shape, name="x")
+    return [x, function(x)]
 
 
 def added() -> list[Any]:
@@ -44,68 +37,51 @@ def added() -> list[Any]:
     return [x, y, topi.nn.relu(topi.add(x, y))]
 
 
-def odd() -> list[Any]:
-    x = te.placeholder((5, 61), name="x")
-    return [x, topi.add(x, x)]
-
-
-def large() -> list[Any]:
-    x = te.placeholder((1, 300, 384), name="x")
-    return [x, topi.transpose(x, (0, 2, 1))]
-
-
-def single() -> list[Any]:
-    x = te.placeholder((1 << 18,), name="x")
-    return [x, topi.add(x, x)]
+PADDED = of((48, 61), lambda x: topi.nn.pad(topi.transpose(x, (1, 0)), [0, 0], [3, 0]))
+ODD = of((5, 61), lambda x: topi.add(x, x))
+LARGE = of((1, 300, 384), lambda x: topi.transpose(x, (0, 2, 1)))
+SINGLE = of((1 << 18,), lambda x: topi.add(x, x))
+HEADS = of((1, 48, 4, 32), lambda x: topi.transpose(x, (0, 2, 1, 3)))
+CHANNELS_LAST = of((1, 3, 32, 32), lambda x: topi.transpose(x, (0, 2, 3, 1)))
 
 
 @pytest.mark.parametrize(
-    ("make", "programs"), [(permuted_and_padded, 3), (added, 4), (odd, 1), (large, 2), (single, 1)]
+    ("tensors", "programs"),
+    [(PADDED, 3), (added(), 4), (ODD, 1), (LARGE, 2), (SINGLE, 1)],
+    ids=["permuted and padded", "added", "odd", "large", "single"],
 )
-def test_every_program_computes_the_same(make: Any, programs: int) -> None:
-    task = task_of(*make())
-    found = spaces(task)
-    expected = computed(task.mod)
+def test_every_program_computes_the_same(tensors: list[Any], programs: int, result_of: Any) -> None:
+    task = task_of(*tensors)
+    designs, expected = spaces(task), result_of(task.mod)
     assert expected.std() > 0
-    assert len({space.mod.script() for space in found}) == len(found) == programs
-    for space in found:
-        np.testing.assert_array_equal(computed(space.mod), expected)
+    assert len({space.mod.script() for space in designs}) == len(designs) == programs
+    for space in designs:
+        np.testing.assert_array_equal(result_of(space.mod), expected)
         replayed = tvm.s_tir.Schedule(task.mod)
         space.trace.apply_to_schedule(replayed, remove_postproc=True)
         assert structural_equal(replayed.mod, space.mod)
 
 
-def heads() -> list[Any]:
-    x = te.placeholder((1, 48, 4, 32), name="x")
-    return [x, topi.transpose(x, (0, 2, 1, 3))]
-
-
-def channels_last() -> list[Any]:
-    x = te.placeholder((1, 3, 32, 32), name="x")
-    return [x, topi.transpose(x, (0, 2, 3, 1))]
-
-
-@pytest.mark.parametrize(("make", "innermost"), [(heads, 32), (added, 40), (large, 300), (channels_last, 3)])
-def test_the_first_program_writes_what_lies_side_by_side(make: Any, innermost: int) -> None:
+@pytest.mark.parametrize(
+    ("tensors", "innermost"),
+    [(HEADS, 32), (added(), 40), (LARGE, 300), (CHANNELS_LAST, 3)],
+    ids=["heads", "added", "large", "channels last"],
+)
+def test_the_first_program_writes_what_lies_side_by_side(tensors: list[Any], innermost: int) -> None:
     """It is the one that is taken where nothing is measured: whole rows, and no scattered vectors."""
-    task = task_of(*make())
+    task = task_of(*tensors)
     for target in (TARGET, X86):
-        turned = list(tune_context(task, target, ms.search_strategy.ReplayTrace(), 0).generate_design_space())
-        first, *others = cheapest_first(task.mod, turned)
-        assert len(others) == len(turned) - 1 > 0
-        assert_vectors_of(first, innermost)
-
-
-def assert_vectors_of(first: Any, innermost: int) -> None:
-    loops = [first.get(loop) for loop in first.get_loops(first.get_child_blocks(first.get_sblock("root"))[-1])]
-    lanes = next(lanes for lanes in (16, 8, 1) if innermost % lanes == 0)
-    vectors = [loop for loop in loops if loop.kind == ForKind.VECTORIZED]
-    assert [int(loop.extent) for loop in vectors] == [lanes] * (lanes > 1)
+        first, *others = cheapest_first(task.mod, spaces(task, target))
+        assert others
+        loops = [first.get(loop) for loop in first.get_loops(first.get_child_blocks(first.get_sblock("root"))[-1])]
+        lanes = next(lanes for lanes in (16, 8, 1) if innermost % lanes == 0)
+        vectors = [loop for loop in loops if loop.kind == ForKind.VECTORIZED]
+        assert [int(loop.extent) for loop in vectors] == [lanes] * (lanes > 1)
 
 
 def test_small_functions_do_not_wake_other_threads() -> None:
-    for make, parallel in ((added, False), (large, True), (single, True)):
-        assert all(("T.parallel" in space.mod.script()) == parallel for space in spaces(task_of(*make())))
+    for tensors, parallel in ((added(), False), (LARGE, True), (SINGLE, True)):
+        assert all(("T.parallel" in space.mod.script()) == parallel for space in spaces(task_of(*tensors)))
 
 
 def test_functions_with_reductions_keep_the_spaces_of_metaschedule() -> None:

@@ -31,47 +31,35 @@ def test_what_follows_from_constants_alone_is_computed_by_numpy() -> None:
     np.testing.assert_allclose(compute(prepare(mod), x)[0], network(x).detach().numpy(), atol=1e-5)
 
 
-class Rounded(nn.Module):
-    """Layers of one shape whose results are rounded to multiples of a scale, which is another one for each."""
+def test_layers_that_differ_in_their_scale_alone_are_one_task(equal: Any) -> None:
+    """Whose results are rounded to multiples of a scale, which is another one for each."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for number, layer in enumerate(self.layers):
+    def rounded(*layers_and_x: Any) -> torch.Tensor:
+        *layers, x = layers_and_x
+        for number, layer in enumerate(layers):
             scale = 0.05 + 0.01 * number
             x = ((layer(x) / scale).round().clamp(-128, 127).to(torch.int8).float() - number) * scale
         return x
 
-
-def test_layers_that_differ_in_their_scale_alone_are_one_task() -> None:
-    torch.manual_seed(0)
-    network, x = Rounded().eval(), torch.randn(8, 16)
-    lowered = prepare(import_exported(torch.export.export(network, (x,)), "network"))
-    np.testing.assert_allclose(compute(lowered, x)[0], network(x).detach(), atol=1e-5)
+    lowered = equal(rounded, torch.randn(8, 16), parts=tuple(nn.Linear(16, 16) for _ in range(4)))
     tasks = network_tasks(lowered, tvm.target.Target({"kind": "llvm", "num-cores": 1}), "network")
     assert [task.weight for task in tasks if task.op == "matmul"] == [4]
 
 
-class RoundedAttention(nn.Module):
+def test_only_what_is_rounded_has_its_numbers_as_parameters(network_of: Any) -> None:
     """Attention written by hand, of what was rounded before."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def attention(x: torch.Tensor) -> torch.Tensor:
         x = ((x / 0.05).round() - 3) * 0.05
         return torch.softmax(x @ x.transpose(-1, -2) / 4.0, -1) @ x
 
-
-def test_only_what_is_rounded_has_its_numbers_as_parameters() -> None:
-    torch.manual_seed(0)
     x = torch.randn(1, 2, 8, 16)
-    graph = for_inference(import_exported(torch.export.export(RoundedAttention(), (x,)), "network"))
+    graph = for_inference(import_exported(torch.export.export(network_of(attention), (x,)), "network"))
     numbers = [constant_values(arg) for call in calls(graph) for arg in call.args]
     assert sorted(float(one) for one in numbers if one is not None and one.ndim == 0) == [4.0]
     (shape,) = find_shapes(graph)
     for otherwise in ((), (shape,)):
-        (result,) = compute(lower(graph, otherwise), x)
-        np.testing.assert_allclose(result, RoundedAttention()(x), atol=1e-5)
+        np.testing.assert_allclose(compute(lower(graph, otherwise), x)[0], attention(x), atol=1e-5)
 
 
 def test_folded_arrays_keep_their_type() -> None:
@@ -128,72 +116,36 @@ def test_constants_that_begin_at_one_address_are_not_taken_for_each_other() -> N
                 builder.emit(relax.op.multiply(x, relax.op.subtract(*map(builder.emit, sums))))
             )
         builder.emit_func_output(result)
-    mod = prepare(fold_arrays()(builder.get()))
-    np.testing.assert_array_equal(compute(mod, torch.ones(4))[0], [0.0, 1.0, 2.0, 3.0])
+    result = compute(prepare(fold_arrays()(builder.get())), torch.ones(4))[0]
+    np.testing.assert_array_equal(result, [0.0, 1.0, 2.0, 3.0])
 
 
-class Cells(nn.Module):
-    """A recurrent cell, step by step, as a user writes it."""
+def test_the_steps_of_a_recurrent_cell_share_its_weights(prepared: Any) -> None:
+    """As a user writes them, step by step."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.GRUCell(8, 16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def steps(cell: nn.Module, x: torch.Tensor) -> torch.Tensor:
         h = x.new_zeros(1, 16)
         for step in range(6):
-            h = self.cell(x[:, step], h)
+            h = cell(x[:, step], h)
         return h
 
-
-def test_the_steps_of_a_recurrent_cell_share_its_weights() -> None:
-    network = Cells().eval()
-    exported = torch.export.export(network, (torch.randn(1, 6, 8),))
-    mod = prepare(import_exported(exported, "recurrent"))
-    steps = [call for call in bound_values(mod["main"]).values() if "matmul" in str(getattr(call, "args", ""))]
-    assert len(steps) >= 6
-    weights = sum(x.nbytes for x in network.parameters())
+    cell = nn.GRUCell(8, 16)
+    mod = prepared(steps, torch.randn(1, 6, 8), parts=(cell,))
+    assert sum("matmul" in str(getattr(call, "args", "")) for call in bound_values(mod["main"]).values()) >= 6
+    weights = sum(x.nbytes for x in cell.parameters())
     assert weights - 1024 < weight_bytes(mod) <= weights + 1024, "biases may be added up, and the first step's left out"
 
 
 # Linear layers of sequences and images whose axes were exchanged, which PyTorch multiplies matrix by matrix.
 TRANSPOSED = {
-    "a sequence of a batch": (torch.randn(4, 9, 8), lambda x: x.transpose(0, 1)),
-    "an image": (torch.randn(2, 8, 3, 5), lambda x: x.permute(0, 2, 3, 1)),
-    "one sequence": (torch.randn(1, 8, 9), lambda x: x.transpose(1, 2)),
+    "a sequence of a batch": (torch.randn(4, 9, 8), lambda layer, x: layer(x.transpose(0, 1))),
+    "an image": (torch.randn(2, 8, 3, 5), lambda layer, x: layer(x.permute(0, 2, 3, 1))),
+    "one sequence": (torch.randn(1, 8, 9), lambda layer, x: layer(x.transpose(1, 2))),
+    "on the left": (torch.randn(3, 8, 9), lambda layer, x: layer.weight @ x),
 }
 
 
-@pytest.mark.parametrize(("x", "turned"), TRANSPOSED.values(), ids=TRANSPOSED)
-def test_a_weight_is_not_repeated_for_each_matrix_of_a_batch(equal: Any, x: torch.Tensor, turned: Any) -> None:
-    def network(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        return layer(turned(x))
-
-    layer = nn.Linear(8, 16)
-    equal(network, x, parts=(layer,))
-    exported = torch.export.export(nn.Sequential(Turned(turned), layer).eval(), (x,))
-    assert weight_bytes(prepare(import_exported(exported, "network"))) == sum(one.nbytes for one in layer.parameters())
-
-
-def test_a_weight_on_the_left_is_not_repeated_either(equal: Any) -> None:
-    class Left(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(16, 8))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.weight @ x
-
-    network, x = Left().eval(), torch.randn(3, 8, 9)
-    equal(network, x)
-    mod = prepare(import_exported(torch.export.export(network, (x,)), "network"))
-    assert weight_bytes(mod) == network.weight.nbytes
-
-
-class Turned(nn.Module):
-    def __init__(self, turned: Any) -> None:
-        super().__init__()
-        self.turned = turned
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.turned(x)
+@pytest.mark.parametrize(("x", "network"), TRANSPOSED.values(), ids=TRANSPOSED)
+def test_a_weight_is_not_repeated_for_each_matrix_of_a_batch(equal: Any, x: torch.Tensor, network: Any) -> None:
+    layer = nn.Linear(8, 16, bias=network is not TRANSPOSED["on the left"][1])
+    assert weight_bytes(equal(network, x, parts=(layer,))) == sum(one.nbytes for one in layer.parameters())

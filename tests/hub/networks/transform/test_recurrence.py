@@ -8,10 +8,8 @@ import pytest
 import torch
 import tvm
 from relax_kit import compute
-from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import network_tasks, weight_bytes
 from tchub.hub.networks.transform.elementwise import cheapest_first
-from tchub.hub.networks.transform.prepare import prepare
 from tchub.hub.networks.transform.recurrence import KINDS, marker, recurrence, recurrences
 from tchub.hub.search.candidates import random_candidates, tune_context
 from torch import nn
@@ -42,12 +40,20 @@ def network(kind: str, backwards: bool, values: list[torch.Tensor], cpu: bool) -
     return recurrences(cpu)(builder.get())
 
 
-# Hidden units that fill vectors, and some that do not; rows that registers hold, and more.
-@pytest.mark.parametrize(("batch", "directions", "hidden"), [(1, 2, 32), (3, 1, 20), (4, 2, 17), (25, 1, 48)])
+# Hidden units that fill vectors, and some that do not; rows that registers hold, and more; the polynomials of tanh and
+# sigmoid hold between bounds: beyond them the gates are open, or shut.
+@pytest.mark.parametrize(
+    ("cpu", "batch", "directions", "hidden", "scale"),
+    [
+        *((True, 1, 2, 32, 1.0), (True, 3, 1, 20, 1.0), (True, 4, 2, 17, 1.0), (True, 25, 1, 48, 1.0)),
+        *((True, 1, 1, 16, 1e4), (False, 4, 2, 17, 1.0), (False, 3, 1, 20, 1.0)),
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("cpu", [True, False], ids=["kernel", "steps"])
-def test_each_kind_of_layer(kind: str, batch: int, directions: int, hidden: int, cpu: bool) -> None:
+def test_each_kind_of_layer(kind: str, cpu: bool, batch: int, directions: int, hidden: int, scale: float) -> None:
+    """As one kernel, or as the operators of each step."""
     values, backwards = operands(kind, 5, batch, directions, hidden), directions == 1
+    values[0] *= scale
     right = recurrence(*values[:3], values[3:], kind, backwards)
     computed = compute(network(kind, backwards, values, cpu), *values)
     for ours, theirs in zip(computed, right, strict=True):
@@ -55,20 +61,21 @@ def test_each_kind_of_layer(kind: str, batch: int, directions: int, hidden: int,
 
 
 def test_layers_of_pytorch(equal: Equal) -> None:
-    """Several directions and layers, without biases, with states given, in double precision, one step."""
+    """Several directions and layers, without biases, with states or projections, in double precision, one step."""
     x, h, c = torch.randn(7, 2, 6), torch.randn(2, 2, 8), torch.randn(2, 2, 8)
     equal(lambda layer, x, h, c: layer(x, (h, c)), x, h, c, parts=(nn.LSTM(6, 8, 2),))
     equal(lambda layer, x: layer(x), x, parts=(nn.GRU(6, 8, 2, bidirectional=True, batch_first=True),))
     equal(lambda layer, x, h: layer(x, h), x, h, parts=(nn.RNN(6, 8, bidirectional=True, bias=False),))
     equal(lambda layer, x: layer(x), x[:, 0], parts=(nn.RNN(6, 8, nonlinearity="relu"),))
     equal(lambda layer, x: layer(x), x[:1], parts=(nn.GRU(6, 8),))
+    equal(lambda layer, x: layer(x), x, parts=(nn.LSTM(6, 4, 2, proj_size=3),))
     equal(lambda layer, x: layer(x), x.double(), parts=(nn.LSTM(6, 8, bidirectional=True).double(),))
 
 
-def test_a_layer_of_two_directions_is_a_product_and_a_kernel_however_many_steps() -> None:
-    layer, counts = nn.LSTM(8, 16, bidirectional=True, batch_first=True).eval(), set()
+def test_a_layer_of_two_directions_is_a_product_and_a_kernel_however_many_steps(prepared: Any) -> None:
+    layer, counts = nn.LSTM(8, 16, bidirectional=True, batch_first=True), set()
     for steps in (3, 100):
-        mod = prepare(import_exported(torch.export.export(layer, (torch.randn(1, steps, 8),)), "recurrent"))
+        mod = prepared(layer, torch.randn(1, steps, 8))
         functions = [var.name_hint for var, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
         assert [sum(kind in name for name in functions) for kind in ("matmul", "recurrence")] == [1, 1]
         counts.add(len(functions))
@@ -82,9 +89,9 @@ def test_a_number_that_is_none_stays_so(equal: Equal) -> None:
           parts=(nn.LSTM(6, 24), nn.GRU(6, 24), nn.RNN(6, 24)))  # fmt: skip
 
 
-def test_a_layer_has_one_program_and_its_weights_count() -> None:
-    layer = nn.GRU(8, 32, bias=False).eval()
-    mod = prepare(import_exported(torch.export.export(layer, (torch.randn(5, 2, 8),)), "recurrent"))
+def test_a_layer_has_one_program_and_its_weights_count(prepared: Any) -> None:
+    layer = nn.GRU(8, 32, bias=False)
+    mod = prepared(layer, torch.randn(5, 2, 8))
     weights = sum(one.nbytes for one in layer.parameters())
     assert weights <= weight_bytes(mod) <= weights + 64, "and the number of the last step"
     target = tvm.target.Target({"kind": "llvm", "num-cores": 1})
@@ -92,13 +99,3 @@ def test_a_layer_has_one_program_and_its_weights_count() -> None:
     assert len(random_candidates(task, target, 4)) == 1
     spaces = tune_context(task, target, ms.search_strategy.ReplayTrace(), 0).generate_design_space()
     assert len(cheapest_first(task.mod, spaces)) == 1
-
-
-def test_the_candidate_of_large_numbers_stays_within_one() -> None:
-    """The polynomials of tanh and sigmoid hold between bounds; beyond them the gates are open, or shut."""
-    values = operands("ifgo", 3, 1, 1, 16)
-    values[0] *= 1e4
-    computed = compute(network("ifgo", False, values, True), *values)
-    right = recurrence(*values[:3], values[3:], "ifgo", False)
-    for ours, theirs in zip(computed, right, strict=True):
-        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-5, atol=1e-6)

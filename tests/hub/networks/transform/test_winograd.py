@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import tvm
 from relax_kit import compute
 from tchub.hub.networks.alternatives import Alternative, extract, find_alternatives, lower_known
 from tchub.hub.networks.frontend.exported_file import from_torch
-from tchub.hub.networks.tasks import TuningTask, network_tasks
+from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.networks.transform.prepare import lower
 from tchub.hub.networks.transform.winograd import ConvShape, convolutions
 from tchub.hub.search.candidates import tune_context
@@ -81,51 +80,42 @@ def test_a_network_with_it_computes_the_same_and_fuses_what_follows(network: tup
     assert not any("relu" in name and "winograd" not in name for name in names)
 
 
-def test_every_task_of_it_has_a_program_that_is_right(network: tuple[Any, Any, Any]) -> None:
+@pytest.fixture
+def scheduled(result_of: Any) -> Any:
+    """A function: the one program of a transform's space, which computes what the task does."""
+
+    def script(task: TuningTask) -> str:
+        context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
+        (schedule,) = context.generate_design_space()
+        text = schedule.mod.script()
+        assert all(word in text for word in ("T.parallel", "T.vectorized", "T.unroll"))
+        np.testing.assert_allclose(result_of(schedule.mod), result_of(task.mod), rtol=1e-5, atol=1e-4)
+        return text
+
+    return script
+
+
+def test_every_task_of_it_has_a_program_that_is_right(network: tuple[Any, Any, Any], scheduled: Any) -> None:
     _, _, graph = network
-    direct = tasks_of(lower(graph))
-    added, _ = find_alternatives(graph, direct, TARGET, "net")
+    added, _ = find_alternatives(graph, tasks_of(lower(graph)), TARGET, "net")
     transforms = [task for task in added if "winograd" in task.name]
     assert len(transforms) == 2 * len(convolutions(graph))
     for task in transforms:
         assert "T.Select" in scheduled(task)  # which row of the matrix it is, is known when the loops are unrolled
 
 
-def scheduled(task: Any) -> str:
-    """The one program of a transform's space, which computes what the task does."""
-    context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
-    (schedule,) = context.generate_design_space()
-    text = schedule.mod.script()
-    assert all(word in text for word in ("T.parallel", "T.vectorized", "T.unroll"))
-    shapes = [[int(x) for x in info.shape] for info in ms.arg_info.ArgInfo.from_entry_func(task.mod)]
-    results = []
-    for mod in (task.mod, schedule.mod):
-        arrays = [np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)]
-        tensors = [tvm.runtime.tensor(array) for array in arrays]
-        tvm.tirx.build(mod, target=TARGET)["main"](*tensors)
-        results.append(tensors[-1].numpy())
-    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-4)
-    return text
-
-
-def test_what_follows_may_be_read_more_than_once() -> None:
+def test_what_follows_may_be_read_more_than_once(scheduled: Any, network_of: Any) -> None:
     """By a gate and by what is gated, as in a recurrent cell of images."""
 
-    class Gated(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = torch.nn.Conv2d(8, 16, 3, padding=1)
+    def gated(conv: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y = conv(x)
+        gate = y.sigmoid()
+        return (1 - gate) * y.relu() + gate * gate.tanh()
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.conv(x)
-            gate = y.sigmoid()
-            return (1 - gate) * y.relu() + gate * gate.tanh()
-
-    graph = imported(Gated(), torch.randn(1, 8, 8, 8))
-    tasks = [task for task in tasks_of(lower(graph, convolutions(graph))) if "winograd_output" in task.name]
-    assert len(tasks) == 1
-    assert "tanh" in tasks[0].name
-    scheduled(tasks[0])
+    graph = imported(network_of(gated, torch.nn.Conv2d(8, 16, 3, padding=1)), torch.randn(1, 8, 8, 8))
+    (task,) = (task for task in tasks_of(lower(graph, convolutions(graph))) if "winograd_output" in task.name)
+    assert "tanh" in task.name
+    scheduled(task)
 
 
 def test_what_is_no_elementwise_operator_stays_a_task_of_its_own() -> None:
@@ -154,15 +144,9 @@ def test_a_corpus_and_adapting_have_the_tasks_of_both_ways(network: tuple[Any, A
 def test_a_task_that_nobody_tuned_is_left_out(network: tuple[Any, Any, Any]) -> None:
     _, _, graph = network
     shapes = convolutions(graph)
-    one = min(shapes)
-    tasks = {
-        wanted: {t.task_id for t in network_tasks(lower(graph, wanted), TARGET, "")}
-        for wanted in (frozenset(), frozenset({one}))
-    }
-    known = set.union(*tasks.values())
-    mod = lower_known(graph, shapes, known, TARGET)
-    extracted = network_tasks(mod, TARGET, "")
-    assert {task.task_id for task in extracted} == tasks[frozenset({one})]
+    direct, one = ({t.task_id for t in tasks_of(lower(graph, wanted))} for wanted in (set(), {min(shapes)}))
+    known = lower_known(graph, shapes, direct | one, TARGET)
+    assert {task.task_id for task in tasks_of(known)} == one
 
 
 SMALL, SHAPE = (ConvShape(1, 8, 8, 16, 16, (1, 1, 1, 1), tile) for tile in (2, 4))
@@ -225,21 +209,21 @@ def test_two_convolutions_that_replace_the_same_tasks_do_not_exclude_each_other(
     assert AlternativeChoice(tasks, progress, ways).chosen() == {SHAPE, other}
 
 
-def test_tasks_of_a_way_that_cannot_win_are_dropped() -> None:
-    one, progress = choice(5.0, 1.0, 0.1, 0.2, bound=4.0)
+@pytest.mark.parametrize(
+    ("best", "trials", "still_open"),
+    [
+        ((5.0, 1.0, 0.1, 0.2), 64, [False, True, True, True]),
+        ((5.0, 1.0, 1.0, 3.9), 8, [True] * 4),
+        ((inf, inf, inf, inf), 0, [True] * 4),
+    ],
+    ids=["it cannot win", "after few trials", "before any"],
+)
+def test_tasks_of_a_way_are_dropped_once_it_cannot_win(
+    best: tuple[float, ...], trials: int, still_open: list[bool]
+) -> None:
+    one, progress = choice(*best, bound=4.0 if trials == 64 else 0.0, trials=trials)
     one.update()
-    assert [p.open() for p in progress] == [False, True, True, True]
-
-
-def test_a_way_that_may_still_win_goes_on() -> None:
-    """Few trials, or none: what it may come to is not known."""
-    one, progress = choice(5.0, 1.0, 1.0, 3.9, trials=8)
-    one.update()
-    assert all(p.open() for p in progress)
-    one, progress = choice(inf, inf, inf, inf, trials=0)
-    one.update()
-    assert all(p.open() for p in progress)
-    assert [p.offer for p in progress] == [None, None, 0.0, 0.0]
+    assert [p.open() for p in progress] == still_open
 
 
 def test_a_way_that_was_not_measured_waits_for_its_turn() -> None:

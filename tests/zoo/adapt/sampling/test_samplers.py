@@ -33,12 +33,6 @@ def scores_only(scores, labeled=()) -> PoolPredictions:
     return PoolPredictions(np.asarray(scores), labeled, np.ones(len(labeled)), lambda: np.zeros((len(scores), 1)))
 
 
-def uncertainty(predictions: PoolPredictions) -> np.ndarray:
-    """Return the standard deviation of each score given the labels."""
-    layer = predictions.last_layer
-    return np.sqrt(np.einsum("np,pq,nq->n", layer.inputs, layer.covariance, layer.inputs).clip(0))
-
-
 def predict_pool(pool: Pool, labeled, seed: int = 0, scores=None, latency=None) -> PoolPredictions:
     """Predictions of a model whose embedding determines the latency; `labeled` ran unless their latency is given."""
     rng = np.random.default_rng(seed)
@@ -61,25 +55,20 @@ pools = st.builds(
 
 @every_sampler
 @settings(max_examples=25)
-@given(pools, st.integers(1, 60), st.integers(0, 6), st.integers(0, 99))
-def test_picks_are_distinct_unlabeled_and_exactly_as_many_as_asked(name, pool, k, known, seed):
+@given(pools, st.integers(1, 60), st.integers(0, 6), st.integers(0, 99), st.sampled_from(["none", "failed", "ran"]))
+def test_picks_are_distinct_unlabeled_and_exactly_as_many_as_asked(name, pool, k, known, seed, model):
+    """Without a model, with labels that all failed, and with labels."""
     rng = np.random.default_rng(seed)
     labeled = rng.choice(len(pool), min(known, len(pool) - 1), replace=False)
-    picked = create_sampler(name).select(pool, labeled, k, predict_pool(pool, labeled, seed), rng, round=3)
+    latency = np.full(len(labeled), np.nan) if model == "failed" else None
+    predictions = None if model == "none" else predict_pool(pool, labeled, seed, latency=latency)
+    picked = create_sampler(name).select(pool, labeled, k, predictions, rng, round=3)
     indices = picked.indices.tolist()
     assert len(indices) == min(k, len(pool) - len(labeled))
     assert len(set(indices)) == len(indices)
     assert not set(indices) & set(labeled.tolist())
     assert [r.index for r in picked.reasons] == indices
     assert {(r.round, r.op) for r in picked.reasons} <= {(3, op) for op in pool.ops}
-
-
-@every_sampler
-def test_without_a_model_every_sampler_chooses(name):
-    pool = make_pool(["conv2d", "matmul"], 30)
-    picked = create_sampler(name).select(pool, [], 20, None, np.random.default_rng(0))
-    assert len(set(picked.indices.tolist())) == 20
-    assert picked.reasons[0].uncertainty is None
 
 
 @every_sampler
@@ -97,14 +86,6 @@ def test_predictions_that_are_not_numbers_are_refused(name, wrong):
     predictions = predict_pool(pool, [0], scores=[0.0, wrong, 1.0, 2.0, 3.0, 4.0])
     with pytest.raises(AdaptError, match="not finite"):
         create_sampler(name).select(pool, [0], 2, predictions, np.random.default_rng(0))
-
-
-@every_sampler
-@pytest.mark.parametrize("latency", [np.full(4, np.nan), np.full(4, 1e-3), np.array([np.nan, 1e-3, np.inf, 2e-3])])
-def test_labels_that_failed_or_are_all_alike_do_not_stop_a_sampler(name, latency):
-    pool, labeled = make_pool(["conv2d", "matmul"], 10), [0, 1, 10, 11]
-    predictions = predict_pool(pool, labeled, latency=latency)
-    assert len(create_sampler(name).select(pool, labeled, 5, predictions, np.random.default_rng(0)).indices) == 5
 
 
 @every_sampler
@@ -193,26 +174,11 @@ def test_every_pick_of_rdu_is_the_best_by_the_quadratic_definition(seed, k, know
     assert sum(left.values()) == 0, "no unit of the budget is lost"
 
 
-def test_higher_predictions_win_at_equal_distance():
-    pool = make_pool(["conv2d"], 5)
-    assert RDUSampler().select(pool, [2], 1, scores_only([0.0, 0.25, 0.5, 0.75, 1.0], [2]), rng()).indices == [4]
-
-
 def test_a_stratified_choice_levels_the_tasks():
     pool = Pool(np.repeat(np.arange(4), [20, 20, 20, 2]), ("conv2d",) * 4)
     labeled = [0, 1, 2, 20]
     picked = StratifiedSampler().select(pool, labeled, 10, None, rng())
     assert pool.counts([*labeled, *picked.indices]).tolist() == [4, 4, 4, 2]
-
-
-def test_rdu_plus_does_not_take_twins():
-    """Four twins are the least sure; one label determines all four."""
-    pool = make_pool(["conv2d"], 40)
-    predictions = predict_pool(pool, np.arange(6), scores=np.zeros(40))
-    predictions.embeddings[36:] = 4.0
-    assert set(np.argsort(uncertainty(predictions))[-4:]) == {36, 37, 38, 39}
-    picked = create_sampler("rdu+").select(pool, np.arange(6), 6, predictions, rng())
-    assert len({36, 37, 38, 39} & set(picked.indices.tolist())) < 4
 
 
 def test_fasor_spends_on_tasks_that_are_unlike_each_other(monkeypatch):
@@ -295,19 +261,13 @@ def test_scores_of_every_network_are_linear_in_its_embeddings(arch):
     assert model.training, "the model is left as it was"
 
 
-def test_a_label_lowers_the_uncertainty_of_its_likes():
-    pool = make_pool(["conv2d"], 60)
-    few, many = (uncertainty(predict_pool(pool, np.arange(n))) for n in (10, 40))
-    assert many.mean() < few.mean()
-    assert (few >= 0).all()
-
-
 def test_the_level_of_a_task_is_no_uncertainty():
     """Embeddings that differ between tasks alone predict no order within them."""
     constant = np.repeat([[1.0, 0.0], [0.0, 3.0]], 5, axis=0).astype(np.float32)
     task = np.repeat([0, 1], 5)
     predictions = PoolPredictions(np.arange(10.0), [0, 5], np.ones(2), lambda: constant, task=task)
-    assert uncertainty(predictions).tolist() == [0.0] * 10
+    layer = predictions.last_layer
+    assert not np.einsum("np,pq,nq->n", layer.inputs, layer.covariance, layer.inputs).any()
 
 
 def test_a_fast_program_is_expected_to_cost_less_and_failed_ones_are_ignored():
