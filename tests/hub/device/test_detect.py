@@ -87,7 +87,9 @@ def test_an_unknown_part_of_a_known_family_takes_the_nearest_sheet_and_marks_it(
 
 
 @pytest.mark.parametrize(
-    "facts", [HostFacts("x86-64"), intel(198, "Intel(R) Core(TM) Ultra 9"), arm("0xd0c", "Ampere")], ids=str
+    "facts",
+    [HostFacts("x86-64"), intel(198, "Intel(R) Core(TM) Ultra 9"), arm("0xd0c", "Ampere")],
+    ids=["unnamed", "desktop", "arm server"],
 )
 def test_any_other_machine_gets_a_generic_device(facts: HostFacts) -> None:
     local = detect_local(facts=facts, host_cpu="generic")
