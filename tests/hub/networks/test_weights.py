@@ -64,8 +64,8 @@ def test_it_computes_the_same_wherever_it_runs(library: Path) -> None:
     assert not any(one.tobytes() in library.read_bytes() for one in tensors.values()), "the library has none of them"
     expected = Tied()(TOKENS)
     tuned, path = load_tuned(library.parent), (str(library), file_sha256(library))
-    runs = _libraries({"libraries": {"untuned": path, "untuned/main_1": path}}, [TOKENS])
-    for outputs in (tuned(TOKENS), *([torch.from_numpy(x.numpy()) for x in run()] for run in runs.values())):
+    runs = _libraries({"libraries": {"untuned": path, "untuned/main_1": path}})
+    for outputs in (tuned(TOKENS), *([torch.from_numpy(x.numpy()) for x in on([TOKENS])()] for on in runs.values())):
         torch.testing.assert_close(list(outputs), list(expected))
     assert bench(tuned, seconds=0.1)[0].median > 0
 
