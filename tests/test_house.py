@@ -18,10 +18,10 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (6_108, 33),
-    "hub/networks": (10_850, 54),
+    "hub/networks": (10_891, 54),
     "hub/search": (3_813, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_241, 11),
+    "hub/tuning": (2_254, 11),
     "hub/adaptation": (1_971, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (895, 5),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_542, 58),
-    "tests": (30_886, 214),
+    "tests": (31_023, 214),
 }
-PRODUCT = (52_746, 299)
+PRODUCT = (52_800, 299)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

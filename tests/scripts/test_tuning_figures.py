@@ -6,7 +6,8 @@ import pytest
 
 from scripts.benchmarks import tuning
 from scripts.benchmarks.report import blocks, picture, shapes
-from scripts.benchmarks.tuning import OURS, REFERENCE
+from scripts.benchmarks.rivals import AVX2
+from scripts.benchmarks.tuning import OURS, REFERENCE, Point
 
 # After trials and seconds: the sum of two tasks, and how many of them have no program of their own.
 SLOW = [(0, 0, 90, 2), (1, 10, 50, 1), (2, 11, 8, 0), (100, 60, 6, 0), (150, 80, 4.1, 0), (200, 100, 4, 0)]
@@ -55,3 +56,28 @@ def test_a_network_with_one_system_has_no_ratio_and_breaks_no_report() -> None:
     job = run_of | {"summary": summary, "details": details}
     assert "| resnet-18 | - | 51 | - | - | - | - | - | - | **1 ms** |" in blocks.speed({"tuning": job})
     assert not [*shapes.lost_tuning(job), *picture.curves({"tuning": job})]
+
+
+def test_a_thinned_curve_keeps_its_ends_and_where_it_falls() -> None:
+    curve = [Point(trials, float(trials), 100.0 - trials // 3, 0) for trials in range(300)]
+    assert tuning.thin(curve[:7]) == [curve[0], curve[3], curve[6]]
+    kept = tuning.thin(curve)
+    assert (len(kept), kept[0], kept[-1]) == (tuning.MOST_POINTS, curve[0], curve[-1])
+
+
+def test_the_table_of_runtimes_has_a_column_of_ratios_for_each_machine_that_was_measured() -> None:
+    def row(network: str, ours: float, threads: int = 1, target: str | None = None) -> dict[str, Any]:
+        ms = {"pytorch": 9.0, "openvino": 4.0, "tuned": ours}
+        facts = {"trials": 500, "tuning_seconds": 60.0, "model": "tilenet-epyc@1.4.0"}
+        return facts | {"network": network, "threads": threads, "target": target, "ms": ms}
+
+    def job(*rows: dict[str, Any]) -> dict[str, Any]:
+        machine = {"device": "a-cpu", "cpu_model": "a CPU", "cores": 2}
+        return {"details": {"rivals": rows}, "machine": machine, "seeds": [0], "command": "run"}
+
+    own = job(row("bert-tiny", 2.0), row("vit-tiny", 5.0), row("bert-tiny", 1.0, 2), row("bert-tiny", 3.2, 1, AVX2))
+    text = blocks.rivals({"rivals": own, "rivals_intel": job(row("vit-tiny", 8.0))})
+    head, _, *lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert head.endswith("| tchub | gain, EPYC | EPYC, 2 cores | EPYC, AVX2 | Xeon |"), "no column without a run"
+    assert lines[0].endswith("| **2** | 2 | 4 | 1.25 | - |")
+    assert lines[1].endswith("| **5** | 0.8 | - | - | 0.5 |"), "tchub loses here"

@@ -151,7 +151,7 @@ class _Fold(GraphWriter):
                 outputs = [self.constant(array) for array in arrays]
             elif kind in RULES:
                 outputs = RULES[kind](self, node, inputs)
-        # TVM takes a constant as a tensor alone.
+        # TVM reads the attribute `value` of a constant alone.
         self.changed |= outputs is not None and (kind != "Constant" or node.attribute[0].name != "value")
         return outputs
 
@@ -176,15 +176,27 @@ class _Fold(GraphWriter):
         """Return the sizes of a tensor, or None where not all are known."""
         if name in self.values:
             return list(self.values[name].shape)
-        if self._types is None:
-            self._types = infer_types(self._model, self._shapes)
-        if name not in self._types:  # in a body that was written out, or behind a constant that was computed
-            self._types |= infer_types(self._model, self._shapes, self)
-        tensor = self._types.get(name)
+        tensor = self._type(name)
         if tensor is None or not tensor.HasField("shape"):
             return None
         dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
         return None if -1 in dims else dims
+
+    def dtype(self, name: str) -> int:
+        """Return the type of a tensor's elements as ONNX numbers them; 0 where it is not known."""
+        from onnx.helper import np_dtype_to_tensor_dtype
+
+        if name in self.values:
+            return np_dtype_to_tensor_dtype(self.values[name].dtype)
+        tensor = self._type(name)
+        return 0 if tensor is None else int(tensor.elem_type)
+
+    def _type(self, name: str) -> Any:
+        if self._types is None:
+            self._types = infer_types(self._model, self._shapes)
+        if name not in self._types:  # in a body that was written out, or behind a constant that was computed
+            self._types |= infer_types(self._model, self._shapes, self)
+        return self._types.get(name)
 
     # Loops
 

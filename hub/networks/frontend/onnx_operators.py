@@ -13,6 +13,7 @@ _MOST = 1 << 24
 # How TVM finds the pixels that a resized one is made of: by coordinates, and of the nearest one by rounding too.
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 _ROUNDED = (("half_pixel", "round_prefer_floor"), ("asymmetric", "floor"))
+_FLOATS = (1, 10, 11, 16)  # ONNX's numbers of float32, float16, float64 and bfloat16
 _UNKNOWN = np.ones(1)  # in place of an input that is no constant
 
 
@@ -169,26 +170,27 @@ def _normal(graph: Any, x: str, mean: Callable[[str], str], facts: Mapping[str, 
 
 
 def _powered(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
-    """Multiply for a small whole exponent, and give others the base's type: TVM refuses another."""
-    exponent = graph.values.get(inputs[1])
-    if exponent is None or (exponent.dtype.kind in "iu" and not (exponent.size == 1 and 2 <= exponent.item() <= 4)):
-        return [graph.op("Pow", inputs[0], graph.op("CastLike", inputs[1], inputs[0]))]
-    if exponent.dtype.kind not in "iu":
+    """Replace a small whole exponent by products, and give another one the base's type: TVM refuses mixed types."""
+    exponent, (base, other) = graph.values.get(inputs[1]), map(graph.dtype, inputs)
+    if exponent is not None and exponent.dtype.kind in "iu" and exponent.size == 1 and 2 <= exponent.item() <= 4:
+        x = inputs[0]
+        for _ in range(int(exponent.item()) - 1):
+            x = graph.op("Mul", x, inputs[0])
+        return [x]
+    if base not in _FLOATS or not other or other == base:
         return None
-    x = inputs[0]
-    for _ in range(int(exponent.item()) - 1):
-        x = graph.op("Mul", x, inputs[0])
-    return [x]
+    return [graph.op("Pow", inputs[0], graph.op("Cast", inputs[1], to=base))]
 
 
 def _infinite(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
-    """Tell positive infinity from negative where one of them counts."""
-    facts = attributes_of(node)
+    """Detect infinities of one sign."""
+    facts, dtype = attributes_of(node), graph.dtype(inputs[0])
     positive, negative = (facts.get(f"detect_{sign}", 1) for sign in ("positive", "negative"))
-    if positive and negative:
+    if (positive and negative) or dtype not in _FLOATS:
         return None
-    zero = graph.op("CastLike", graph.constant(np.float32(0)), inputs[0])
-    return [graph.op("And", graph.op("IsInf", inputs[0]), graph.op("Greater" if positive else "Less", inputs[0], zero))]
+    bound = graph.op("Cast", graph.constant(np.float32(0 if positive or negative else np.inf)), to=dtype)
+    beyond = graph.op("Less" if negative else "Greater", inputs[0], bound)
+    return [graph.op("And", graph.op("IsInf", inputs[0]), beyond)]
 
 
 def _padded(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -348,7 +350,8 @@ def run(
         value, name = helper.get_attribute_value(node.attribute[0]), node.attribute[0].name
         if name == "value":
             return [numpy_helper.to_array(value)]
-        return [np.array(value, "float32" if "float" in name else "int64")] if "string" not in name else None
+        kind = {"f": "float32", "i": "int64"}.get(name.removeprefix("value_")[:1])
+        return None if kind is None or name[:6] != "value_" else [np.array(value, kind)]
     one = onnx.NodeProto()
     one.CopyFrom(node)
     one.input[:] = inputs

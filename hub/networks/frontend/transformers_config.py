@@ -315,7 +315,7 @@ def settle_batch_norms(module: torch.nn.Module, *args: Any, **kwargs: Any) -> to
         `module`.
     """
 
-    generator = torch.Generator().manual_seed(0)
+    generator, settled = torch.Generator().manual_seed(0), set[torch.nn.Module]()
     norm_types = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
     def settle(norm: Any, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -323,10 +323,11 @@ def settle_batch_norms(module: torch.nn.Module, *args: Any, **kwargs: Any) -> to
         axes = [axis for axis in range(x.dim()) if axis != 1]
         # One number a channel has no variance: all channels together have.
         variance, mean = torch.var_mean(x, axes if x.numel() > x.shape[1] else None, correction=0)
-        variance = variance + 1e-4 * mean.square()  # of numbers nearly alike, a norm would bring out the rounding
+        variance = variance + 1e-4 * mean.square()  # a norm would amplify the rounding of nearly equal numbers
         norm.running_mean.copy_(mean)
         norm.running_var.copy_(variance)
-        if norm.affine:
+        if norm.affine and norm not in settled:
+            settled.add(norm)
             norm.bias.add_(torch.randn(norm.bias.shape, generator=generator), alpha=0.1)
             if 0.0 < (seen := float(variance.mean())) < norm.eps:
                 norm.weight.mul_((1 + norm.eps / seen) ** 0.5)

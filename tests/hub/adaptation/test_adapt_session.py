@@ -51,6 +51,18 @@ class Pipelined(Lab):
         yield from super().measure(hand)
 
 
+def test_a_time_ends_where_it_ended_when_the_same_is_run_again(base: CheckpointChoice, tmp_path: Path):
+    """Each program costs a second here: 40 s are about 40 programs, 8 of them held out."""
+    again, options = Pipelined(), {"budget": "40s", "rounds": 2}
+    result = run(base, Pipelined(), tmp_path, **options)
+    assert 36 <= result.measurements.measured <= 48
+    assert Counter(p.part for p in result.picks)["hold-out"] >= 8
+    repeated = run(base, again, tmp_path, **options)
+    assert not again.measured
+    assert [p.key for p in repeated.picks] == [p.key for p in result.picks]
+    assert repeated.judgement.guard == result.judgement.guard
+
+
 def test_a_killed_run_in_time_learns_from_all_that_was_paid_for(base: CheckpointChoice, tmp_path: Path):
     """Each program costs a second here: 40 s are about 40 programs."""
     killed, rest, options = Pipelined(stop_after=30), Pipelined(), {"budget": "40s", "rounds": 2}

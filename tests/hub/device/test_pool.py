@@ -246,4 +246,4 @@ def test_a_failure_while_making_what_a_command_reads_is_told_and_ends_the_comman
     before, children = psutil.Process().children(), list[psutil.Process]()
     with pytest.raises(OSError, match="no library"):
         run_process([sys.executable, "-S", "-c", code], fail(), os.environ, TimeLimit(20.0))
-    assert not any(child.is_running() for child in children)
+    assert [child.is_running() for child in children] == [False]

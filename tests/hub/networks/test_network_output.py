@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -100,6 +101,9 @@ def test_an_output_of_nothing_but_rounding_is_not_checked() -> None:
     assert check_output([50 * ours], [theirs], lambda: [exact]).verdict == "not checked"
     assert check_output([ours, X + 1], [theirs, X], lambda: [exact, X.astype(np.float64)]).verdict == "WRONG"
     assert check_output([np.full_like(ours, np.nan)], [theirs], lambda: [exact]).verdict == "WRONG"
+    half, thousandth = np.full((2, 3), 0.5, np.float32), np.full((2, 3), 0.001, np.float32)
+    assert check_output([half], [thousandth], lambda: [np.full((2, 3), 0.001)]).verdict == "WRONG"
+    assert check_output([half], [0 * half], lambda: [1e-60 * half.astype(np.float64)]).verdict == "WRONG"
     right = exact.astype(np.float32)
     assert check_output([2 * right], [right], lambda: [exact]).verdict == "WRONG", "small, but right to the last digit"
 
@@ -151,28 +155,61 @@ def test_a_wrong_kernel_is_found(make: Callable[[], tuple[nn.Module, torch.Tenso
     assert check_output(compute(wrong, x), expected).verdict == "WRONG", kernels[-1]
 
 
-def test_an_order_that_rounding_decides_is_judged_on_other_inputs(tmp_path: Path) -> None:
-    class Best(nn.Module):
-        def forward(self, scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-            return rows[torch.topk(scores, 5).indices]
+class Best(nn.Module):
+    """The rows of the forty highest scores of a hundred."""
 
-    scores, rows = torch.linspace(1, 2, 100), torch.randn(100, 8)
+    def forward(self, scores: torch.Tensor, rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return rows[torch.topk(scores + mask, 40).indices]
+
+
+@pytest.fixture
+def best(tmp_path: Path) -> ReferenceNetwork:
+    """`Best` on scores of which the two highest differ by rounding, and with a mask that hides half of them."""
+    scores, rows, mask = torch.linspace(1, 2, 100), torch.randn(100, 8), torch.zeros(100)
     scores[-2] = scores[-1] * (1 - 1e-7)
-    torch.export.save(torch.export.export(Best(), (scores, rows)), tmp_path / "best.pt2")
-    torch.save([scores, rows], tmp_path / "inputs.pt")
-    reference = ReferenceNetwork({"reference": str(tmp_path / "best.pt2"), "inputs": str(tmp_path / "inputs.pt")})
-    expected = arrays(reference.run())
+    mask[:50] = -torch.inf
+    torch.export.save(torch.export.export(Best(), (scores, rows, mask)), tmp_path / "best.pt2")
+    torch.save([scores, rows, mask], tmp_path / "inputs.pt")
+    return ReferenceNetwork({"reference": str(tmp_path / "best.pt2"), "inputs": str(tmp_path / "inputs.pt")})
 
-    def rounded(inputs: Any) -> torch.Tensor:
-        other = inputs[0].clone()
-        other[-2] *= 1 + 2e-7
-        return Best()(other, inputs[1])
 
-    assert not check_output(arrays(rounded([scores, rows])), expected, reference.exact).ok
-    check = check_library(rounded, reference, expected)
+def rounded(inputs: Any) -> torch.Tensor:
+    """Compute it with the second highest score rounded up."""
+    scores = inputs[0].clone()
+    scores[-2] *= 1 + 2e-7
+    return Best()(scores, *inputs[1:])
+
+
+def exchanged(inputs: Any) -> torch.Tensor:
+    """Compute it wrong in two rows."""
+    return Best()(*inputs)[[1, 0, *range(2, 40)]]
+
+
+def test_an_order_that_rounding_decides_is_judged_on_other_inputs(best: ReferenceNetwork) -> None:
+    expected = arrays(best.run())
+    assert not check_output(arrays(rounded(best.inputs)), expected, best.exact).ok
+    check = check_library(rounded(best.inputs), rounded, best, expected)
     assert (check.verdict, check.judged_by) == ("equal", "other inputs")
-    wrong = check_library(lambda inputs: Best()(*inputs).flip(1), reference, expected)
-    assert wrong.verdict == "WRONG"
+    assert check_library(exchanged(best.inputs), exchanged, best, expected).verdict == "WRONG"
+
+
+def test_more_than_a_few_wrong_numbers_are_no_order(best: ReferenceNetwork) -> None:
+    nowhere = Mock()
+    assert check_library(rounded(best.inputs) + 1, nowhere, best, arrays(best.run())).verdict == "WRONG"
+    nowhere.assert_not_called()
+
+
+def test_other_inputs_keep_their_range_and_masks_and_numbers_of_classes_stay(best: ReferenceNetwork) -> None:
+    other = best.nearby(0)
+    assert other is not None
+    scores, rows, mask = other.inputs
+    assert torch.equal(mask, best.inputs[2])
+    assert not torch.equal(scores, best.inputs[0])
+    assert scores.min() >= best.inputs[0].min()
+    assert scores.max() <= best.inputs[0].max()
+    torch.testing.assert_close(rows, best.inputs[1], rtol=0.0, atol=1e-2)
+    best.inputs = [best.inputs[2], torch.arange(100)]
+    assert best.nearby(0) is None
 
 
 def test_float16_is_judged_by_the_originals_own_float16_where_a_network_is_rounded_more_than_others() -> None:

@@ -122,6 +122,13 @@ def test_data_whose_licence_nobody_found_is_no_fault_and_a_score_above_one_is(fo
     assert "model.mean_top5" in failed(folder, evaluate=False)["metrics"].detail
 
 
+def test_scores_without_those_of_random_choice_fail(folder):
+    metrics = json.loads((folder / "metrics.json").read_text())
+    del metrics["results"]["random"]
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    assert "random" in failed(folder, evaluate=False)["metrics"].detail
+
+
 def test_a_file_too_many_weights_that_are_not_finite_and_a_card_written_by_hand(folder):
     (folder / "curve.csv").write_text("epoch,loss\n")
     assert "curve.csv does not belong" in only_wrong(folder, "files", evaluate=False).detail

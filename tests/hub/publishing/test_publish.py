@@ -169,11 +169,12 @@ def test_an_index_hears_of_no_private_repository_unless_it_is_named(hub, command
     assert len(hub.repos[INDEX].pulls) == 1
 
 
-def test_the_environment_names_another_index(hub, command, monkeypatch):
+@pytest.mark.parametrize(("options", "requests"), [((), 1), (("--private",), 0), (("--no-index",), 0)])
+def test_the_environment_names_another_index(hub, command, monkeypatch, options, requests):
     hub.add("lab/index", hub.repos[INDEX].files())
     monkeypatch.setenv("TCHUB_INDEX_REPO", "lab/index")
-    assert command()[0] == 0
-    assert [len(hub.repos[name].pulls) for name in ("lab/index", INDEX)] == [1, 0]
+    assert command(*options)[0] == 0
+    assert [len(hub.repos[name].pulls) for name in ("lab/index", INDEX)] == [requests, 0]
 
 
 def test_wrong_usage_and_errors_have_their_codes(hub, command):

@@ -137,3 +137,12 @@ def test_the_database(tune: Any, small_task: Any, target: Any, tmp_path: Path) -
         before = len(again)
         tune(small_task.mod, strategy=strategy, database=again)
         assert len(set(keys(again))) == len(again) > before, "what was measured is not measured again"
+
+
+def test_the_search_strategy_takes_programs_of_the_database_as_known(tune: Any, small_task: Any, target: Any) -> None:
+    strategy = hub.search_strategy(make_checkpoint())
+    database = tune(small_task.mod, strategy=strategy, database=ms.database.MemoryDatabase())
+    before = set(keys(database))
+    again = tune(small_task.mod, strategy=strategy, database=database)
+    assert before < set(keys(again))
+    assert len(again) == 2 * TRIALS

@@ -60,13 +60,17 @@ def test_too_few_labels_to_validate_take_a_fixed_number_of_passes(model: CostMod
 
 
 @pytest.mark.parametrize(
-    ("data", "latency"),
-    [(make_data(tasks=1), 1.0), (make_data(tasks=8, programs=1), 1.0), (make_data(), np.nan)],
+    ("data", "latency", "message"),
+    [
+        (make_data(tasks=1), 1.0, "no ranking"),
+        (make_data(tasks=8, programs=1), 1.0, "no ranking"),
+        (make_data(), np.nan, ""),
+    ],
     ids=["equal latencies", "one program a task", "no numbers"],
 )
-def test_labels_without_an_order_are_refused(model: CostModel, data: RankingDataset, latency: float):
+def test_labels_without_an_order_are_refused(model: CostModel, data: RankingDataset, latency: float, message: str):
     data.latency[:] = latency  # the array is the caller's, and may change after it was checked
-    with pytest.raises(LabelError) as caught:
+    with pytest.raises(LabelError, match=message) as caught:
         fine_tune(model, data)
     assert caught.value.remedy
 

@@ -96,3 +96,10 @@ def test_what_cannot_be_replayed_says_why(task: str, knobs: list[Any], reason: s
     with pytest.raises(ReplayError) as caught:
         replay_knobs(task, knobs)
     assert caught.value.reason == reason
+
+
+def test_a_workload_or_trace_that_is_no_json_costs_one_program_not_its_batch() -> None:
+    task, knobs = X86[0]
+    good = LoweringJob("autotvm", task, json.dumps(knobs), gpu=False)
+    features = features_of([good._replace(workload="{"), good, good._replace(trace="[")])
+    assert [getattr(one, "reason", None) for one in features] == ["unknown-workload", None, "wrong-shape"]

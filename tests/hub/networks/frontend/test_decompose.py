@@ -104,7 +104,7 @@ def reduced_by_one_index_each(x: Tensor, i: Tensor, y: Tensor) -> Any:
 PARTLY = randn(5, 8)
 PARTLY[0], PARTLY[1, :3], PARTLY[4, 2] = math.nan, math.nan, math.nan
 MISSING = PARTLY[1:].clone()
-MISSING[0, 3], MISSING[1, 2] = math.inf, -math.inf
+MISSING[0, 3], MISSING[1, 2], MISSING[2] = math.inf, -math.inf, math.nan
 
 
 @case("medians of what is a number", PARTLY)

@@ -351,3 +351,21 @@ def test_frames_of_a_signal_have_spectra(equal: Equal) -> None:
     nodes = [node("Reshape", ["x", "shape"], ["r"]), node("STFT", ["r", "step", "window", "size"], ["y"])]
     given = {"step": np.array(5), "window": np.hanning(16).astype("float32"), "size": np.array(16)}
     equal(model(nodes, {"y": 4}, inputs=[IMAGE], shape=np.array([2, 54, 1]), **given))
+
+
+def test_a_constant_may_be_a_number_of_the_node_itself(equal: Equal) -> None:
+    equal(model([node("Constant", [], ["two"], value_float=2.0), node("Mul", ["x", "two"], ["y"])]))
+
+
+@pytest.mark.parametrize("signs", [(1, 0), (0, 1), (0, 0), (1, 1)])
+def test_infinities_of_one_sign_are_told_apart(equal: Equal, signs: tuple[int, int]) -> None:
+    infinite = node("IsInf", ["q"], ["b"], detect_positive=signs[0], detect_negative=signs[1])
+    grown = [node("Mul", ["x", "huge"], ["p"]), node("Mul", ["p", "huge"], ["q"])]
+    equal(model([*grown, infinite, node("Cast", ["b"], ["y"], to=FLOAT)], huge=np.float32(1e38)))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_exponent_may_be_whole_numbers_where_the_base_has_fractions(equal: Equal, known: bool) -> None:
+    """As a constant, or computed of an input."""
+    nodes = [node("Abs", ["x"], ["a"]), *[node("Cast", ["a"], ["n"], to=INT64)] * (not known)]
+    equal(model([*nodes, node("Pow", ["a", "n"], ["y"])], **({"n": np.array([0, 1, 5, 7])} if known else {})))

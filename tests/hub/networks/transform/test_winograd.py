@@ -224,6 +224,7 @@ def test_tasks_of_a_way_are_dropped_once_it_cannot_win(
     one, progress = choice(*best, bound=4.0 if trials == 64 else 0.0, trials=trials)
     one.update()
     assert [p.open() for p in progress] == still_open
+    assert trials or [p.offer for p in progress] == [None, None, 0.0, 0.0]
 
 
 def test_a_way_that_was_not_measured_waits_for_its_turn() -> None:
