@@ -76,9 +76,9 @@ def build(
 ) -> BuildResult:
     """Compile a scheduled module into the shared library `library`, or for a card into machine code.
 
-    The passes are those of stock's `LocalBuilder`, with `bounded_unrolling` and `prefetch_weights` before them. Where
-    the schedule permutes weights, which the compiled network does once, the program takes them permuted. The write is
-    atomic: a killed build leaves nothing that looks whole.
+    The passes are those of stock's `LocalBuilder`, with `unrolled_sums`, `bounded_unrolling` and `prefetch_weights`
+    before them. Where the schedule permutes weights, which the compiled network does once, the program takes them
+    permuted. The write is atomic: a killed build leaves nothing that looks whole.
 
     Args:
         linker: for another architecture, with its options; None for this machine's own. For a card: `find_compiler`.
@@ -88,7 +88,7 @@ def build(
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    from .unrolling import bounded_unrolling  # imports TVM
+    from .unrolling import bounded_unrolling, unrolled_sums  # imports TVM
     from .weight_prefetch import prefetch_weights
 
     start = time.perf_counter()
@@ -104,7 +104,7 @@ def build(
             if PREPACKED in module_json:
                 mod[PREPACK], prepacked = _prepack(scheduled["main"])
             cpu = _target(json.dumps(target))
-            mod = prefetch_weights(bounded_unrolling(mod), cpu)
+            mod = prefetch_weights(bounded_unrolling(unrolled_sums(mod)), cpu)
             _export(tvm.tirx.build(mod, target=cpu), unfinished, linker or shutil.which("ld"))
         sha256 = file_sha256(unfinished)
         os.replace(unfinished, library)

@@ -1,4 +1,8 @@
-"""A bound on what is unrolled: an activation behind a product, element by element, is code that LLVM takes seconds for.
+"""What is unrolled: always the tile in which a product is summed, and not too much behind it.
+
+LLVM keeps the sums of a tile in registers if it unrolls the tile's loops. Whether it does depends on the length of
+their indices, and where it does not, each sum is read and written at each step: a convolution of groups took 19.6 ms in
+place of 1.2.
 
 TVM unrolls loops up to so many stores, whatever they compute. A few hundred multiply-adds are meant; as many Gaussian
 errors are ten times the code, compile in five seconds instead of 0.1, and are as fast as a loop to half a percent.
@@ -9,7 +13,9 @@ from typing import Any
 
 from tvm import IRModule, tirx
 from tvm.ir import Expr
-from tvm.tirx import AttrStmt, BufferStore, For, ForKind, IfThenElse, IntImm, SeqStmt
+from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir.stmt import SBlockRealize
+from tvm.tirx import AttrStmt, BufferStore, For, ForKind, IfThenElse, IntImm, IterVar, SeqStmt, Var
 from tvm_ffi import structural_walk
 
 from .weight_prefetch import LOOPS
@@ -17,6 +23,58 @@ from .weight_prefetch import LOOPS
 # Operations on floats that are written out one by one, at most; more stay in a loop. A product of 512 steps has 2,500.
 MOST = 8192
 _PRAGMA = "pragma_auto_unroll_max_step"
+
+
+# Sums of a tile, each of a vector, that are written out at most: one for each register of AVX-512.
+_MOST_SUMS = 32
+
+
+def unrolled_sums(mod: Any) -> Any:
+    """Return a scheduled module in which the loops of the tile that each sum is computed in are unrolled.
+
+    These are the loops inside of the innermost one that goes on with the sum, but for the vectorised one.
+    """
+    schedule: Any = Schedule(mod)
+    changed = False
+    for var in (var for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)):
+        for block in _blocks(schedule, var.name_hint):
+            sums = 1
+            for loop in _inside_of_sums(schedule, block):
+                sums *= int(schedule.get(loop).extent)
+                if sums > _MOST_SUMS:
+                    break
+                schedule.unroll(loop)
+                changed = True
+    return schedule.mod if changed else mod
+
+
+def _blocks(schedule: Any, function: str) -> list[Any]:
+    """Return the blocks of a function; none of one that has no schedule."""
+    try:
+        return list(schedule.get_child_blocks(schedule.get_sblock("root", func_name=function)))
+    except ScheduleError:
+        return []
+
+
+def _inside_of_sums(schedule: Any, block: Any) -> list[Any]:
+    """Return the serial loops inside of the innermost one that adds to a block's sums, the innermost loop first."""
+    loops, axes = schedule.get_loops(block), schedule.get(block).iter_vars
+    realize = schedule.get(loops[-1]).body if loops else None
+    if not isinstance(realize, SBlockRealize) or realize.block.init is not None:
+        return []
+    steps: list[Any] = []
+    for axis, value in zip(axes, realize.iter_values, strict=True):
+        if axis.iter_type == IterVar.CommReduce:
+            structural_walk(value, (Var, steps.append))
+    inside = []
+    for loop, stmt in ((loop, schedule.get(loop)) for loop in reversed(loops)):
+        if any(stmt.loop_var.same_as(step) for step in steps) and int(stmt.extent) > 1:
+            return inside
+        if stmt.kind not in (ForKind.SERIAL, ForKind.VECTORIZED, ForKind.UNROLLED):
+            return []
+        if stmt.kind == ForKind.SERIAL and int(stmt.extent) > 1:
+            inside.append(loop)
+    return []
 
 
 def bounded_unrolling(mod: Any) -> Any:

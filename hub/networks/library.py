@@ -22,7 +22,7 @@ from ..device.candidate import WEIGHTS
 from ..device.errors import DeviceError
 from ..device.measure import is_passing
 from ..device.pool import JobResult, WorkerPool
-from ..device.unrolling import bounded_unrolling
+from ..device.unrolling import bounded_unrolling, unrolled_sums
 from ..device.weight_prefetch import prefetch_weights
 from .transform.default_schedules import default_schedules
 from .transform.fold import fold_functions
@@ -86,7 +86,7 @@ def build_library(
             mod = _split_prepacking(transform.MetaScheduleApplyDatabase()(mod))
             fold = fold_functions(), transform.FoldConstant(), transform.CanonicalizeBindings()
             mod = tvm.transform.Sequential([*fold, transform.DeadCodeElimination()])(mod)
-            mod = prefetch_weights(bounded_unrolling(mod), target)
+            mod = prefetch_weights(bounded_unrolling(unrolled_sums(mod)), target)
         mod, weights[:] = lift_weights(default_schedules(mod), large)
         functions = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
         counts[:] = len(functions), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in functions)

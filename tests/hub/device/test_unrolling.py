@@ -1,4 +1,4 @@
-"""Loops whose bodies are long stay loops, and the program computes what it did."""
+"""A tile's sums are unrolled, loops whose bodies are long stay loops, and the program computes what it did."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.device.unrolling import MOST, bounded_unrolling
+from tchub.hub.device.unrolling import MOST, bounded_unrolling, unrolled_sums
 from tvm import te
 from tvm.s_tir import Schedule
 from tvm.target import Target
@@ -71,3 +71,34 @@ def test_loops_further_in_are_still_unrolled() -> None:
     assert operations < MOST < operations * ROWS
     steps = re.findall(r'"pragma_auto_unroll_max_step", (\d+)\)', bounded_unrolling(program(512)).script())
     assert steps.count(str(COLUMNS // LANES)) == 1
+
+
+def tiled(rows: int) -> tvm.IRModule:
+    """Return a product in tiles of so many rows, the steps of its sums outside of the tile."""
+    schedule: Any = Schedule(program(0, activated=False))
+    block = schedule.get_sblock("product")
+    i, k, outer, lanes = schedule.get_loops(block)
+    above, tile = schedule.split(i, [None, rows])
+    schedule.reorder(above, outer, k, tile, lanes)
+    schedule.decompose_reduction(block, k)
+    return schedule.mod
+
+
+def test_the_loops_of_a_tiles_sums_are_unrolled_and_compute_the_same() -> None:
+    mod = tiled(8)
+    unrolled = unrolled_sums(mod)
+    assert (mod.script().count("T.unroll(8)"), unrolled.script().count("T.unroll(8)")) == (0, 1)
+    rng = np.random.default_rng(0)
+    arrays = [rng.random(shape, "float32") for shape in ((ROWS, INPUTS), (INPUTS, COLUMNS), (ROWS, COLUMNS))]
+    results = []
+    for one in (mod, unrolled):
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
+        tvm.tirx.build(one, target=CPU)["main"](*tensors)
+        results.append(tensors[-1].numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-6)
+    np.testing.assert_allclose(results[1], 2.0 * arrays[0] @ arrays[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("mod", [program(16), tiled(1)], ids=["the steps are within the tile", "one row"])
+def test_other_loops_stay_as_they_are(mod: tvm.IRModule) -> None:
+    assert unrolled_sums(mod).script() == mod.script()
