@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (6_166, 33),
+    "hub/device": (6_164, 33),
     "hub/networks": (10_891, 54),
     "hub/search": (3_813, 22),
     "hub/records": (646, 5),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_542, 58),
     "tests": (31_054, 214),
 }
-PRODUCT = (52_858, 299)
+PRODUCT = (52_856, 299)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -23,8 +23,6 @@ from .weight_prefetch import LOOPS
 # Operations on floats that are written out one by one, at most; more stay in a loop. A product of 512 steps has 2,500.
 MOST = 8192
 _PRAGMA = "pragma_auto_unroll_max_step"
-
-
 # Sums of a tile, each of a vector, that are written out at most: one for each register of AVX-512.
 _MOST_SUMS = 32
 
