@@ -30,7 +30,8 @@ from ..device.candidate import Candidate, args_of, tuning_record
 from ..device.cubin_cache import CubinCache
 from ..device.cuda_compile import find_compiler
 from ..device.detect import detect_local
-from ..device.device_choice import architecture_of, parse_target
+from ..device.device_choice import parse_target
+from ..device.extensions import architecture_of
 from ..device.host_facts import usable_cpus
 from ..device.onsite.files import OnsiteError
 from ..device.onsite.tvm_runtime import find_libraries

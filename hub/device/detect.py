@@ -11,6 +11,7 @@ from ...zoo.devices import SCALES, Device, SourcedNumber, SpecSheet, distance, g
 from ...zoo.files import write_files
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import DeviceError
+from .extensions import cpu_name
 from .host_facts import HostFacts, read_host_facts
 
 _FLAGS_OF_INTEREST = (
@@ -91,18 +92,16 @@ def detect_local(
             f"cannot use {cores} cores: this process may run on {facts.usable}",
             remedy=f"ask for 1 to {facts.usable} cores, or widen the process's CPU affinity",
         )
-    base, exact, reasons = identify(facts)
+    mcpu, why = host_cpu or "generic", "LLVM's name of this CPU" if host_cpu else "LLVM could not be asked"
     if host_cpu is None and ask_llvm:
         try:
             from tvm.target import codegen
         except (ImportError, OSError):  # no TVM, or libraries that do not load: `why` says that LLVM was not asked
             codegen = None
         if codegen and codegen.llvm_version_major(allow_none=True):
-            host_cpu = str(codegen.llvm_get_system_cpu())
-    mcpu, why = "generic", "LLVM could not be asked"
-    if host_cpu:
-        mcpu, why = host_cpu, "LLVM's name of this CPU"
-    elif base is not None and exact:
+            mcpu, why = cpu_name(str(codegen.llvm_get_system_cpu()), facts)
+    base, exact, reasons = identify(facts, mcpu)
+    if mcpu == "generic" and base is not None and exact:
         mcpu, why = str(base.target["mcpu"]), f"the target of {base.name}"
     target: dict[str, Any] = {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}
     if facts.arch == "aarch64":
@@ -124,8 +123,12 @@ SIMD_BYTES = (("avx512f", 64), ("avx", 32), ("sse2", 16), ("asimd", 16))
 _HIDDEN = "the brand string names no part (a virtual machine hides it): recognised by the CPUID numbers alone"
 
 
-def identify(facts: HostFacts) -> tuple[Device | None, bool, list[str]]:
-    """Return the device of these facts (None: nothing near), whether its own marks match, and the reasons."""
+def identify(facts: HostFacts, mcpu: str = "generic") -> tuple[Device | None, bool, list[str]]:
+    """Return the device of these facts (None: nothing near), whether its own marks match, and the reasons.
+
+    Args:
+        mcpu: LLVM's name of the CPU; of a family's devices, those of the same microarchitecture are the nearest.
+    """
     seen = f"{facts.vendor_id or 'a CPU'} {facts.arm_part or ''}".strip()
     if facts.cpu_family is not None:
         seen = f"{facts.vendor_id} family {facts.cpu_family} model {facts.model}"
@@ -138,7 +141,7 @@ def identify(facts: HostFacts) -> tuple[Device | None, bool, list[str]]:
     kin = [d for d in list_devices("cpu") if d.family in facts.brand.lower() and d.isa == facts.arch]
     if kin:
         local = localised(generic(facts), False, "", {}, facts)
-        near = min(kin, key=lambda d: distance(local, d).gap)
+        near = min(kin, key=lambda d: (d.microarchitecture != mcpu, distance(local, d).gap))
         why = f"no spec sheet for {seen}; nearest of the family {near.family}: {near.name}"
         return near, False, [why]
     return (None, False, [f"no spec sheet for {seen}: a generic {facts.arch} device, with what is measured here"])

@@ -10,35 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.devices import UnknownDeviceError, get_device, list_devices
-from ...zoo.errors import TchubError, last_line
+from ...zoo.errors import TchubError
 from .amd_cards import ROCM, refuse_amd
 from .cuda_card import CUDA, card_count, card_number, describe_card
 from .detect import SIMD_BYTES, LocalDevice, detect_local, generic
 from .errors import DeviceError
+from .extensions import OTHER_TARGET, architecture_of, extensions_of, missing_extensions, plain_name
 from .host_facts import HostFacts, read_host_facts
 from .rpc_session import CPU, LOCAL, RpcAddress, ServerFacts, parse_device
 
 if TYPE_CHECKING:
     from .measure import MeasureConfig, Measurer
     from .rpc import RpcMeasurer
-
-# LLVM names the extensions of a CPU, its habits of tuning, and what only the system uses; these begin an extension
-# that compiled programs may use.
-_EXTENSIONS = {
-    "x86_64": (
-        *("sse", "ssse", "avx", "amx", "fma", "f16c", "bmi", "popcnt", "lzcnt", "movbe", "gfni", "vaes", "vpclmul"),
-        *("cx16", "xop"),
-    ),
-    "aarch64": ("neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sme"),
-}
-# AVX10 repeats what AVX-512 has names for, and systems list it in other ways.
-_NOT_LISTED = ("avx10",)
-# Where the system's word for an extension is another than LLVM's.
-_SYSTEM_WORDS = {
-    **{"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1"},
-    **{"neon": "asimd", "dotprod": "asimddp", "fullfp16": "fphp"},
-}
-_OTHER_TARGET = 'give a level such as x86-64-v2, or JSON such as {"kind": "llvm", "mcpu": "x86-64-v3"}'
 
 
 @dataclass(frozen=True)
@@ -271,12 +254,6 @@ def find_linker(target: dict[str, Any], linker: str | None) -> str | None:
 # A target of the user's for this machine ------------------------------------------------------------------
 
 
-def architecture_of(target: dict[str, Any]) -> str:
-    """Return e.g. `aarch64`: by the target's triple, this machine's where it has none."""
-    triple = target.get("mtriple")
-    return str(triple).partition("-")[0] if triple else platform.machine()
-
-
 def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) -> LocalDevice:
     """Return this machine as programs for a target see it.
 
@@ -288,13 +265,13 @@ def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) ->
     """
     chosen = {**({"mtriple": local.target["mtriple"]} if "mtriple" in local.target else {}), **target}
     chosen["num-cores"] = local.cores
-    extensions = _extensions(chosen)
+    extensions = extensions_of(chosen)
     if missing := missing_extensions(chosen, facts):
         raise DeviceError(
             f"programs for {_name(chosen)} may use {', '.join(missing)}, which this CPU lacks",
-            remedy=_OTHER_TARGET + "; or measure on a machine that has them, with --device rpc://HOST:PORT/KEY",
+            remedy=OTHER_TARGET + "; or measure on a machine that has them, with --device rpc://HOST:PORT/KEY",
         )
-    kept = {_plain(name) for name in extensions} | set(extensions.values())
+    kept = {plain_name(name) for name in extensions} | set(extensions.values())
     width = next((float(bytes_) for flag, bytes_ in SIMD_BYTES if flag in kept), None)
     spec = local.device.spec
     if width is not None:
@@ -303,19 +280,9 @@ def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) ->
     return replace(
         local,
         device=replace(local.device, target=chosen, spec=spec),
-        isa=tuple(flag for flag in local.isa if _plain(flag) in kept),
+        isa=tuple(flag for flag in local.isa if plain_name(flag) in kept),
         reasons=(*local.reasons, why),
     )
-
-
-def missing_extensions(target: dict[str, Any], facts: HostFacts) -> list[str]:
-    """Return the extensions that programs for a target may use and this CPU lacks; none where its flags are unknown.
-
-    A target that is not LLVM's, or another architecture's, is a DeviceError.
-    """
-    extensions = _extensions(target)
-    flags = {_plain(flag) for flag in facts.flags}
-    return sorted(name for name in extensions if flags and not {_plain(name), extensions[name]} & flags)
 
 
 def cpu_target(name: str) -> dict[str, Any] | None:
@@ -328,36 +295,5 @@ def cpu_target(name: str) -> dict[str, Any] | None:
     return {"kind": "llvm", "mcpu": name} if known else None
 
 
-def _extensions(target: dict[str, Any]) -> dict[str, str]:
-    """Return the extensions that LLVM may use for a target: its names, and the system's names for them."""
-    import tvm
-    from tvm.target import codegen
-
-    if target.get("kind") != "llvm":
-        raise _refused(f"{target.get('kind')!r} is no kind of program that this CPU runs")
-    architecture = architecture_of(target)
-    if architecture != platform.machine():
-        raise _refused(f"the target is for {architecture}, and this machine is {platform.machine()}")
-    triple = str(target.get("mtriple") or codegen.llvm_get_system_triple())
-    if "mcpu" in target and not codegen.llvm_is_valid_cpu(str(target["mcpu"]), triple):
-        raise _refused(f"LLVM knows no CPU {target['mcpu']!r} of {architecture}")
-    try:
-        features = codegen.llvm_get_cpu_features(tvm.target.Target(target))
-    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
-        raise _refused(f"TVM does not take the target: {last_line(error)}") from error
-    begins = _EXTENSIONS.get(architecture, ())
-    names = [name for name in map(str, features) if name.startswith(begins) and not name.startswith(_NOT_LISTED)]
-    return {name: _plain(_SYSTEM_WORDS.get(name, name)) for name in names}
-
-
-def _plain(name: str) -> str:
-    """Return a name without the marks that LLVM and the system set differently: sse4.2 and sse4_2, avx512bf16."""
-    return name.translate(str.maketrans("", "", "._-"))
-
-
 def _name(target: dict[str, Any]) -> str:
     return str(target.get("mcpu", "generic"))
-
-
-def _refused(why: str) -> DeviceError:
-    return DeviceError(why, remedy=_OTHER_TARGET)

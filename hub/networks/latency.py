@@ -156,7 +156,7 @@ def reference_file(network: Network, folder: Path) -> Path:
     from .frontend.onnx_file import OnnxNetwork
 
     if isinstance(network, OnnxNetwork):
-        return network.path.resolve()
+        return network.file(folder)
     # With flat outputs: PyTorch cannot save every form of them, e.g. that of `x.topk(5)`.
     exported, path = copy(network.export()), folder / "network.pt2"
     entry, *rest = exported.module_call_graph

@@ -22,8 +22,8 @@ from tvm import relax
 from ...zoo.errors import TchubWarning
 from ...zoo.files import storing, write_atomically
 from ..device.cuda_network import CardFunction, card_for
-from ..device.device_choice import missing_extensions
 from ..device.errors import DeviceError
+from ..device.extensions import missing_extensions
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.jobs import open_library
 from .errors import NetworkInputError, NetworkLoadError

@@ -1,9 +1,7 @@
 """ONNX files as networks: TVM's own importer, and ONNX Runtime for the output check."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
-from heapq import heappop, heappush
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -19,6 +17,7 @@ from ..errors import NetworkImportError, file_error
 from .exported_file import precision_notes
 from .network import Network, at_sizes, check_memory, refused
 from .onnx_fold import folded
+from .onnx_graph import sort_nodes
 from .onnx_recurrent import imported, with_recurrences
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
@@ -63,12 +62,14 @@ class OnnxNetwork(Network):
 
     Attributes:
         model: what it holds, in float32.
+        values: inputs that the file takes and this network has fixed to a number.
         taken: its inputs, as the caller sees them.
         returned: names and data types of its outputs.
     """
 
     path: Path = Path()
     model: Any = None
+    values: dict[str, int] = field(default_factory=dict)
     taken: tuple[TensorSpec, ...] = ()
     returned: dict[str, str] = field(default_factory=dict)
 
@@ -77,6 +78,8 @@ class OnnxNetwork(Network):
         shapes = {spec.name: list(spec.shape) for spec in self.taken}
         nodes = [node for graph in graphs_of(self.model) for node in graph.node if node.domain in _REMEDIES]
         remedies = {node.op_type: _REMEDIES[node.domain] for node in nodes}
+        if remedy := self._branch_remedy():
+            remedies[""] = remedy
         with refused(self.name, "import", self.where, remedies):
             model = with_recurrences(folded(self.model, shapes, self.name), shapes)
             for node in (node for graph in graphs_of(model) for node in graph.node):
@@ -89,13 +92,31 @@ class OnnxNetwork(Network):
                 raise self._unsized("output", name)
         return mod
 
+    def _branch_remedy(self) -> str | None:
+        """Return what helps where a branch that an input chooses cannot be imported, or None where there is none."""
+        switches = [spec.name for spec in self.taken if _is_switch(spec.shape, np.dtype(spec.dtype))]
+        if switches and any(node.op_type == "If" for graph in graphs_of(self.model) for node in graph.node):
+            return f"fix the input that chooses a branch, e.g. --shape {switches[0]}=1"
+        return None
+
     def _unsized(self, kind: str, where: str) -> NetworkImportError:
         return NetworkImportError(
             f"{self.name} has an {kind} whose size depends on the values of its inputs ({where}), and a compiled "
             "network has fixed sizes",
-            remedy="export the part before it, or pad to the largest size instead of selecting",
+            remedy=self._branch_remedy()
+            or "export the part before it, or pad to the largest size instead of selecting",
             network=self.name,
         )
+
+    def file(self, folder: Path) -> Path:
+        """Return the path of the ONNX file, or of one in `folder` without the inputs that are fixed."""
+        if not self.values:
+            return self.path.resolve()
+        import onnx
+
+        path = folder / "network.onnx"
+        onnx.save(self.model, str(path), save_as_external_data=self.model.ByteSize() > _MOST_IN_MEMORY)
+        return path
 
     def where(self, operator: str) -> str:
         """Return the first node of an operator."""
@@ -148,7 +169,8 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     """Return the network of an ONNX file, with a variant for each choice of its free sizes.
 
     Args:
-        shapes: sizes by `dim_param`, or by `INPUT.AXIS`; see `shapes.choices`.
+        shapes: sizes by `dim_param`, or by `INPUT.AXIS`; see `shapes.choices`. An integer or truth value that is an
+            input, e.g. one that chooses a branch, becomes a constant where its name has a number here.
 
     Raises:
         NetworkImportError: see `load_onnx`; or sizes are missing or wrong.
@@ -161,21 +183,47 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
     free = [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
+    switches = [one for one in inputs if one.name in (shapes or {}) and _is_switch(one.shape, one.dtype)]
+    free += [FreeSize(one.name, ((one.name, -1),), least=0) for one in switches]
 
     def refuse() -> Any:
         raise file_error(path, "has no PyTorch form", "import it into TVM")
 
     def make(name: str, sizes: dict[str, int]) -> Network:
-        fixed = [tuple(size if isinstance(size, int) else sizes[size] for size in one.shape) for one in inputs]
-        taken = tuple(TensorSpec(one.name, shape, one.dtype.name) for one, shape in zip(inputs, fixed, strict=True))
+        rest = [one for one in inputs if one not in switches]
+        fixed = [tuple(size if isinstance(size, int) else sizes[size] for size in one.shape) for one in rest]
+        taken = tuple(TensorSpec(one.name, shape, one.dtype.name) for one, shape in zip(rest, fixed, strict=True))
+        values = {one.name: sizes[one.name] for one in switches}
 
         def examples() -> tuple[torch.Tensor, ...]:
             rng = np.random.default_rng(0)
-            return tuple(torch.from_numpy(one.example(spec, rng)) for one, spec in zip(inputs, taken, strict=True))
+            return tuple(torch.from_numpy(one.example(spec, rng)) for one, spec in zip(rest, taken, strict=True))
 
-        return OnnxNetwork(name, refuse, examples, notes=notes, path=path, model=model, taken=taken, returned=returned)
+        facts = {"path": path, "model": _with_values(model, values), "values": values}
+        return OnnxNetwork(name, refuse, examples, notes=notes, taken=taken, returned=returned, **facts)
 
     return at_sizes(path.stem, free, shapes, make)
+
+
+def _is_switch(shape: Sequence[int | str], dtype: np.dtype[Any]) -> bool:
+    """Return whether an input is one whole number or truth value."""
+    return all(size == 1 for size in shape) and dtype.kind in "iub"
+
+
+def _with_values(model: Any, values: Mapping[str, int]) -> Any:
+    """Return an ONNX model with constants in place of some inputs; itself where there are none."""
+    import onnx
+
+    if not values:
+        return model
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for value in [one for one in result.graph.input if one.name in values]:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        array = np.full(shape, values[value.name], _dtype(value))
+        result.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
+        result.graph.input.remove(value)
+    return result
 
 
 def _inputs(model: Any) -> list[OnnxInput]:
@@ -237,7 +285,7 @@ def load_onnx(path: Path) -> Any:
     try:
         # Some tools leave out the shape of an output that they add, or append its node; ONNX Runtime takes both.
         whole = all(output.type.tensor_type.HasField("shape") for output in model.graph.output)
-        changed = bool([graph for graph in graphs_of(model) if _sort_nodes(graph)]) or not whole
+        changed = bool([graph for graph in graphs_of(model) if sort_nodes(graph)]) or not whole
         if not whole:
             model = onnx.shape_inference.infer_shapes(model)
         if not changed:
@@ -246,7 +294,8 @@ def load_onnx(path: Path) -> Any:
         if changed and model.ByteSize() < _MOST_IN_MEMORY:
             onnx.checker.check_model(model)
     except Exception as error:
-        raise file_error(path, f"is no valid ONNX model: {last_line(error)}") from error
+        first, *_ = str(error).strip().splitlines() or [type(error).__name__]  # then comes where it is
+        raise file_error(path, f"is no valid ONNX model: {first}") from error
     return model
 
 
@@ -258,48 +307,6 @@ def graphs_of(model: Any) -> Iterator[Any]:
         yield graph
         for attribute in _attributes(graph):
             pending += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
-
-
-def _sort_nodes(graph: Any) -> bool:
-    """Put each node of an ONNX graph after those whose outputs it takes; return whether one was before them.
-
-    Raises:
-        ValueError: a node takes what follows from its own output.
-    """
-    makers = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
-    needs = {
-        number: {makers[name] for name in _taken(node) if name in makers} for number, node in enumerate(graph.node)
-    }
-    if all(maker < number for number, own in needs.items() for maker in own):
-        return False
-    sorter, order = TopologicalSorter(needs), list[int]()
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        node = graph.node[error.args[1][0]]
-        name = node.name or next(iter(node.output), "")
-        raise ValueError(f"node {name!r} takes what follows from its own output") from error
-    ready = sorted(sorter.get_ready())
-    while ready:  # in the file's order as far as can be
-        order.append(heappop(ready))
-        sorter.done(order[-1])
-        for number in sorter.get_ready():
-            heappush(ready, number)
-    nodes = [type(graph.node[number]).FromString(graph.node[number].SerializeToString()) for number in order]
-    del graph.node[:]
-    graph.node.extend(nodes)
-    return True
-
-
-def _taken(node: Any) -> set[str]:
-    """Return the names that a node takes, and the graphs in it; not those that these graphs make themselves."""
-    names = set(node.input)
-    for attribute in node.attribute:
-        for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-            taken = {output.name for output in graph.output}.union(*map(_taken, graph.node))
-            own = {value.name for value in (*graph.input, *graph.initializer)}
-            names |= taken - own.union(*(node.output for node in graph.node))
-    return names
 
 
 def tensors_of(model: Any) -> Iterator[Any]:

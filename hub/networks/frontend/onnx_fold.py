@@ -100,6 +100,7 @@ class _Fold(GraphWriter):
         self._model, self._shapes, self._network = model, shapes, network
         self.opset, self.version = opset_of(model), model.ir_version
         self._types: dict[str, Any] | None = None
+        self._inferred = 0  # operators that the types take into account
         self._hold(model.graph)
 
     def _hold(self, graph: Any, renamed: bool = False) -> dict[str, str]:
@@ -141,10 +142,8 @@ class _Fold(GraphWriter):
         if outputs is None and node.domain in DEFAULT:
             if kind in ("Loop", "Scan"):
                 outputs = (self._loop if kind == "Loop" else self._scan)(node, inputs, names)
-            elif kind == "If" and inputs[0] in self.values:
-                facts = attributes_of(node)
-                branch = facts["then_branch" if self.values[inputs[0]].item() else "else_branch"]
-                outputs = self._body(branch, [], names, self._hold(branch, renamed=True))
+            elif kind == "If":
+                outputs = self._if(node, inputs[0], names)
             elif kind == "ConvInteger":
                 outputs = self._integer_convolution(node, inputs)
             elif (arrays := self._computed(node, inputs)) is not None:
@@ -176,11 +175,11 @@ class _Fold(GraphWriter):
         """Return the sizes of a tensor, or None where not all are known."""
         if name in self.values:
             return list(self.values[name].shape)
-        tensor = self._type(name)
-        if tensor is None or not tensor.HasField("shape"):
-            return None
-        dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
-        return None if -1 in dims else dims
+        dims = _sizes(self._type(name))
+        if dims is None and self._inferred < len(self.nodes):  # sizes that were computed since may fix it
+            self._infer()
+            dims = _sizes(self._type(name))
+        return dims
 
     def dtype(self, name: str) -> int:
         """Return the type of a tensor's elements as ONNX numbers them; 0 where it is not known."""
@@ -195,8 +194,13 @@ class _Fold(GraphWriter):
         if self._types is None:
             self._types = infer_types(self._model, self._shapes)
         if name not in self._types:  # in a body that was written out, or behind a constant that was computed
-            self._types |= infer_types(self._model, self._shapes, self)
+            self._infer()
         return self._types.get(name)
+
+    def _infer(self) -> None:
+        """Infer the types of what is written so far."""
+        self._types = (self._types or {}) | infer_types(self._model, self._shapes, self)
+        self._inferred = len(self.nodes)
 
     # Loops
 
@@ -207,6 +211,26 @@ class _Fold(GraphWriter):
         inner = {**names, **constants, **dict(zip((one.name for one in graph.input), inputs, strict=True))}
         self.write(graph.node, inner)
         return [inner.get(name, name) for name in (str(output.name) for output in graph.output)]
+
+    def _if(self, node: Any, condition: str, names: Mapping[str, str]) -> list[str] | None:
+        """Write the branch that is taken. Where inputs decide, write both and select; None for outputs of other sizes.
+
+        TVM fuses nothing in a branch, which costs more than the one that is not taken.
+        """
+        facts, start = attributes_of(node), len(self.nodes)
+        branches = [facts["then_branch"], facts["else_branch"]]
+        if condition in self.values:
+            branches = branches[:1] if self.values[condition].item() else branches[1:]
+        written = [self._body(branch, [], names, self._hold(branch, renamed=True)) for branch in branches]
+        if len(written) == 1:
+            return written[0]
+        pairs = list(zip(*written, strict=True))
+        for one, other in pairs:
+            if (dims := self.dims(one)) is None or dims != self.dims(other) or self.dtype(one) != self.dtype(other):
+                del self.nodes[start:]
+                return None
+        condition = self._reshaped(condition, [])
+        return [self.op("Where", condition, *pair) for pair in pairs]
 
     def _loop(self, node: Any, inputs: list[str], names: Mapping[str, str]) -> list[str]:
         """Write each step of a loop; ONNX has a limit of the steps, a condition before each, or both."""
@@ -327,6 +351,14 @@ class _Fold(GraphWriter):
 
     def _reshaped(self, x: str, shape: Sequence[int]) -> str:
         return self.op("Reshape", x, self.constant(np.array(shape, np.int64)))
+
+
+def _sizes(tensor: Any) -> list[int] | None:
+    """Return the sizes of a tensor of which ONNX knows the type, or None where not all are known."""
+    if tensor is None or not tensor.HasField("shape"):
+        return None
+    dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
+    return None if -1 in dims else dims
 
 
 _UNKNOWN = "has a loop that runs as often as values of its inputs say"

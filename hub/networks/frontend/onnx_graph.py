@@ -1,6 +1,8 @@
 """What every rewriting of an ONNX graph needs: new operators and constants, attributes, and the sizes of tensors."""
 
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from itertools import count
 from math import prod
 from typing import Any
@@ -124,3 +126,46 @@ def rename(graph: Any, names: Mapping[str, str]) -> None:
                 rename(inner, outer)
     for output in graph.output:
         output.name = outer.get(output.name, output.name)
+
+
+def sort_nodes(graph: Any) -> bool:
+    """Put each node of an ONNX graph after those whose outputs it takes; return whether one was before them.
+
+    Raises:
+        ValueError: a node takes what follows from its own output.
+    """
+    makers = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
+    needs = {
+        number: {makers[name] for name in _names_taken(node) if name in makers}
+        for number, node in enumerate(graph.node)
+    }
+    if all(maker < number for number, own in needs.items() for maker in own):
+        return False
+    sorter, order = TopologicalSorter(needs), list[int]()
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        node = graph.node[error.args[1][0]]
+        name = node.name or next(iter(node.output), "")
+        raise ValueError(f"node {name!r} takes what follows from its own output") from error
+    ready = sorted(sorter.get_ready())
+    while ready:  # in the file's order as far as can be
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+        for number in sorter.get_ready():
+            heappush(ready, number)
+    nodes = [type(graph.node[number]).FromString(graph.node[number].SerializeToString()) for number in order]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return True
+
+
+def _names_taken(node: Any) -> set[str]:
+    """Return the names that a node takes, and the graphs in it; not those that these graphs make themselves."""
+    names = set(node.input)
+    for attribute in node.attribute:
+        for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
+            taken = {output.name for output in graph.output}.union(*map(_names_taken, graph.node))
+            own = {value.name for value in (*graph.input, *graph.initializer)}
+            names |= taken - own.union(*(node.output for node in graph.node))
+    return names

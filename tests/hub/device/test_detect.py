@@ -13,7 +13,15 @@ from tchub.hub.device import host_facts
 from tchub.hub.device.detect import add_device, detect_local, match_gpu
 from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.errors import DeviceError
-from tchub.hub.device.host_facts import HostFacts, cpu_quota, physical_cores, read_caches, usable_cores
+from tchub.hub.device.extensions import cpu_name
+from tchub.hub.device.host_facts import (
+    HostFacts,
+    cpu_quota,
+    physical_cores,
+    read_caches,
+    read_host_facts,
+    usable_cores,
+)
 from tchub.hub.device.onsite.files import OnsiteError
 from tchub.hub.device.onsite.worker import CpuBench
 from tchub.hub.search.models import choose_model
@@ -53,6 +61,8 @@ def arm(part: str, sys_vendor: str) -> HostFacts:
         (intel(85, "Intel(R) Xeon(R) Processor @ 2.50GHz"), "xeon-cascadelake"),
         (intel(106, "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"), "xeon-icelake"),
         (intel(143, "Intel(R) Xeon(R) Processor"), "xeon-sapphirerapids"),
+        (intel(207, "Intel(R) Xeon(R) PLATINUM 8581C CPU @ 2.10GHz"), "xeon-emeraldrapids"),
+        (intel(173, "Intel(R) Xeon(R) 6985P-C"), "xeon-graniterapids"),
         (intel(79, "Intel(R) Xeon(R) CPU E5-2673 v4 @ 2.30GHz", flags=AVX2), "xeon-e5-2673"),
         (arm("0xd08", "Amazon EC2"), "graviton1"),
         (arm("0xd0c", "Amazon EC2"), "graviton2"),
@@ -103,11 +113,17 @@ def test_this_machine_is_detected_with_its_physical_cores() -> None:
     tvm = pytest.importorskip("tvm")
     local = choose_device("local").facts
     assert local.cores == local.target["num-cores"] == usable_cores() <= len(os.sched_getaffinity(0))
-    assert local.mcpu == tvm.target.codegen.llvm_get_system_cpu() == tvm.target.Target(local.target).attrs["mcpu"]
+    assert local.mcpu == cpu_name(tvm.target.codegen.llvm_get_system_cpu(), read_host_facts())[0]
+    assert local.mcpu == tvm.target.Target(local.target).attrs["mcpu"]
     assert local.device.hardware_row().any()
     json.dumps(local.to_dict(), allow_nan=False)
     assert resolve_target("local").threads == usable_cores()
     assert choose_device("local", 1).facts.target["num-cores"] == 1
+
+
+def test_a_machine_that_hides_its_number_is_nearest_to_its_microarchitecture() -> None:
+    facts = intel(167, "Intel(R) Xeon(R) Processor", cores=2, l2_kib=2048.0)
+    assert detect_local(facts=facts, host_cpu="sapphirerapids").reasons[0].endswith("xeon-sapphirerapids")
 
 
 def test_without_llvm_a_known_machine_keeps_its_own_target_and_another_is_generic() -> None:

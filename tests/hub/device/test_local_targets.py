@@ -13,6 +13,7 @@ import pytest
 from tchub.hub.device.detect import LocalDevice, detect_local
 from tchub.hub.device.device_choice import ChosenDevice, choose_device, parse_target, with_target
 from tchub.hub.device.errors import DeviceError
+from tchub.hub.device.extensions import cpu_name
 from tchub.hub.device.host_facts import HostFacts, usable_cores
 from tchub.hub.networks.errors import NetworkLoadError
 from tchub.hub.records.store import FILE, home_file
@@ -78,6 +79,32 @@ def test_extensions_that_the_cpu_lacks_are_named(local: LocalDevice) -> None:
     assert "x86-64-v2" in str(caught.value.remedy)
     hidden = replace(FACTS, flags=frozenset())
     assert level(local, "x86-64-v4", hidden).mcpu == "x86-64-v4", "a machine that hides its flags may have all"
+
+
+# What a Sapphire Rapids has besides; a virtual machine may show it with the number of a Rocket Lake.
+SAPPHIRE = V4 | {
+    *("avx512_vnni", "avx512_vbmi2", "avx512vbmi", "avx512ifma", "avx512_bitalg", "avx512_vpopcntdq", "avx512_bf16"),
+    *("avx512_fp16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16", "gfni", "vaes", "vpclmulqdq"),
+}
+
+
+@pytest.mark.x86
+@pytest.mark.parametrize(
+    ("named", "flags", "name"),
+    [
+        ("rocketlake", SAPPHIRE, "sapphirerapids"),
+        ("graniterapids", SAPPHIRE, "sapphirerapids"),
+        ("rocketlake", SAPPHIRE - {"amx_tile"}, "rocketlake"),
+        ("sapphirerapids", V4, "skylake-avx512"),
+        ("skylake-avx512", V4, "skylake-avx512"),
+        ("znver4", V4 - {f for f in V4 if f.startswith("avx512")}, "x86-64-v3"),
+        ("znver4", frozenset(), "znver4"),
+    ],
+)
+def test_a_cpu_whose_number_and_extensions_differ_goes_by_its_extensions(
+    named: str, flags: frozenset[str], name: str
+) -> None:
+    assert cpu_name(named, replace(FACTS, flags=flags))[0] == name
 
 
 @pytest.mark.parametrize(

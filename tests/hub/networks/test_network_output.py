@@ -94,6 +94,29 @@ def test_float64_judges_where_pytorchs_own_float32_is_off() -> None:
     assert not check_output([X + np.float32(0.1)], [X], accurate).ok, "an exact original leaves no doubt"
 
 
+def test_an_output_that_moves_with_the_last_digits_of_its_inputs_may_be_off_by_as_much() -> None:
+    noise = RANDOM.uniform(-0.01, 0.01, X.shape).astype(np.float32)
+    off, moved = X + noise, [[X - noise]]
+
+    def verdict(ours: Any, moved: Any, exact: Any = None) -> str:
+        return check_output([ours], [X], lambda: exact, shaken=lambda: moved).verdict
+
+    assert verdict(off, []) == verdict(off, [[X + noise / 10]]) == "WRONG"
+    assert verdict(off, moved) == verdict(off, moved, [X]) == "equal"
+    assert verdict(X + 10 * noise, moved) == "WRONG"
+    assert verdict(off, [[X[::-1]]]) == "WRONG", "rows that change places say nothing about rounding"
+    whole = np.arange(6)
+    assert check_output([whole + 1], [whole], shaken=lambda: [[whole + 1]]).verdict == "WRONG"
+
+
+def test_the_large_numbers_of_a_softmax_are_compared_with_their_own_size() -> None:
+    theirs = np.zeros((4, 5000), np.float32)
+    theirs[:, 7] = 0.9
+    assert check_output([theirs * (1 + 3e-4)], [theirs]).verdict == "equal"
+    assert check_output([theirs + 3e-4], [theirs]).verdict == "WRONG"
+    assert check_output([theirs * (1 + 3e-3)], [theirs]).verdict == "WRONG"
+
+
 def test_an_output_of_nothing_but_rounding_is_not_checked() -> None:
     exact = X.astype(np.float64) * 1e-12
     theirs, ours = ((exact + RANDOM.uniform(-1e-11, 1e-11, X.shape)).astype(np.float32) for _ in range(2))

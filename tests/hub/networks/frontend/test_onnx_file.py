@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from relax_kit import compute
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend.onnx_file import reference_module
+from tchub.hub.networks.latency import reference_file
 from tchub.hub.networks.rivals import ReferenceNetwork
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.tasks import network_tasks
@@ -92,6 +93,27 @@ def test_free_sizes_are_refused_with_the_option_or_tuned_at_those_given(tmp_path
     for batch, variant in zip((1, 3), network.variants, strict=True):
         assert [len(x) for x in variant.inputs()] == [batch] * 3
         assert variant.signature().outputs[0].shape == (batch, 6, 4)
+
+
+def test_a_number_that_chooses_a_branch_may_be_fixed(tmp_path: Path) -> None:
+    def branch(kind: str) -> Any:
+        return helper.make_graph([node(kind, ["x"], ["r"])], kind, [], [Info("r", TensorProto.FLOAT, None)])
+
+    choice = {"then_branch": branch("Sin"), "else_branch": branch("Transpose")}
+    nodes = [node("Equal", ["rate", "wide"], ["c"]), node("If", ["c"], ["y"], **choice)]
+    inputs = [Info("x", TensorProto.FLOAT, [2, "n"]), Info("rate", TensorProto.INT64, [])]
+    held = [numpy_helper.from_array(np.int64(16000), "wide")]
+    graph = helper.make_graph(nodes, "graph", inputs, [Info("y", TensorProto.FLOAT, None)], held)
+    path = saved(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10))
+    with pytest.raises(NetworkImportError) as caught:
+        open_network(path, shapes={"n": [3]}).signature()
+    assert caught.value.remedy == "fix the input that chooses a branch, e.g. --shape rate=1"
+    network = open_network(path, shapes={"n": [3], "rate": [16000, 0]})
+    (wide, narrow), (x,) = network.variants, network.inputs()
+    assert (wide.name, str(wide.signature())) == ("net-n3-rate16000", "(x: float32[2, 3]) -> float32[2, 3]")
+    for variant, expected in ((wide, np.sin(x)), (narrow, x.T)):
+        for result in (compute(prepare(variant.imported()), x), reference_module(reference_file(variant, tmp_path))(x)):
+            np.testing.assert_allclose(result[0], expected, rtol=1e-5)
 
 
 def external(tmp_path: Path, location: str, **facts: str) -> Path:

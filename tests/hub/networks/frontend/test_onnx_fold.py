@@ -93,6 +93,40 @@ def test_a_loop_ends_when_its_counter_says_and_takes_the_branch_of_each_step(equ
     equal(model([loop], **constants))
 
 
+@pytest.mark.parametrize("rows", [3, 2])
+def test_a_branch_that_inputs_decide_is_selected_where_both_have_the_same_sizes(equal: Equal, rows: int) -> None:
+    size = node("Shape", ["s"], ["rows"])
+    part = node("Slice", ["s", "zero", "rows_taken"], ["a"])
+    then = helper.make_graph([size, part], "then", [], [Info("a", FLOAT, None)])
+    other = helper.make_graph([node("Sin", ["s"], ["b"])], "else", [], [Info("b", FLOAT, None)])
+    nodes = [
+        node("Identity", ["x"], ["s"]),
+        node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+    ]
+    inputs = [X, Info("c", BOOL, [])]
+    proto = model(nodes, inputs=inputs, zero=np.array([0]), rows_taken=np.array([rows]))
+    kinds = {one.op_type for one in folded(proto, {"x": (3, 4), "c": ()}, "net").graph.node}
+    assert ("Where" in kinds, "If" in kinds) == (rows == 3, rows == 2)
+    if rows == 3:
+        equal(proto)
+
+
+def test_sizes_that_a_computed_size_fixes_are_known_to_what_follows(equal: Equal) -> None:
+    sizes = [
+        node("Shape", ["x"], ["s"]),
+        node("Sub", ["s", "one"], ["less"]),
+        node("Slice", ["x", "zero", "less"], ["p"]),
+    ]
+    shape = [node("Shape", ["p"], ["t"]), node("Gather", ["t", "zero_"], ["n"]), node("Equal", ["n", "two"], ["c"])]
+    then = helper.make_graph([node("Sin", ["p"], ["a"])], "then", [], [Info("a", FLOAT, None)])
+    other = helper.make_graph([node("Cos", ["p"], ["b"])], "else", [], [Info("b", FLOAT, None)])
+    choice = node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    constants = {"one": np.array([1, 1]), "zero": np.array([0, 0]), "zero_": np.int64(0), "two": np.int64(2)}
+    proto = model([*sizes, *shape, choice], **constants)
+    assert "If" not in {one.op_type for one in folded(proto, {"x": (3, 4)}, "net").graph.node}
+    equal(proto)
+
+
 def test_a_scan_goes_over_the_slices_of_a_tensor_backwards_too(equal: Equal) -> None:
     inputs = [Info("s", FLOAT, [4]), Info("row", FLOAT, [4]), Info("last", FLOAT, [4])]
     steps = [node("Add", ["s", "row"], ["sum"]), node("Mul", ["sum", "last"], ["new"]), node("Sin", ["new"], ["out"])]
