@@ -62,7 +62,11 @@ _LINE = 64  # bytes; of a cache, and what TVM aligns tensors to
 
 
 def turns_of(args_info: ArgsInfo, args: Sequence[Any], weights: Sequence[int], size: int) -> Iterator[Sequence[Any]]:
-    """Yield arguments of one run after the other, the weights each time from another part of `size` bytes."""
+    """Yield arguments of one run after the other, the weights each time from another part of `size` bytes.
+
+    Weights of more than half of that take turns with as many bytes more: at the same place, they would stay in a large
+    last-level cache, which the network's other weights empty.
+    """
     while True:
         taken = list(args)
         for position in weights:
@@ -75,11 +79,12 @@ def _take(shape: Sequence[int], dtype: str, size: int) -> Any:
     """Return the next part of the memory of a dtype; None for a tensor that is larger than it."""
     import tvm
 
-    memory, needed = _memory(dtype, size), math.prod(shape) * numpy_dtype(dtype).itemsize
+    needed = math.prod(shape) * numpy_dtype(dtype).itemsize
     if needed > size:
         return None
-    start = _taken[dtype] if _taken[dtype] + needed <= size else 0
-    _taken[dtype] = start + -(-needed // _LINE) * _LINE
+    memory, whole = _memory(dtype, 2 * size), -(-needed // _LINE) * _LINE
+    start = _taken[dtype] if _taken[dtype] + whole <= max(size, 2 * whole) else 0
+    _taken[dtype] = start + whole
     part: Any = tvm.runtime.from_dlpack(memory[start : start + needed])
     return part._create_view(shape, dtype)
 

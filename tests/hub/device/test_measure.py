@@ -171,6 +171,14 @@ def test_weights_are_at_another_place_in_each_run_until_their_memory_is_used_up(
     assert len(set(addresses)) < len(addresses), "and begin again"
 
 
+def test_weights_of_more_than_half_of_their_memory_have_another_place_too() -> None:
+    size, shape = 1 << 20, [(3 << 20) // 20, 1]
+    args = [tvm.runtime.tensor(contents) for contents in random_values([(shape, "float32")])]
+    turns = turns_of([(shape, "float32")], args, [0], size)
+    addresses = [address(next(turns)[0]) for _ in range(6)]
+    assert min(abs(a - b) for a, b in pairwise(addresses)) >= 4 * shape[0]
+
+
 def test_a_program_is_told_its_weights_and_timed_with_them_in_turn(target_dict: dict[str, Any], tmp_path: Path) -> None:
     from tvm import te, topi
 
