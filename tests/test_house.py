@@ -17,14 +17,14 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (6_164, 33),
-    "hub/networks": (10_891, 54),
+    "hub/device": (6_207, 34),
+    "hub/networks": (11_000, 54),
     "hub/search": (3_813, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_254, 11),
     "hub/adaptation": (1_971, 10),
     "hub/publishing": (1_834, 9),
-    "hub/bundle": (895, 5),
+    "hub/bundle": (896, 5),
     "hub/site": (304, 3),
     "zoo/primitives": (2_245, 11),
     "zoo/devices": (386, 3),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_542, 58),
-    "tests": (31_054, 214),
+    "tests": (31_184, 214),
 }
-PRODUCT = (52_856, 299)
+PRODUCT = (53_009, 300)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

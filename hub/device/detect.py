@@ -127,7 +127,7 @@ def identify(facts: HostFacts, mcpu: str = "generic") -> tuple[Device | None, bo
     """Return the device of these facts (None: nothing near), whether its own marks match, and the reasons.
 
     Args:
-        mcpu: LLVM's name of the CPU; of a family's devices, those of the same microarchitecture are the nearest.
+        mcpu: LLVM's name of the CPU; of a family's devices, those that LLVM calls alike are the nearest.
     """
     seen = f"{facts.vendor_id or 'a CPU'} {facts.arm_part or ''}".strip()
     if facts.cpu_family is not None:
@@ -141,7 +141,7 @@ def identify(facts: HostFacts, mcpu: str = "generic") -> tuple[Device | None, bo
     kin = [d for d in list_devices("cpu") if d.family in facts.brand.lower() and d.isa == facts.arch]
     if kin:
         local = localised(generic(facts), False, "", {}, facts)
-        near = min(kin, key=lambda d: (d.microarchitecture != mcpu, distance(local, d).gap))
+        near = min(kin, key=lambda d: (d.target.get("mcpu") != mcpu, distance(local, d).gap))
         why = f"no spec sheet for {seen}; nearest of the family {near.family}: {near.name}"
         return near, False, [why]
     return (None, False, [f"no spec sheet for {seen}: a generic {facts.arch} device, with what is measured here"])

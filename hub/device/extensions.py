@@ -16,8 +16,8 @@ _EXTENSIONS = {
     ),
     "aarch64": ("neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sme"),
 }
-# AVX10 repeats what AVX-512 has names for, and systems list it in other ways.
-_NOT_LISTED = ("avx10",)
+# AVX10 repeats what AVX-512 has names for, and systems list it in other ways; Linux leaves the others out of its list.
+_NOT_LISTED = ("avx10", "amx-fp16", "amx-complex", "avxifma", "avxneconvert", "avxvnniint8", "avxvnniint16")
 # Where the system's word for an extension is another than LLVM's.
 _SYSTEM_WORDS = {
     **{"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1"},

@@ -58,33 +58,43 @@ def time_in_turn(
 
 # Where the next weights of a dtype begin.
 _taken: Counter[str] = Counter()
+_MOST_TURNS = 4  # times the bytes of a network's weights, for those of one run
 _LINE = 64  # bytes; of a cache, and what TVM aligns tensors to
 
 
 def turns_of(args_info: ArgsInfo, args: Sequence[Any], weights: Sequence[int], size: int) -> Iterator[Sequence[Any]]:
     """Yield arguments of one run after the other, the weights each time from another part of `size` bytes.
 
-    Weights of more than half of that take turns with as many bytes more: at the same place, they would stay in a large
-    last-level cache, which the network's other weights empty.
+    Where a run reads more than half of that, it takes turns with as many bytes more: at the same place, they would stay
+    in a large last-level cache, which the network's other weights empty.
     """
+    read = Counter[str]()
+    for position in weights:
+        read[args_info[position][1]] += _whole(*args_info[position])
     while True:
         taken = list(args)
         for position in weights:
-            weight = _take(*args_info[position], size)
+            dtype = args_info[position][1]
+            weight = _take(*args_info[position], size, max(size, min(2 * read[dtype], _MOST_TURNS * size)))
             taken[position] = args[position] if weight is None else weight
         yield taken
 
 
-def _take(shape: Sequence[int], dtype: str, size: int) -> Any:
-    """Return the next part of the memory of a dtype; None for a tensor that is larger than it."""
+def _whole(shape: Sequence[int], dtype: str) -> int:
+    """Return the bytes of a tensor, to the end of its last cache line."""
+    return -(-math.prod(shape) * numpy_dtype(dtype).itemsize // _LINE) * _LINE
+
+
+def _take(shape: Sequence[int], dtype: str, size: int, room: int) -> Any:
+    """Return the next part of `room` bytes of a dtype; None for a tensor of more than `size` bytes."""
     import tvm
 
     needed = math.prod(shape) * numpy_dtype(dtype).itemsize
     if needed > size:
         return None
-    memory, whole = _memory(dtype, 2 * size), -(-needed // _LINE) * _LINE
-    start = _taken[dtype] if _taken[dtype] + whole <= max(size, 2 * whole) else 0
-    _taken[dtype] = start + whole
+    memory = _memory(dtype, size << (-(-room // size) - 1).bit_length())
+    start = _taken[dtype] if _taken[dtype] + needed <= room else 0
+    _taken[dtype] = start + _whole(shape, dtype)
     part: Any = tvm.runtime.from_dlpack(memory[start : start + needed])
     return part._create_view(shape, dtype)
 

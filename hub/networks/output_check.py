@@ -41,7 +41,8 @@ class OutputCheck:
         worst: largest difference in units of what is allowed; at most 1 where `ok`.
         unchecked: for each output that can not show an error, why, e.g. `output 0 is constant`.
         judged_by: the run of the original that decided: `float32`; where that differs, `float16`, or `exact`, see
-            `ReferenceNetwork.exact`; or `other inputs`, see `rivals.check_library`.
+            `ReferenceNetwork.exact`; `its own moves`, see `ReferenceNetwork.shaken`; or `other inputs`, see
+            `rivals.check_library`.
     """
 
     ok: bool
@@ -102,17 +103,23 @@ def check_output(
     if own is not None:
         worst = max(_excess(a, b, _allowed_halved(b, h)) for (a, b), h in zip(pairs, own, strict=True))
         return result(worst <= 1.0, difference, worst, precision)
-    right, others = exact() if exact is not None else None, shaken() if shaken is not None else []
+    if shaken is not None:
+        moves = [[*moved] for moved in zip(*shaken(), strict=True)] or [[] for _ in theirs]
+        allowed = [
+            np.maximum(_allowed(b, precision), _allowed_by_moves(b, m)) for b, m in zip(theirs, moves, strict=True)
+        ]
+        by_moves = max(_excess(a, b, most) for (a, b), most in zip(pairs, allowed, strict=True))
+        if by_moves <= 1.0:
+            return result(True, difference, by_moves, "its own moves")
+    right = exact() if exact is not None else None
     if right is None or any(a.shape != b.shape for a, b in zip(ours, right, strict=False)):
-        if not others:
-            return result(False, difference, worst)
-        right = theirs
+        return result(False, difference, worst)
     excess = (
         min(
-            _excess(a, b, near := _allowed(b, precision)),
-            _excess(a, c, np.maximum(near, _allowed_in_doubt(b, c, moved))),
+            _excess(a, b, _allowed(b, precision)),
+            _excess(a, c, np.maximum(_allowed(b, precision), _allowed_in_doubt(b, c))),
         )
-        for a, b, c, *moved in zip(ours, theirs, right, *others, strict=True)
+        for a, b, c in zip(ours, theirs, right, strict=True)
         if not (_is_lost(b, c) and _difference(a, b) <= LEAST_OUTPUT * max(1.0, _largest(b)))
     )
     worst = max(excess, default=0.0)
@@ -177,16 +184,22 @@ def _allowed(x: np.ndarray[Any, Any], precision: str) -> np.ndarray[Any, Any]:
     return RTOL[precision] * np.maximum(apart, _spread(x)) + ATOL[precision] * _largest(x)
 
 
-def _allowed_in_doubt(x: np.ndarray[Any, Any], exact: np.ndarray[Any, Any], moved: Arrays) -> float:
-    """Return the largest difference from the exact output that is allowed of one that the original's own run misses.
+def _allowed_by_moves(x: np.ndarray[Any, Any], moved: Arrays) -> np.ndarray[Any, Any]:
+    """Return the largest difference that is allowed of each number of an output, given how far it moves itself.
 
     Args:
-        moved: what `x` becomes where the inputs move in their last digits. Where it moves by more than rounding, e.g.
-            since two rows change places, or in whole numbers, that says nothing about rounding.
+        moved: what `x` becomes where the inputs move in their last digits. That says nothing of integers, and of
+            numbers that move further than rounding does, as where two rows change places.
     """
-    off, most = _difference(x, exact), MOST * _spread(x)
-    if _is_float(x):
-        off = max([off, *(move for one in moved if (move := _difference(x, one)) <= most)])
+    if not moved or not _is_float(x):
+        return np.zeros(())
+    most, moves = MOST * _spread(x), np.max([_distance(x, one) for one in moved], axis=0)
+    return np.where(moves <= most, np.minimum(DOUBT * moves, most), 0.0)
+
+
+def _allowed_in_doubt(x: np.ndarray[Any, Any], exact: np.ndarray[Any, Any]) -> float:
+    """Return the largest difference from the exact output that is allowed of one that the original's own run misses."""
+    off = _difference(x, exact)
     return min(DOUBT * off, max(off, MOST * _spread(exact))) if _is_float(exact) else DOUBT * off
 
 

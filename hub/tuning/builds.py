@@ -132,6 +132,10 @@ def first_build(
         for check in (each for each in comparison.checks.values() if each.unchecked):
             uncounted = "" if check.checked else ", so the compiled network counts as not checked"
             notes.append(f"the output check says little: {'; '.join(check.unchecked)}{uncounted}")
+        if any(check.judged_by == "its own moves" for check in comparison.checks.values()):
+            notes.append(
+                "the output moves by more than usual with the last digits of the inputs, and is off by as much"
+            )
         if any(check.judged_by == "other inputs" for check in comparison.checks.values()):
             notes.append("the output is equal on slightly other inputs: on its own, rounding decides an order in it")
         notes += wrong

@@ -49,6 +49,11 @@ class OnnxInput:
     dtype: np.dtype[Any]
     rows: int
 
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is one whole number or truth value."""
+        return all(size == 1 for size in self.shape) and self.dtype.kind in "iub"
+
     def example(self, spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
         """Return random values: normal, of the table's rows, or true and false."""
         if self.dtype.kind in "iub":
@@ -62,13 +67,15 @@ class OnnxNetwork(Network):
 
     Attributes:
         model: what it holds, in float32.
-        values: inputs that the file takes and this network has fixed to a number.
+        switches: inputs that are one whole number or truth value, where the file has branches.
+        values: of those that are fixed, and no inputs any more.
         taken: its inputs, as the caller sees them.
         returned: names and data types of its outputs.
     """
 
     path: Path = Path()
     model: Any = None
+    switches: tuple[str, ...] = ()
     values: dict[str, int] = field(default_factory=dict)
     taken: tuple[TensorSpec, ...] = ()
     returned: dict[str, str] = field(default_factory=dict)
@@ -94,16 +101,14 @@ class OnnxNetwork(Network):
 
     def _branch_remedy(self) -> str | None:
         """Return what helps where a branch that an input chooses cannot be imported, or None where there is none."""
-        switches = [spec.name for spec in self.taken if _is_switch(spec.shape, np.dtype(spec.dtype))]
-        if switches and any(node.op_type == "If" for graph in graphs_of(self.model) for node in graph.node):
-            return f"fix the input that chooses a branch, e.g. --shape {switches[0]}=1"
-        return None
+        free = [name for name in self.switches if name not in self.values]
+        return f"fix the input that chooses a branch, e.g. --shape {free[0]}=1" if free else None
 
     def _unsized(self, kind: str, where: str) -> NetworkImportError:
         return NetworkImportError(
             f"{self.name} has an {kind} whose size depends on the values of its inputs ({where}), and a compiled "
             "network has fixed sizes",
-            remedy=self._branch_remedy()
+            remedy=(self._branch_remedy() if kind == "output" else None)
             or "export the part before it, or pad to the largest size instead of selecting",
             network=self.name,
         )
@@ -115,7 +120,10 @@ class OnnxNetwork(Network):
         import onnx
 
         path = folder / "network.onnx"
-        onnx.save(self.model, str(path), save_as_external_data=self.model.ByteSize() > _MOST_IN_MEMORY)
+        outside = self.model.ByteSize() > _MOST_IN_MEMORY
+        onnx.save(self.model, str(path), save_as_external_data=outside)
+        if outside:  # which takes the weights out of the model
+            onnx.load_external_data_for_model(self.model, str(folder))
         return path
 
     def where(self, operator: str) -> str:
@@ -170,7 +178,7 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
 
     Args:
         shapes: sizes by `dim_param`, or by `INPUT.AXIS`; see `shapes.choices`. An integer or truth value that is an
-            input, e.g. one that chooses a branch, becomes a constant where its name has a number here.
+            input, e.g. one that chooses a branch, becomes a constant where its name has one number here.
 
     Raises:
         NetworkImportError: see `load_onnx`; or sizes are missing or wrong.
@@ -183,41 +191,63 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
     free = [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
-    switches = [one for one in inputs if one.name in (shapes or {}) and _is_switch(one.shape, one.dtype)]
-    free += [FreeSize(one.name, ((one.name, -1),), least=0) for one in switches]
+    values = _values([one for one in inputs if one.is_switch and one.name not in names], shapes or {}, path.stem)
+    if values:
+        shapes, model = (
+            {name: sizes for name, sizes in (shapes or {}).items() if name not in values},
+            _with(model, values),
+        )
+        notes = (*notes, f"fixed inputs: {', '.join(f'{name}={value}' for name, value in values.items())}")
+    branches = any(node.op_type == "If" for graph in graphs_of(model) for node in graph.node)
+    facts: dict[str, Any] = {"path": path, "model": model, "returned": returned, "notes": notes, "values": values}
+    facts["switches"] = tuple(one.name for one in inputs if one.is_switch) if branches else ()
 
     def refuse() -> Any:
         raise file_error(path, "has no PyTorch form", "import it into TVM")
 
     def make(name: str, sizes: dict[str, int]) -> Network:
-        rest = [one for one in inputs if one not in switches]
+        rest = [one for one in inputs if one.name not in values]
         fixed = [tuple(size if isinstance(size, int) else sizes[size] for size in one.shape) for one in rest]
         taken = tuple(TensorSpec(one.name, shape, one.dtype.name) for one, shape in zip(rest, fixed, strict=True))
-        values = {one.name: sizes[one.name] for one in switches}
 
         def examples() -> tuple[torch.Tensor, ...]:
             rng = np.random.default_rng(0)
             return tuple(torch.from_numpy(one.example(spec, rng)) for one, spec in zip(rest, taken, strict=True))
 
-        facts = {"path": path, "model": _with_values(model, values), "values": values}
-        return OnnxNetwork(name, refuse, examples, notes=notes, taken=taken, returned=returned, **facts)
+        return OnnxNetwork(name, refuse, examples, taken=taken, **facts)
 
-    return at_sizes(path.stem, free, shapes, make)
-
-
-def _is_switch(shape: Sequence[int | str], dtype: np.dtype[Any]) -> bool:
-    """Return whether an input is one whole number or truth value."""
-    return all(size == 1 for size in shape) and dtype.kind in "iub"
+    label = "-".join([path.stem, *(f"{name}{value}" for name, value in values.items())])
+    return at_sizes(label, free, shapes, make)
 
 
-def _with_values(model: Any, values: Mapping[str, int]) -> Any:
-    """Return an ONNX model with constants in place of some inputs; itself where there are none."""
+def _values(switches: Sequence[OnnxInput], given: Shapes, network: str) -> dict[str, int]:
+    """Return the value of each input that one was given for.
+
+    Raises:
+        NetworkImportError: several were, or one that its type has not.
+    """
+    values = {}
+    for one in switches:
+        if one.name in given:
+            numbers = given[one.name]
+            most = 1 if one.dtype == bool else np.iinfo(one.dtype).max
+            if len(numbers) != 1 or not 0 <= numbers[0] <= most:
+                raise NetworkImportError(
+                    f"input {one.name} of {network} is one {one.dtype}, and was given {', '.join(map(str, numbers))}",
+                    remedy=f"give one number up to {most}, and tune once for each that you need",
+                    input=one.name,
+                )
+            values[one.name] = numbers[0]
+    return values
+
+
+def _with(model: Any, values: Mapping[str, int]) -> Any:
+    """Return an ONNX model with constants in place of some inputs."""
     import onnx
 
-    if not values:
-        return model
     result = onnx.ModelProto()
     result.CopyFrom(model)
+    result.ir_version = max(result.ir_version, 4)  # before that a constant had to be an input
     for value in [one for one in result.graph.input if one.name in values]:
         shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         array = np.full(shape, values[value.name], _dtype(value))

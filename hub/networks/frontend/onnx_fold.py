@@ -215,7 +215,7 @@ class _Fold(GraphWriter):
     def _if(self, node: Any, condition: str, names: Mapping[str, str]) -> list[str] | None:
         """Write the branch that is taken. Where inputs decide, write both and select; None for outputs of other sizes.
 
-        TVM fuses nothing in a branch, which costs more than the one that is not taken.
+        TVM's importer fuses nothing in a branch, which may cost more than the one that is not taken.
         """
         facts, start = attributes_of(node), len(self.nodes)
         branches = [facts["then_branch"], facts["else_branch"]]
@@ -228,6 +228,7 @@ class _Fold(GraphWriter):
         for one, other in pairs:
             if (dims := self.dims(one)) is None or dims != self.dims(other) or self.dtype(one) != self.dtype(other):
                 del self.nodes[start:]
+                self._inferred = min(self._inferred, start)
                 return None
         condition = self._reshaped(condition, [])
         return [self.op("Where", condition, *pair) for pair in pairs]

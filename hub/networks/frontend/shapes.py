@@ -12,7 +12,7 @@ from ....zoo.errors import last_line
 from ..errors import NetworkImportError
 
 Shapes = Mapping[str, Sequence[int]]
-"""Sizes to tune at, by the name of a dynamic size: `{"batch": [1, 8]}`; or values of a scalar input of an ONNX file."""
+"""Sizes to tune at by the name of a dynamic size, `{"batch": [1, 8]}`; or the value of an ONNX file's scalar input."""
 
 MAX_VARIANTS = 16
 

@@ -93,7 +93,8 @@ SAPPHIRE = V4 | {
     ("named", "flags", "name"),
     [
         ("rocketlake", SAPPHIRE, "sapphirerapids"),
-        ("graniterapids", SAPPHIRE, "sapphirerapids"),
+        ("graniterapids", SAPPHIRE, "graniterapids"),
+        ("graniterapids", SAPPHIRE - {"amx_tile", "amx_int8", "amx_bf16"}, "icelake-server"),
         ("rocketlake", SAPPHIRE - {"amx_tile"}, "rocketlake"),
         ("sapphirerapids", V4, "skylake-avx512"),
         ("skylake-avx512", V4, "skylake-avx512"),

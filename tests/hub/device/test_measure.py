@@ -171,12 +171,15 @@ def test_weights_are_at_another_place_in_each_run_until_their_memory_is_used_up(
     assert len(set(addresses)) < len(addresses), "and begin again"
 
 
-def test_weights_of_more_than_half_of_their_memory_have_another_place_too() -> None:
-    size, shape = 1 << 20, [(3 << 20) // 20, 1]
-    args = [tvm.runtime.tensor(contents) for contents in random_values([(shape, "float32")])]
-    turns = turns_of([(shape, "float32")], args, [0], size)
-    addresses = [address(next(turns)[0]) for _ in range(6)]
-    assert min(abs(a - b) for a, b in pairwise(addresses)) >= 4 * shape[0]
+@pytest.mark.parametrize("shares", [(0.6,), (0.6, 0.3), (0.7, 0.7), (0.5, 0.4), (0.3, 0.3, 0.3)])
+def test_weights_of_more_than_half_of_their_memory_have_another_place_too(shares: tuple[float, ...]) -> None:
+    size = 1 << 20
+    info = [([int(share * size / 4)], "float32") for share in shares]
+    args = [tvm.runtime.tensor(contents) for contents in random_values(info)]
+    turns = turns_of(info, args, range(len(shares)), size)
+    runs = [[(at := address(x), at + 4 * x.shape[0]) for x in next(turns)] for _ in range(7)]
+    for before, after in pairwise(runs[1:]):  # the first begins where another program ended
+        assert all(a[1] <= b[0] or b[1] <= a[0] for a in before for b in after)
 
 
 def test_a_program_is_told_its_weights_and_timed_with_them_in_turn(target_dict: dict[str, Any], tmp_path: Path) -> None:

@@ -101,6 +101,9 @@ def test_an_output_that_moves_with_the_last_digits_of_its_inputs_may_be_off_by_a
     def verdict(ours: Any, moved: Any, exact: Any = None) -> str:
         return check_output([ours], [X], lambda: exact, shaken=lambda: moved).verdict
 
+    one = X.copy()
+    one.flat[0] += np.float32(0.1)
+    assert verdict(off, [[one]]) == "WRONG", "each number by its own moves"
     assert verdict(off, []) == verdict(off, [[X + noise / 10]]) == "WRONG"
     assert verdict(off, moved) == verdict(off, moved, [X]) == "equal"
     assert verdict(X + 10 * noise, moved) == "WRONG"

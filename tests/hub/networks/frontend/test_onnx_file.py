@@ -108,9 +108,13 @@ def test_a_number_that_chooses_a_branch_may_be_fixed(tmp_path: Path) -> None:
     with pytest.raises(NetworkImportError) as caught:
         open_network(path, shapes={"n": [3]}).signature()
     assert caught.value.remedy == "fix the input that chooses a branch, e.g. --shape rate=1"
-    network = open_network(path, shapes={"n": [3], "rate": [16000, 0]})
-    (wide, narrow), (x,) = network.variants, network.inputs()
-    assert (wide.name, str(wide.signature())) == ("net-n3-rate16000", "(x: float32[2, 3]) -> float32[2, 3]")
+    for numbers in ([16000, 8000], [1 << 64]):
+        with pytest.raises(NetworkImportError, match="input rate of net is one int64"):
+            open_network(path, shapes={"n": [3], "rate": numbers})
+    wide, narrow = (open_network(path, shapes={"n": [3], "rate": [rate]}) for rate in (16000, 0))
+    assert (wide.name, str(wide.signature())) == ("net-rate16000", "(x: float32[2, 3]) -> float32[2, 3]")
+    assert "fixed inputs: rate=16000" in wide.notes
+    (x,) = wide.inputs()
     for variant, expected in ((wide, torch.sin(x)), (narrow, x.T)):
         for result in (compute(prepare(variant.imported()), x), reference_module(reference_file(variant, tmp_path))(x)):
             np.testing.assert_allclose(result[0], expected, rtol=1e-5)

@@ -121,10 +121,15 @@ def test_sizes_that_a_computed_size_fixes_are_known_to_what_follows(equal: Equal
     then = helper.make_graph([node("Sin", ["p"], ["a"])], "then", [], [Info("a", FLOAT, None)])
     other = helper.make_graph([node("Cos", ["p"], ["b"])], "else", [], [Info("b", FLOAT, None)])
     choice = node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    # A branch of other sizes before it, which is given up.
+    wide = [node("Concat", ["x", "x"], ["w0"], axis=0), *(node("Sin", [f"w{i}"], [f"w{i + 1}"]) for i in range(20))]
+    first = helper.make_graph(wide, "wide", [], [Info("w20", FLOAT, None)])
+    second = helper.make_graph([node("Sin", ["x"], ["v"])], "same", [], [Info("v", FLOAT, None)])
+    given_up = node("If", ["flag"], ["u"], then_branch=first, else_branch=second)
     constants = {"one": np.array([1, 1]), "zero": np.array([0, 0]), "zero_": np.int64(0), "two": np.int64(2)}
-    proto = model([*sizes, *shape, choice], **constants)
-    assert "If" not in {one.op_type for one in folded(proto, {"x": (3, 4)}, "net").graph.node}
-    equal(proto)
+    proto = model([given_up, *sizes, *shape, choice], inputs=[X, Info("flag", BOOL, [])], **constants)
+    assert [one.op_type for one in folded(proto, {"x": (3, 4), "flag": ()}, "net").graph.node].count("If") == 1
+    equal(model([*sizes, *shape, choice], **constants))
 
 
 def test_a_scan_goes_over_the_slices_of_a_tensor_backwards_too(equal: Equal) -> None:
