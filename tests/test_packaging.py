@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from tchub.hub.tuning.config import RIVALS
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("hub", "zoo", "cards")
@@ -28,6 +29,17 @@ def test_every_folder_with_code_is_a_listed_package() -> None:
     folders = {path.parent.relative_to(ROOT) for floor in FLOORS for path in python_files(floor)}
     listed = set(PROJECT["tool"]["setuptools"]["packages"])
     assert {"tchub." + ".".join(folder.parts) for folder in folders} == listed
+
+
+def test_every_runtime_that_tune_compares_comes_with_the_extra_that_its_remedy_names() -> None:
+    project = PROJECT["project"]
+    extras, pending, packages = project["optional-dependencies"], ["bench"], set(project["dependencies"])
+    while pending:
+        for one in extras[pending.pop()]:
+            inner = re.fullmatch(r"tchub\[(\w+)\]", one)
+            pending += [inner[1]] if inner else []
+            packages.add(one)
+    assert {re.split(r"[<>=\[]", one)[0] for one in packages} >= set(RIVALS.values())
 
 
 def test_every_package_has_an_init_and_every_floor_is_typed() -> None:

@@ -9,7 +9,7 @@ from tvm import IRModule
 
 from . import LAYOUTS
 from .frontend.network import Network
-from .tasks import TuningTask, extracted_tasks, merge, merged_variants, network_tasks
+from .tasks import TuningTask, constant_bytes, extracted_tasks, merge, merged_variants, network_tasks
 from .transform.fused_attention import attentions
 from .transform.fused_depthwise import depthwise_convolutions
 from .transform.prepare import OperatorShape, for_inference, lower
@@ -65,6 +65,22 @@ def find_alternatives(
         alternatives.append(Alternative(shape, own - calls, calls - own))
         added += [replace(task, weight=0, networks={network: 0}) for task in tasks if task.task_id not in own]
     return merge(added), alternatives
+
+
+def further_weights(tasks: Sequence[TuningTask], alternatives: Sequence[Alternative]) -> int:
+    """Return the bytes that the weights of a network grow by where each operator is computed another way.
+
+    Of several ways, the one of the fewest counts. Winograd's weights are 16 or 36 numbers in the place of 9.
+
+    Args:
+        tasks: of the network and of its alternatives.
+    """
+    sizes = {task.task_id: constant_bytes(task.mod) for task in tasks}
+    growths: dict[OperatorShape, list[int]] = {}
+    for one in alternatives:
+        read, instead = (sum(sizes[name] * n for name, n in calls.items()) for calls in (one.other, one.direct))
+        growths.setdefault(one.operator, []).append(max(0, read - instead))
+    return sum(map(min, growths.values()))
 
 
 def extract(network: Network, target: Any, layout: str = LAYOUTS[0], precision: str = "float32") -> list[TuningTask]:

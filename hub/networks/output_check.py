@@ -82,8 +82,8 @@ def check_output(
         precision: in which the compiled network multiplies; see `RTOL`.
         halved: gives the original's outputs in float16, or None where it cannot; asked only where that is the
             precision, and `ours` is not within the tolerance.
-        shaken: gives the original's outputs for inputs that are changed in their last digits, as rounding in the first
-            layers does; asked only where `ours` is not within the tolerance.
+        shaken: gives the original's outputs for inputs that are changed in their last digits, or none where they are
+            known exactly; asked only where `ours` is not within the tolerance of `exact` either.
     """
     unchecked = tuple(f"output {number} {reason}" for number, x in enumerate(theirs) if (reason := _says_nothing(x)))
     largest = max((_largest(x) for x in theirs), default=0.0)
@@ -103,27 +103,24 @@ def check_output(
     if own is not None:
         worst = max(_excess(a, b, _allowed_halved(b, h)) for (a, b), h in zip(pairs, own, strict=True))
         return result(worst <= 1.0, difference, worst, precision)
-    if shaken is not None:
-        moves = [[*moved] for moved in zip(*shaken(), strict=True)] or [[] for _ in theirs]
-        allowed = [
-            np.maximum(_allowed(b, precision), _allowed_by_moves(b, m)) for b, m in zip(theirs, moves, strict=True)
-        ]
-        by_moves = max(_excess(a, b, most) for (a, b), most in zip(pairs, allowed, strict=True))
-        if by_moves <= 1.0:
-            return result(True, difference, by_moves, "its own moves")
-    right = exact() if exact is not None else None
-    if right is None or any(a.shape != b.shape for a, b in zip(ours, right, strict=False)):
-        return result(False, difference, worst)
-    excess = (
-        min(
-            _excess(a, b, _allowed(b, precision)),
-            _excess(a, c, np.maximum(_allowed(b, precision), _allowed_in_doubt(b, c))),
+    right, judge = exact() if exact is not None else None, "float32"
+    if right is not None and all(a.shape == b.shape for a, b in zip(ours, right, strict=False)):
+        excess = (
+            min(
+                _excess(a, b, _allowed(b, precision)),
+                _excess(a, c, np.maximum(_allowed(b, precision), _allowed_in_doubt(b, c))),
+            )
+            for a, b, c in zip(ours, theirs, right, strict=True)
+            if not (_is_lost(b, c) and _difference(a, b) <= LEAST_OUTPUT * max(1.0, _largest(b)))
         )
-        for a, b, c in zip(ours, theirs, right, strict=True)
-        if not (_is_lost(b, c) and _difference(a, b) <= LEAST_OUTPUT * max(1.0, _largest(b)))
-    )
-    worst = max(excess, default=0.0)
-    return result(worst <= 1.0, difference, worst, "exact")
+        worst, judge = max(excess, default=0.0), "exact"
+    if worst > 1.0 and shaken is not None and (moves := shaken()):
+        moved = zip(*moves, strict=True)
+        worst, judge = (
+            max(_excess_of_moves(a, b, m, precision) for (a, b), m in zip(pairs, moved, strict=True)),
+            "its own moves",
+        )
+    return result(worst <= 1.0, difference, worst, judge)
 
 
 def few_differ(ours: Arrays, theirs: Arrays, precision: str = "float32") -> bool:
@@ -184,17 +181,22 @@ def _allowed(x: np.ndarray[Any, Any], precision: str) -> np.ndarray[Any, Any]:
     return RTOL[precision] * np.maximum(apart, _spread(x)) + ATOL[precision] * _largest(x)
 
 
-def _allowed_by_moves(x: np.ndarray[Any, Any], moved: Arrays) -> np.ndarray[Any, Any]:
-    """Return the largest difference that is allowed of each number of an output, given how far it moves itself.
+def _excess_of_moves(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], moved: Arrays, precision: str) -> float:
+    """Return a difference in units of what is allowed where the original's output moves by itself.
+
+    As many numbers as move so far may be off by `DOUBT` times as much.
 
     Args:
-        moved: what `x` becomes where the inputs move in their last digits. That says nothing of integers, and of
+        moved: what `theirs` becomes where the inputs move in their last digits. That says nothing of integers, and of
             numbers that move further than rounding does, as where two rows change places.
     """
-    if not moved or not _is_float(x):
-        return np.zeros(())
-    most, moves = MOST * _spread(x), np.max([_distance(x, one) for one in moved], axis=0)
-    return np.where(moves <= most, np.minimum(DOUBT * moves, most), 0.0)
+    distance, allowed = _distance(ours, theirs), _allowed(theirs, precision)
+    off = np.sort(distance[distance > allowed])[::-1]
+    if off.size == 0 or not _is_float(theirs):
+        return _excess(ours, theirs, allowed)
+    most, moves = MOST * _spread(theirs), np.max([_distance(theirs, one) for one in moved], axis=0)
+    largest = np.sort(np.where(moves <= most, moves, 0.0).ravel())[::-1][: off.size]
+    return float((off / np.maximum(np.minimum(DOUBT * largest, most), np.finfo(np.float64).tiny)).max())
 
 
 def _allowed_in_doubt(x: np.ndarray[Any, Any], exact: np.ndarray[Any, Any]) -> float:

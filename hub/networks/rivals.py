@@ -127,8 +127,11 @@ class ReferenceNetwork:
         return [arrays(other.run()) for seed in range(_SHAKEN) if (other := self.nearby(seed, _LAST_DIGITS))]
 
     def shaken(self) -> list[list[np.ndarray]]:
-        """Return its outputs for inputs changed by about what the sums of its layers are rounded by."""
-        return self._shaken
+        """Return its outputs for inputs changed by about what the sums of its layers are rounded by.
+
+        There are none where float64 says how far its own float32 is off.
+        """
+        return self._shaken if self.is_onnx or self._exact is None else []
 
 
 def _noisy(x: torch.Tensor, generator: torch.Generator, size: float) -> torch.Tensor:

@@ -19,7 +19,7 @@ from ...zoo.files import locked_folder
 from ..device.device_choice import ChosenDevice, checkpoint_kind, choose_device, fitting_checkpoint
 from ..device.measure import MeasureConfig
 from ..device.timing import weights_between
-from ..networks.alternatives import Alternative, find_alternatives, lower_known
+from ..networks.alternatives import Alternative, find_alternatives, further_weights, lower_known
 from ..networks.errors import LatencyError
 from ..networks.frontend.network import Network
 from ..networks.frontend.shapes import Shapes
@@ -203,6 +203,7 @@ class _Run:
         self.variants = [first_build(one, *how) for one in self.network.variants]
         stop.check(early)
         groups: list[list[TuningTask]] = []
+        weights: list[int] = []
         self.alternatives: list[Alternative] = []
         for first in self.variants:
             name = first.network.name
@@ -210,9 +211,10 @@ class _Run:
             added, ways = find_alternatives(first.graph, own, self.target, name, first.shapes)
             self.alternatives += ways
             groups.append(own + added)
+            weights.append(weight_bytes(first.mod) + further_weights(groups[-1], ways))
         self.tasks, self.weights = merged_variants(groups), 0
         if isinstance(self.measure, WorkerMeasure) and device.address is None:
-            self.weights = max(weights_between(weight_bytes(first.mod)) for first in self.variants)
+            self.weights = max(map(weights_between, weights))
             self.measure.of_network(self.weights)
 
     def tune(self, models: list[ModelChoice]) -> TuneResult:

@@ -1,10 +1,12 @@
 """Recurrent layers of ONNX files: TVM's importer has no `LSTM`, `GRU` and `RNN`."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
-from tvm import IRModule
+from tvm import IRModule, relax
+from tvm.ir.expr import GenericConst
 
 from ..transform.recurrence import KINDS, marker
 from .onnx_graph import DEFAULT, GraphWriter, attributes_of, infer_types, opset_of
@@ -27,7 +29,7 @@ def imported(model: Any, shapes: Mapping[str, Sequence[int]]) -> IRModule:
     from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
     class Importer(ONNXGraphImporter):
-        """TVM's importer, with one operator more."""
+        """TVM's importer, with one operator more, and bounds as operators whose layout Relax can infer."""
 
         def _check_for_unsupported_ops(self, graph: Any) -> None:
             rest = type(graph)()
@@ -36,6 +38,8 @@ def imported(model: Any, shapes: Mapping[str, Sequence[int]]) -> IRModule:
             super()._check_for_unsupported_ops(rest)
 
         def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+            if op_name == "Clip" and (clipped := _clipped(self.bb, inputs, attrs)) is not None:
+                return clipped
             if op_name != _OPERATOR:
                 return super()._convert_operator(op_name, inputs, attrs, opset)
             projected, recurrent, bias, *states = inputs
@@ -44,6 +48,21 @@ def imported(model: Any, shapes: Mapping[str, Sequence[int]]) -> IRModule:
 
     importer = Importer({name: [*shape] for name, shape in shapes.items()}, "float32")
     return importer.from_onnx(model.graph, opset_of(model) or 1)
+
+
+def _clipped(builder: Any, inputs: Any, attrs: Mapping[str, Any]) -> Any:
+    """Return a tensor within bounds that are numbers of the file, or None where they are results."""
+    x, *bounds = inputs[0], inputs[1], inputs[2]
+    numbers = [attrs.get("min"), attrs.get("max")]  # which they were before opset 11
+    if any(one is not None and not isinstance(one, GenericConst) for one in bounds):
+        return None
+    for at, one in enumerate(bounds):
+        if one is not None:
+            numbers[at] = one.value.numpy().item()
+    for number, limit in zip(numbers, (relax.op.maximum, relax.op.minimum), strict=True):
+        if number is not None and isfinite(number):
+            x = builder.emit(limit(x, relax.const(number, x.ty.dtype)))
+    return x
 
 
 def with_recurrences(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:

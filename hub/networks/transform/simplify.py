@@ -41,14 +41,17 @@ def simplify() -> Any:
 
 
 def _aligned(builder: Any, call: Any) -> Any:
-    """Give what is broadcast to an image four axes: Relax infers no layout of fewer."""
+    """Give what is broadcast to an image four axes: Relax infers no layout of fewer. A row of several may stay."""
     shapes = [*map(static_shape, call.args)]
-    if max(map(len, shapes)) != 4 or min(map(len, shapes)) not in (2, 3):
+    short = [len(shape) in (2, 3) or tuple(shape) == (1,) for shape in shapes]
+    if max(map(len, shapes)) != 4 or not any(short):
         return call
     args = [
-        builder.emit(op.reshape(arg, [*[1] * (4 - len(shape)), *shape])) if len(shape) < 4 else arg
-        for arg, shape in zip(call.args, shapes, strict=True)
+        builder.emit(op.reshape(arg, [*[1] * (4 - len(shape)), *shape])) if lacks else arg
+        for arg, shape, lacks in zip(call.args, shapes, short, strict=True)
     ]
+    if operator_name(call) in _COMMUTATIVE and prod(shapes[0]) < prod(shapes[1]):
+        args.reverse()  # Relax takes the layout of the first, which a constant has not
     return relax.Call(call.op, args, call.attrs)
 
 
@@ -303,6 +306,7 @@ def _dtype(value: Any) -> str:
     return str(getattr(value.ty, "dtype", ""))
 
 
+_COMMUTATIVE = frozenset(("add", "multiply", "maximum", "minimum"))
 # Integer types all of whose numbers float32 holds, and their limits.
 _QUANTISED = {name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("int8", "uint8", "int16", "uint16")}
 _SIMPLER: dict[str, Callable[[Any, Any], Any]] = {

@@ -396,6 +396,26 @@ def test_a_constant_may_be_a_number_of_the_node_itself(equal: Equal) -> None:
     equal(model([node("Constant", [], ["two"], value_float=2.0), node("Mul", ["x", "two"], ["y"])]))
 
 
+@pytest.mark.parametrize(
+    ("opset", "bounds", "facts", "limits"),
+    [
+        (17, ["low", "high"], {}, 2),
+        (17, ["", "high"], {}, 1),
+        (17, ["nan", "high"], {}, 1),
+        (9, [], {"min": -0.5}, 1),
+        (17, ["result", "high"], {}, 0),
+    ],
+)
+def test_bounds_that_are_numbers_are_operators_whose_layout_is_known(
+    equal: Equal, opset: int, bounds: list[str], facts: dict[str, float], limits: int
+) -> None:
+    held = {name: np.float32(value) for name, value in {"low": -0.5, "high": 0.25, "nan": np.nan}.items()}
+    nodes = [node("ReduceMin", ["x"], ["result"], keepdims=0), node("Clip", ["x", *bounds], ["y"], **facts)]
+    network = equal(model(nodes[-1:] if "result" not in bounds else nodes, opset=opset, **held))
+    script = network.imported().script()
+    assert script.count("R.maximum") + script.count("R.minimum") == limits
+
+
 @pytest.mark.parametrize("signs", [(1, 0), (0, 1), (0, 0), (1, 1)])
 def test_infinities_of_one_sign_are_told_apart(equal: Equal, signs: tuple[int, int]) -> None:
     infinite = node("IsInf", ["q"], ["b"], detect_positive=signs[0], detect_negative=signs[1])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from relax_kit import compute
-from tchub.hub.networks.alternatives import Alternative, extract, find_alternatives, lower_known
+from tchub.hub.networks.alternatives import Alternative, extract, find_alternatives, further_weights, lower_known
 from tchub.hub.networks.frontend.exported_file import from_torch
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.networks.transform.prepare import lower
@@ -102,6 +102,15 @@ def test_every_task_of_it_has_a_program_that_is_right(network: tuple[Any, Any, A
     assert len(transforms) == 2 * len(convolutions(graph))
     for task in transforms:
         assert "T.Select" in scheduled(task)  # which row of the matrix it is, is known when the loops are unrolled
+
+
+def test_a_network_may_grow_by_the_weights_of_the_smaller_tiles(network: tuple[Any, Any, Any]) -> None:
+    _, _, graph = network
+    direct = tasks_of(lower(graph))
+    added, ways = find_alternatives(graph, direct, TARGET, "net")
+    channels = sum(shape.inputs * shape.outputs for shape in convolutions(graph) if shape.tile == 2)
+    assert further_weights([*direct, *added], ways) == pytest.approx(4 * (16 - 9) * channels, rel=0.05)
+    assert further_weights(direct, []) == 0
 
 
 def test_what_follows_may_be_read_more_than_once(scheduled: Any, network_of: Any) -> None:
