@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (6_217, 34),
-    "hub/networks": (11_093, 54),
-    "hub/search": (3_813, 22),
+    "hub/device": (6_239, 34),
+    "hub/networks": (11_096, 54),
+    "hub/search": (3_830, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_260, 11),
     "hub/adaptation": (1_971, 10),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_542, 58),
-    "tests": (31_257, 214),
+    "tests": (31_313, 214),
 }
-PRODUCT = (53_118, 300)
+PRODUCT = (53_160, 300)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -181,7 +181,7 @@ torch_threads_option = click.option(
 
 def shape_option(func: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--shape`, and pass the command `shapes`: sizes by name, or None."""
-    about = "Sizes of a dynamic shape, e.g. batch=1,8, or numbers of a scalar input of an ONNX file. Repeatable."
+    about = "Sizes of a dynamic shape, e.g. batch=1,8, or the number of a scalar input of an ONNX file. Repeatable."
     option = click.option("--shape", "shapes", multiple=True, metavar="NAME=N", help=about)
     return option(_parsed("shapes", lambda texts: dict(map(_sizes, texts)) or None)(func))
 

@@ -71,6 +71,11 @@ def _tensors(args_info: ArgsInfo) -> list[Any]:
     return _arguments[key][1]
 
 
+# Seconds of a checked run, and times the best latency, from which on it is the measurement: repeats take long, and
+# nothing more is to be learnt.
+_LONG, _MANY = 0.5, 100.0
+
+
 @lru_cache(maxsize=1)
 def _watcher() -> tuple[DriftWatch, Callable[[], float]]:
     several = int(os.environ.get("TVM_NUM_THREADS", "1")) > 1
@@ -96,12 +101,15 @@ def run(
     built = built or BuildResult()
     module = open_library(library, built.sha256)
     args = _tensors(args_info)
-    wrong = None
+    wrong, checked = None, 0.0
     if reference is not None:
-        wrong = _check(module, args, _tensors(reference[0]), built.prepacked, load_reference(reference[1]))
+        right = load_reference(reference[1])
+        wrong, checked = _check(module, args, _tensors(reference[0]), built.prepacked, right)
     if wrong is not None:
         _arguments.clear()  # it may have written its inputs
         return RunResult([], time.perf_counter() - start, wrong)
+    if best is not None and checked > max(_LONG, _MANY * best):
+        return RunResult([checked], time.perf_counter() - start, None)
     watch, kernel = _watcher()
     measure = partial(time_kernel, module, args, tvm.cpu(), config, best)
     if config.weights and built.weights:
@@ -147,15 +155,21 @@ def load_reference(path: str) -> dict[int, Array]:
 
 def _check(
     module: Any, args: Sequence[Any], inputs: Sequence[Any], prepacked: Sequence[int], right: Mapping[int, Array]
-) -> str | None:
-    """Return what is wrong with the outputs for a task's `inputs`; `args` have the shapes that the program takes."""
+) -> tuple[str | None, float]:
+    """Return what is wrong with the outputs for a task's `inputs`, and the seconds of the run.
+
+    Args:
+        args: have the shapes that the program takes.
+    """
     if prepacked:
         module[PREPACK](*(inputs[i] for i in prepacked), *(args[i] for i in prepacked))
     inputs = [args[i] if i in prepacked else value for i, value in enumerate(inputs)]
     for argument in right:
         inputs[argument].copyfrom(np.zeros_like(inputs[argument].numpy()))  # what the program before left is right
+    start = time.perf_counter()
     module["main"](*inputs)
-    return complaint({argument: inputs[argument].numpy() for argument in right}, right)
+    seconds = time.perf_counter() - start
+    return complaint({argument: inputs[argument].numpy() for argument in right}, right), seconds
 
 
 def complaint(outputs: Mapping[int, Array], right: Mapping[int, Array]) -> str | None:

@@ -5,7 +5,6 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,15 +67,20 @@ def turns_of(args_info: ArgsInfo, args: Sequence[Any], weights: Sequence[int], s
     Where a run reads more than half of that, it takes turns with as many bytes more: at the same place, they would stay
     in a large last-level cache, which the network's other weights empty.
     """
+    whole = {position: _whole(*args_info[position]) for position in weights}
     read = Counter[str]()
-    for position in weights:
-        read[args_info[position][1]] += _whole(*args_info[position])
+    for position in (position for position in weights if whole[position] <= size):
+        read[args_info[position][1]] += whole[position]
+    rooms = {dtype: max(size, min(2 * count, _MOST_TURNS * size)) for dtype, count in read.items()}
     while True:
+        for dtype, room in rooms.items():
+            if _taken[dtype] + read[dtype] > room or (room == 2 * read[dtype] and _taken[dtype] % read[dtype]):
+                _taken[dtype] = 0
         taken = list(args)
         for position in weights:
-            dtype = args_info[position][1]
-            weight = _take(*args_info[position], size, max(size, min(2 * read[dtype], _MOST_TURNS * size)))
-            taken[position] = args[position] if weight is None else weight
+            if whole[position] <= size:
+                shape, dtype = args_info[position]
+                taken[position] = _take(shape, dtype, rooms[dtype])
         yield taken
 
 
@@ -85,27 +89,31 @@ def _whole(shape: Sequence[int], dtype: str) -> int:
     return -(-math.prod(shape) * numpy_dtype(dtype).itemsize // _LINE) * _LINE
 
 
-def _take(shape: Sequence[int], dtype: str, size: int, room: int) -> Any:
-    """Return the next part of `room` bytes of a dtype; None for a tensor of more than `size` bytes."""
+def _take(shape: Sequence[int], dtype: str, room: int) -> Any:
+    """Return the next part of `room` bytes of a dtype."""
     import tvm
 
+    memory, whole = _memory(dtype, room), _whole(shape, dtype)
+    start = _taken[dtype] if _taken[dtype] + whole <= room else 0
+    _taken[dtype] = start + whole
     needed = math.prod(shape) * numpy_dtype(dtype).itemsize
-    if needed > size:
-        return None
-    memory = _memory(dtype, size << (-(-room // size) - 1).bit_length())
-    start = _taken[dtype] if _taken[dtype] + needed <= room else 0
-    _taken[dtype] = start + _whole(shape, dtype)
     part: Any = tvm.runtime.from_dlpack(memory[start : start + needed])
     return part._create_view(shape, dtype)
 
 
-@lru_cache(maxsize=2)
+_memories: dict[str, Any] = {}
+
+
 def _memory(dtype: str, size: int) -> Any:
-    """Return bytes of random contents, at a border of cache lines."""
-    (some,) = random_values([((1 << 16,), dtype)])
-    memory = aligned_bytes(size)
-    memory[...] = np.resize(some.view(np.uint8), size)
-    return memory
+    """Return bytes of random contents, at a border of cache lines, at least as many as are asked for."""
+    if dtype not in _memories or _memories[dtype].nbytes < size:
+        _memories.pop(dtype, None)
+        (some,) = random_values([((1 << 16,), dtype)])
+        few, memory = some.view(np.uint8), aligned_bytes(size)
+        for start in range(0, size, few.nbytes):
+            memory[start : start + few.nbytes] = few[: size - start]
+        _memories[dtype] = memory
+    return _memories[dtype]
 
 
 T = TypeVar("T")

@@ -75,7 +75,8 @@ def further_weights(tasks: Sequence[TuningTask], alternatives: Sequence[Alternat
     Args:
         tasks: of the network and of its alternatives.
     """
-    sizes = {task.task_id: constant_bytes(task.mod) for task in tasks}
+    called = {name for one in alternatives for name in (*one.other, *one.direct)}
+    sizes = {task.task_id: constant_bytes(task.mod) for task in tasks if task.task_id in called}
     growths: dict[OperatorShape, list[int]] = {}
     for one in alternatives:
         read, instead = (sum(sizes[name] * n for name, n in calls.items()) for calls in (one.other, one.direct))

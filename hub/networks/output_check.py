@@ -103,24 +103,20 @@ def check_output(
     if own is not None:
         worst = max(_excess(a, b, _allowed_halved(b, h)) for (a, b), h in zip(pairs, own, strict=True))
         return result(worst <= 1.0, difference, worst, precision)
+    each = [_excess(a, b, _allowed(b, precision)) for a, b in pairs]
     right, judge = exact() if exact is not None else None, "float32"
     if right is not None and all(a.shape == b.shape for a, b in zip(ours, right, strict=False)):
-        excess = (
-            min(
-                _excess(a, b, _allowed(b, precision)),
-                _excess(a, c, np.maximum(_allowed(b, precision), _allowed_in_doubt(b, c))),
-            )
-            for a, b, c in zip(ours, theirs, right, strict=True)
-            if not (_is_lost(b, c) and _difference(a, b) <= LEAST_OUTPUT * max(1.0, _largest(b)))
-        )
-        worst, judge = max(excess, default=0.0), "exact"
-    if worst > 1.0 and shaken is not None and (moves := shaken()):
-        moved = zip(*moves, strict=True)
-        worst, judge = (
-            max(_excess_of_moves(a, b, m, precision) for (a, b), m in zip(pairs, moved, strict=True)),
-            "its own moves",
-        )
-    return result(worst <= 1.0, difference, worst, judge)
+        judge = "exact"
+        for number, ((a, b), c) in enumerate(zip(pairs, right, strict=True)):
+            if _is_lost(b, c) and _difference(a, b) <= LEAST_OUTPUT * max(1.0, _largest(b)):
+                each[number] = 0.0
+            allowed = np.maximum(_allowed(b, precision), _allowed_in_doubt(b, c))
+            each[number] = min(each[number], _excess(a, c, allowed))
+    if max(each) > 1.0 and shaken is not None:
+        moves = [_excess_of_moves(*pair, moved, precision) for pair, *moved in zip(pairs, *shaken(), strict=True)]
+        least = [*map(min, each, moves)]
+        each, judge = (least, "its own moves") if max(least) <= 1.0 else (each, judge)
+    return result(max(each) <= 1.0, difference, max(each), judge)
 
 
 def few_differ(ours: Arrays, theirs: Arrays, precision: str = "float32") -> bool:
@@ -191,12 +187,15 @@ def _excess_of_moves(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], m
             numbers that move further than rounding does, as where two rows change places.
     """
     distance, allowed = _distance(ours, theirs), _allowed(theirs, precision)
-    off = np.sort(distance[distance > allowed])[::-1]
-    if off.size == 0 or not _is_float(theirs):
+    if not moved or not _is_float(theirs):
         return _excess(ours, theirs, allowed)
     most, moves = MOST * _spread(theirs), np.max([_distance(theirs, one) for one in moved], axis=0)
-    largest = np.sort(np.where(moves <= most, moves, 0.0).ravel())[::-1][: off.size]
-    return float((off / np.maximum(np.minimum(DOUBT * largest, most), np.finfo(np.float64).tiny)).max())
+    largest = np.sort(np.where(moves <= most, moves, 0.0), axis=None)[::-1]
+    order = np.argsort(distance, axis=None)[::-1]
+    off, allowed = distance.ravel()[order], allowed.ravel()[order]
+    over = off > allowed
+    allowed[over] = np.maximum(allowed[over], np.minimum(DOUBT * largest[: over.sum()], most))
+    return float(np.max(off / allowed, initial=0.0, where=allowed > 0.0))
 
 
 def _allowed_in_doubt(x: np.ndarray[Any, Any], exact: np.ndarray[Any, Any]) -> float:

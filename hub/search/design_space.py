@@ -15,6 +15,7 @@ from typing import Any
 from tvm import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.schedule import Trace
 from tvm.target import codegen
 
@@ -42,6 +43,9 @@ _REGISTERS = (("avx512f", (32, 16)), ("avx", (16, 8)), ("sse", (16, 4)), ("neon"
 # Floats of the registers over which an element is spread as it is read, without a register of its own. A core of
 # Cascade Lake has 133 GFLOP/s in tiles of 7 x 64, 124 in 6 x 64, and 105 in 14 x 32.
 _SPREADING = 16
+# Times the operations of the task that a program may take: halos are computed twice, but a row that is computed for
+# each of its thousands of numbers takes seconds.
+_MOST_WORK = 32
 _LEAST_THREADS, _MOST_THREADS = (f"meta_schedule.thread_extent_{end}_inclusive" for end in ("low", "high"))
 
 
@@ -51,6 +55,14 @@ def vector_registers(target: Any) -> tuple[int, int] | None:
         return None
     features = codegen.llvm_get_cpu_features(target)
     return next((registers for extension, registers in _REGISTERS if extension in features), None)
+
+
+def _operations(mod: IRModule) -> float:
+    """Return the arithmetic operations of a module, 0 where TVM cannot count them."""
+    try:
+        return float(estimate_tir_flops(mod))
+    except Exception:  # TVM raises errors of its own at loops whose extents it does not know
+        return 0.0
 
 
 class DesignSpace:
@@ -79,7 +91,7 @@ class DesignSpace:
         seed: int = 0,
         registers: tuple[int, int] | None = None,
     ) -> None:
-        self._mod = mod
+        self._mod, self._operations = mod, _operations(mod)
         self._postprocs = list(postprocs)
         trace = schedule.trace.simplified(remove_postproc=True)  # as TVM's search does: getters of no use go
         self._instructions = list(trace.insts)
@@ -235,7 +247,10 @@ class DesignSpace:
     # Programs in TVM -----------------------------------------------------------------------------------
 
     def replay(self, decisions: Decisions) -> Any | None:
-        """Return the program as a `MeasureCandidate`, post-processed; None when TVM or a postprocessor refuses it."""
+        """Return the program as a `MeasureCandidate`, post-processed.
+
+        None when TVM or a postprocessor refuses it, or where it computes the same over and over again.
+        """
         schedule = self._apply(dict(zip(self.template.samplers, decisions, strict=True)))
         if schedule is None:
             return None
@@ -245,6 +260,8 @@ class DesignSpace:
                 return None
         except Exception:  # TVM raises errors of every class where a postprocessor meets what it cannot rewrite
             return None
+        if self._operations and _operations(schedule.mod) > _MOST_WORK * self._operations:
+            return None  # e.g. the sum of a softmax for each of its numbers
         return ms.MeasureCandidate(schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True))
 
     def decisions_of(self, candidate: Any) -> Decisions:

@@ -1,7 +1,7 @@
 """Recurrent layers of ONNX files: TVM's importer has no `LSTM`, `GRU` and `RNN`."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
@@ -59,8 +59,9 @@ def _clipped(builder: Any, inputs: Any, attrs: Mapping[str, Any]) -> Any:
     for at, one in enumerate(bounds):
         if one is not None:
             numbers[at] = one.value.numpy().item()
-    for number, limit in zip(numbers, (relax.op.maximum, relax.op.minimum), strict=True):
-        if number is not None and isfinite(number):
+    limits = (relax.op.maximum, -inf), (relax.op.minimum, inf)
+    for number, (limit, nothing) in zip(numbers, limits, strict=True):
+        if number is not None and not isnan(number) and number != nothing:
             x = builder.emit(limit(x, relax.const(number, x.ty.dtype)))
     return x
 

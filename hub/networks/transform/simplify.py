@@ -41,18 +41,20 @@ def simplify() -> Any:
 
 
 def _aligned(builder: Any, call: Any) -> Any:
-    """Give what is broadcast to an image four axes: Relax infers no layout of fewer. A row of several may stay."""
+    """Give what is broadcast to an image four axes, and put it last: Relax infers no layout of fewer, or of constants.
+
+    A row of several numbers keeps its one axis.
+    """
     shapes = [*map(static_shape, call.args)]
     short = [len(shape) in (2, 3) or tuple(shape) == (1,) for shape in shapes]
-    if max(map(len, shapes)) != 4 or not any(short):
+    turned = operator_name(call) in _COMMUTATIVE and prod(shapes[0]) < prod(shapes[1])
+    if max(map(len, shapes)) != 4 or not (any(short) or turned):
         return call
     args = [
         builder.emit(op.reshape(arg, [*[1] * (4 - len(shape)), *shape])) if lacks else arg
         for arg, shape, lacks in zip(call.args, shapes, short, strict=True)
     ]
-    if operator_name(call) in _COMMUTATIVE and prod(shapes[0]) < prod(shapes[1]):
-        args.reverse()  # Relax takes the layout of the first, which a constant has not
-    return relax.Call(call.op, args, call.attrs)
+    return relax.Call(call.op, args[::-1] if turned else args, call.attrs)
 
 
 def _clip(_: Any, call: Any) -> Any:

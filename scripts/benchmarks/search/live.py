@@ -28,7 +28,7 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
     from tchub.hub.device.detect import detect_local
     from tchub.hub.device.measure import MeasureConfig, Measurer
     from tchub.hub.device.timing import weights_between
-    from tchub.hub.networks.alternatives import find_alternatives
+    from tchub.hub.networks.alternatives import find_alternatives, further_weights
     from tchub.hub.networks.tasks import network_tasks, weight_bytes
     from tchub.hub.networks.transform.prepare import LAYOUTS, for_inference, lower
     from tchub.hub.networks.workloads import load_network
@@ -59,7 +59,7 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
 
     folder = work / "session"
     shutil.rmtree(folder, ignore_errors=True)
-    weights = weights_between(weight_bytes(mod))
+    weights = weights_between(weight_bytes(mod) + further_weights(tasks, alternatives))
     scope = MeasurementScope.of_device(local, weights)
     with RunStore(folder / FILE, scope) as store, Measurer(local.target, MeasureConfig(threads=THREADS)) as measurer:
         measure = WorkerMeasure(measurer)

@@ -15,7 +15,7 @@ def test_a_config_gives_options_their_types_defaults_and_helps(run):
         "--trials N Programs to measure. [default: 500]",
         "--mode S Search or fast. [default: search]",
         "--reuse / --no-reuse Begin with what earlier runs measured on this device. [default: reuse]",
-        "--shape NAME=N Sizes of a dynamic shape, e.g. batch=1,8. Repeatable.",
+        "--shape NAME=N Sizes of a dynamic shape, e.g. batch=1,8, or the number",
     ):
         assert option in text
 

@@ -17,6 +17,7 @@ from tchub.hub.device.measure import Measurement
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import MeasuredProgram
+from tchub.hub.search import design_space
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.decision_search import DecisionSearch
 from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
@@ -30,6 +31,7 @@ from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tvm import te
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.analysis import estimate_tir_flops
 from tvm_ffi import structural_equal, structural_hash
 
 SMALL = DecisionSettings(random=64, generations=1, children=32, parents=8)
@@ -186,6 +188,26 @@ def test_the_tile_of_a_product_stays_in_the_registers(options: dict[str, str], c
     assert len({needed(one) for one in kept}) > 5, "small tiles and large ones"
     none = DesignSpace(task.mod, context.space_generator.postprocs, schedule, 0, (0, 1))
     assert len(none.random(Random(0), 10)) == 10, "where no tile is small enough, all are searched"
+
+
+def test_a_program_that_sums_a_row_for_each_of_its_numbers_is_none(
+    target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_task(operator_module(OperatorSpec("s", "softmax", {"rows": 4, "columns": 997})), "s")
+    context = tune_context(task, target, "replay-trace", 0)
+    spaces = [
+        DesignSpace(task.mod, context.space_generator.postprocs, schedule)
+        for schedule in context.generate_design_space()
+    ]
+    drawn = [(space, decisions) for space in spaces for decisions in space.random(Random(0), 24)]
+    kept = [space.replay(decisions) for space, decisions in drawn]
+    work = [estimate_tir_flops(one.sch.mod) for one in kept if one is not None]
+    assert 0 < max(work) <= 32 * estimate_tir_flops(task.mod)
+    monkeypatch.setattr(design_space, "_MOST_WORK", inf)
+    free = [space.replay(decisions) for space, decisions in drawn]
+    wasteful = [one for one, other in zip(free, kept, strict=True) if other is None and one is not None]
+    assert wasteful
+    assert min(estimate_tir_flops(one.sch.mod) for one in wasteful) > 100 * min(work)
 
 
 def test_the_first_batch_is_what_the_model_likes_best(search: Any) -> None:

@@ -112,11 +112,12 @@ def test_a_scale_of_fewer_axes_than_the_image_joins_the_convolution(equal: Equal
 
 def test_one_number_times_an_image_joins_the_convolution_on_either_side(equal: Equal) -> None:
     """As in a block with a learnable affine: its scale and bias are parameters of one number."""
-    numbers = nn.ParameterList([nn.Parameter(torch.tensor([value])) for value in (0.7, 0.2)])
+    channels = torch.linspace(0.5, 1.5, 8).reshape(1, 8, 1, 1)
+    numbers = nn.ParameterList([*(nn.Parameter(torch.tensor([value])) for value in (0.7, 0.2)), nn.Parameter(channels)])
     parts = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), numbers
 
     def affine(first: Any, second: Any, by: Any, x: torch.Tensor) -> torch.Tensor:
-        return second(by[0] * F.hardswish(by[1] + first(x)) - by[1])
+        return second(by[0] * (by[2] * F.hardswish(by[1] + first(x))) - by[1])
 
     tasks = tasks_of(equal(affine, X, parts=parts))
     assert [task.op for task in tasks if "multiply" in task.name] == ["conv2d"]
