@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (6_239, 34),
-    "hub/networks": (11_096, 54),
+    "hub/networks": (11_097, 54),
     "hub/search": (3_830, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_260, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_542, 58),
     "tests": (31_313, 214),
 }
-PRODUCT = (53_160, 300)
+PRODUCT = (53_161, 300)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -113,7 +113,8 @@ def check_output(
             allowed = np.maximum(_allowed(b, precision), _allowed_in_doubt(b, c))
             each[number] = min(each[number], _excess(a, c, allowed))
     if max(each) > 1.0 and shaken is not None:
-        moves = [_excess_of_moves(*pair, moved, precision) for pair, *moved in zip(pairs, *shaken(), strict=True)]
+        moved = zip(*shaken(), strict=True)
+        moves = [_excess_of_moves(a, b, [*next(moved, ())], precision) for a, b in pairs]
         least = [*map(min, each, moves)]
         each, judge = (least, "its own moves") if max(least) <= 1.0 else (each, judge)
     return result(max(each) <= 1.0, difference, max(each), judge)
