@@ -34,8 +34,8 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_542, 58),
-    "tests": (31_313, 214),
+    "scripts": (9_562, 59),
+    "tests": (31_314, 214),
 }
 PRODUCT = (53_161, 300)
 MOST_ERRORS = 40

@@ -107,11 +107,16 @@ def main(clock: Clock, work: Path) -> Document:
     return measure(clock, work, family="epyc")
 
 
-def measure(clock: Clock, work: Path, family: str) -> Document:
-    """Tune and time what is not in the journal of `work` yet, on a machine of the device family that is asked for."""
+def measure(clock: Clock, work: Path, family: str, one_thread: bool = False) -> Document:
+    """Tune and time what is not in the journal of `work` yet, on a machine of the device family that is asked for.
+
+    Args:
+        one_thread: with all of the CPU's instructions alone, too.
+    """
     on_family(family)
     cases: list[tuple[int, str, str | None]] = [(threads, network, None) for threads in THREADS for network in NETWORKS]
     cases += [(1, network, AVX2) for network in NETWORKS]
+    cases = cases[: len(NETWORKS)] if one_thread else cases
     journal, rows = Journal(work / "results.jsonl"), []
     for threads, network, target in cases:
         key = {"network": network, "threads": threads, "trials": TRIALS, "seed": SEED, "target": target}

@@ -72,12 +72,15 @@ def test_the_table_of_runtimes_has_a_column_of_ratios_for_each_machine_that_was_
         return facts | {"network": network, "threads": threads, "target": target, "ms": ms}
 
     def job(*rows: dict[str, Any]) -> dict[str, Any]:
-        machine = {"device": "a-cpu", "cpu_model": "a CPU", "cores": 2}
+        machine = {"device": "a-cpu", "cpu_model": "a CPU", "mcpu": "x86-64-v4", "cores": 2}
         return {"details": {"rivals": rows}, "machine": machine, "seeds": [0], "command": "run"}
 
     own = job(row("bert-tiny", 2.0), row("vit-tiny", 5.0), row("bert-tiny", 1.0, 2), row("bert-tiny", 3.2, 1, AVX2))
-    text = blocks.rivals({"rivals": own, "rivals_intel": job(row("vit-tiny", 8.0))})
+    others = {"rivals_intel": job(row("vit-tiny", 8.0)), "rivals_amx": job(row("bert-tiny", 1.6))}
+    text = blocks.rivals({"rivals": own} | others)
     head, _, *lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert head.endswith("| tchub | gain, EPYC | EPYC, 2 cores | EPYC, AVX2 | Xeon |"), "no column without a run"
-    assert lines[0].endswith("| **2** | 2 | 4 | 1.25 | - |")
-    assert lines[1].endswith("| **5** | 0.8 | - | - | 0.5 |"), "tchub loses here"
+    assert head.endswith("| tchub | gain, EPYC | EPYC, 2 cores | EPYC, AVX2 | Xeon | Xeon, AMX |"), (
+        "no column without a run"
+    )
+    assert lines[0].endswith("| **2** | 2 | 4 | 1.25 | - | 2.5 |")
+    assert lines[1].endswith("| **5** | 0.8 | - | - | 0.5 | - |"), "tchub loses here"

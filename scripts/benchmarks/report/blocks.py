@@ -56,8 +56,8 @@ def speed(results: Results) -> str:
 
 def rivals(results: Results) -> str:
     """Return tuned networks beside the runtimes that a user would install instead, with the ratios of each machine."""
-    job, intel = results["rivals"], results["rivals_intel"]
-    rows, on_intel = job["details"]["rivals"], intel["details"]["rivals"]
+    job, intel, amx = (results[name] for name in ("rivals", "rivals_intel", "rivals_amx"))
+    rows, on_intel, on_amx = (one["details"]["rivals"] for one in (job, intel, amx))
     single = [rival_row(row) for row in rows if row["threads"] == 1 and not row["target"]]
     ratios = {
         "gain, EPYC": _ratios(rows, 1),
@@ -65,6 +65,7 @@ def rivals(results: Results) -> str:
         "EPYC, AVX2": _ratios(rows, 1, AVX2),
         "Xeon": _ratios(on_intel, 1),
         "Xeon, 2 cores": _ratios(on_intel, 2),
+        "Xeon, AMX": _ratios(on_amx, 1),
     }
     ratios = {title: one for title, one in ratios.items() if one}  # of what was measured
     titles = ("PyTorch", "torch.compile", "ONNX Runtime", "OpenVINO", "tchub")
@@ -80,10 +81,11 @@ def rivals(results: Results) -> str:
         "rivals",
         job=job,
         intel=intel,
+        amx=amx,
         head=["ms", *titles, *ratios],
         rows=[[*row[:5], f"**{row[5]}**", *row[6:]] for row in cells],
         trials=rows[0]["trials"],
-        longest=max(row["tuning_seconds"] for row in (*rows, *on_intel)),
+        longest=max(row["tuning_seconds"] for row in (*rows, *on_intel, *on_amx)),
         model="` and `".join(dict.fromkeys(row["model"] for row in rows)),
         model_intel=", ".join(dict.fromkeys(row["model"] for row in on_intel)),
     )

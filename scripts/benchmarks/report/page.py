@@ -14,6 +14,7 @@ SECTIONS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("se
 SHOWN: dict[str, tuple[Callable[[Row], Mapping[str, Any]] | None, Callable[[Row], Iterable[str]]]] = {
     "rivals": (shapes.rivals, shapes.lost_rivals),
     "rivals_intel": (shapes.rivals, shapes.lost_rivals),
+    "rivals_amx": (shapes.rivals, shapes.lost_rivals),
     "tuning": (shapes.tuning, shapes.lost_tuning),
     "tuning_intel": (shapes.tuning, shapes.lost_tuning),
     "measure": (None, shapes.lost_measure),

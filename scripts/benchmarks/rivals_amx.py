@@ -1,0 +1,12 @@
+"""Run the benchmark `rivals` on a Xeon with AMX, on one thread: a CPU with twice as many FLOP/s a core as the others."""
+
+from pathlib import Path
+
+from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, work_option
+from scripts.benchmarks.rivals import measure
+
+
+@benchmark("rivals_amx", CLOCK, work_option("rivals_amx"))
+def main(clock: Clock, work: Path) -> Document:
+    """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals_amx.json."""
+    return measure(clock, work, family="xeon", one_thread=True)
