@@ -35,7 +35,7 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_562, 59),
-    "tests": (31_314, 214),
+    "tests": (31_316, 214),
 }
 PRODUCT = (53_161, 300)
 MOST_ERRORS = 40
