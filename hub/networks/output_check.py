@@ -96,14 +96,13 @@ def check_output(
         return result(False, float("inf"), float("inf"))
     pairs = list(zip(ours, theirs, strict=True))
     difference = max((_difference(a, b) for a, b in pairs), default=0.0)
-    worst = max((_excess(a, b, _allowed(b, precision)) for a, b in pairs), default=0.0)
-    if worst <= 1.0:
-        return result(True, difference, worst)
+    each = [_excess(a, b, _allowed(b, precision)) for a, b in pairs]
+    if max(each, default=0.0) <= 1.0:
+        return result(True, difference, max(each, default=0.0))
     own = halved() if halved is not None and precision == "float16" else None
     if own is not None:
         worst = max(_excess(a, b, _allowed_halved(b, h)) for (a, b), h in zip(pairs, own, strict=True))
         return result(worst <= 1.0, difference, worst, precision)
-    each = [_excess(a, b, _allowed(b, precision)) for a, b in pairs]
     right, judge = exact() if exact is not None else None, "float32"
     if right is not None and all(a.shape == b.shape for a, b in zip(ours, right, strict=False)):
         judge = "exact"
@@ -196,7 +195,7 @@ def _excess_of_moves(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], m
     off, allowed = distance.ravel()[order], allowed.ravel()[order]
     over = off > allowed
     allowed[over] = np.maximum(allowed[over], np.minimum(DOUBT * largest[: over.sum()], most))
-    return float(np.max(off / allowed, initial=0.0, where=allowed > 0.0))
+    return _in_units(off, allowed)
 
 
 def _allowed_in_doubt(x: np.ndarray[Any, Any], exact: np.ndarray[Any, Any]) -> float:
@@ -241,7 +240,11 @@ def _distance(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[An
 
 def _excess(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], allowed: np.ndarray[Any, Any]) -> float:
     """Return the largest difference in units of what is allowed; of integers their share of all."""
-    distance = _distance(a, b) if _is_float(b) else np.asarray(_difference(a, b))
+    return _in_units(_distance(a, b) if _is_float(b) else np.asarray(_difference(a, b)), allowed)
+
+
+def _in_units(distance: np.ndarray[Any, Any], allowed: np.ndarray[Any, Any]) -> float:
+    """Return the largest of some distances in units of what is allowed; inf where nothing is and one is not 0."""
     units = np.full(distance.shape, np.inf)
     np.divide(distance, allowed, out=units, where=allowed > 0.0)
     return float(np.where(distance == 0.0, 0.0, units).max(initial=0.0))

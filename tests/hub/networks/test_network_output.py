@@ -111,6 +111,8 @@ def test_an_output_that_moves_with_the_last_digits_of_its_inputs_may_be_off_by_a
     assert verdict(off, moved) == verdict(off, moved, [X]) == "equal"
     assert verdict(X + 10 * noise, moved) == "WRONG"
     assert verdict(off, [[X[::-1]]]) == "WRONG", "rows that change places say nothing about rounding"
+    zeros = np.zeros_like(X)
+    assert check_output([X], [zeros], shaken=lambda: [[zeros]]).verdict == "WRONG"
     whole = np.arange(6)
     assert check_output([whole + 1], [whole], shaken=lambda: [[whole + 1]]).verdict == "WRONG"
 
