@@ -18,8 +18,8 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (6_239, 34),
-    "hub/networks": (11_100, 54),
-    "hub/search": (3_830, 22),
+    "hub/networks": (11_099, 54),
+    "hub/search": (3_822, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_260, 11),
     "hub/adaptation": (1_971, 10),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_562, 59),
-    "tests": (31_318, 214),
+    "tests": (31_345, 216),
 }
-PRODUCT = (53_164, 300)
+PRODUCT = (53_155, 300)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

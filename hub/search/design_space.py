@@ -15,10 +15,10 @@ from typing import Any
 from tvm import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.schedule import Trace
 from tvm.target import codegen
 
+from ...zoo.corpus.tir import flops_of
 from ...zoo.primitives.instructions import SAMPLERS
 from ...zoo.primitives.metaschedule import Template
 from ...zoo.primitives.scope import Decision
@@ -57,14 +57,6 @@ def vector_registers(target: Any) -> tuple[int, int] | None:
     return next((registers for extension, registers in _REGISTERS if extension in features), None)
 
 
-def _operations(mod: IRModule) -> float:
-    """Return the arithmetic operations of a module, 0 where TVM cannot count them."""
-    try:
-        return float(estimate_tir_flops(mod))
-    except Exception:  # TVM raises errors of its own at loops whose extents it does not know
-        return 0.0
-
-
 class DesignSpace:
     """One schedule of `context.generate_design_space()`, open in its decisions.
 
@@ -91,7 +83,7 @@ class DesignSpace:
         seed: int = 0,
         registers: tuple[int, int] | None = None,
     ) -> None:
-        self._mod, self._operations = mod, _operations(mod)
+        self._mod, self._flops = mod, flops_of(mod)
         self._postprocs = list(postprocs)
         trace = schedule.trace.simplified(remove_postproc=True)  # as TVM's search does: getters of no use go
         self._instructions = list(trace.insts)
@@ -260,7 +252,7 @@ class DesignSpace:
                 return None
         except Exception:  # TVM raises errors of every class where a postprocessor meets what it cannot rewrite
             return None
-        if self._operations and _operations(schedule.mod) > _MOST_WORK * self._operations:
+        if self._flops and flops_of(schedule.mod) > _MOST_WORK * self._flops:
             return None  # e.g. the sum of a softmax for each of its numbers
         return ms.MeasureCandidate(schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True))
 

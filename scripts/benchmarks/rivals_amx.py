@@ -1,4 +1,4 @@
-"""Run the benchmark `rivals` on a Xeon with AMX, on one thread: a core has twice the FLOP/s of the others."""
+"""Run the benchmark `rivals` on a Xeon with AMX, on one thread: a core has up to twice the FLOP/s of the others."""
 
 from pathlib import Path
 

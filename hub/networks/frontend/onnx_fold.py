@@ -100,7 +100,7 @@ class _Fold(GraphWriter):
         self._model, self._shapes, self._network = model, shapes, network
         self.opset, self.version = opset_of(model), model.ir_version
         self._types: dict[str, Any] | None = None
-        self._inferred = 0  # operators that the types take into account
+        self._inferred = 0  # constants that the types take into account
         self._hold(model.graph)
 
     def _hold(self, graph: Any, renamed: bool = False) -> dict[str, str]:
@@ -176,7 +176,7 @@ class _Fold(GraphWriter):
         if name in self.values:
             return list(self.values[name].shape)
         dims = _sizes(self._type(name))
-        if dims is None and self._inferred < len(self.nodes):  # sizes that were computed since may fix it
+        if dims is None and self._inferred < len(self.values):  # sizes that were computed since may fix it
             self._infer()
             dims = _sizes(self._type(name))
         return dims
@@ -200,7 +200,7 @@ class _Fold(GraphWriter):
     def _infer(self) -> None:
         """Infer the types of what is written so far."""
         self._types = (self._types or {}) | infer_types(self._model, self._shapes, self)
-        self._inferred = len(self.nodes)
+        self._inferred = len(self.values)
 
     # Loops
 
@@ -228,7 +228,6 @@ class _Fold(GraphWriter):
         for one, other in pairs:
             if (dims := self.dims(one)) is None or dims != self.dims(other) or self.dtype(one) != self.dtype(other):
                 del self.nodes[start:]
-                self._inferred = min(self._inferred, start)
                 return None
         condition = self._reshaped(condition, [])
         return [self.op("Where", condition, *pair) for pair in pairs]

@@ -1,4 +1,4 @@
-"""Recurrent layers of ONNX files: TVM's importer has no `LSTM`, `GRU` and `RNN`."""
+"""TVM's importer of ONNX files with recurrent layers, which it lacks, and with bounds in operators of Relax."""
 
 from collections.abc import Mapping, Sequence
 from math import inf, isnan
