@@ -29,6 +29,7 @@ from .. import LAYOUTS
 from .attention import join_projections, pad_attention
 from .bounds import bounded_indices
 from .channel_reductions import channel_reduction, channel_spaces
+from .column_padding import pad_columns
 from .elementwise import elementwise, own_spaces
 from .exponentials import sigmoids
 from .fold import fold_arrays, fold_operators, scales_as_parameters
@@ -202,7 +203,7 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
         pad_attention(),
-        *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu else []),
+        *([pad_columns(), pad_rows(), transform.EliminateCommonSubexpr()] if cpu else []),
         transform.DeadCodeElimination(),
         *([by_lanes(), sigmoids()] if cpu else []),
         *mixed,
