@@ -81,16 +81,18 @@ def build_library(
     counts, weights = [], []
 
     def lower(mod: Any, _context: Any) -> Any:
+        views, *passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
         if database is not None:
             # The schedules, and the weights permuted as these read them, here and now.
             mod = _split_prepacking(transform.MetaScheduleApplyDatabase()(mod))
             fold = fold_functions(), transform.FoldConstant(), transform.CanonicalizeBindings()
             mod = tvm.transform.Sequential([*fold, transform.DeadCodeElimination()])(mod)
+        mod = views(mod)  # TVM finds what only reshapes by its blocks, which are lowered from here on
+        if database is not None:
             mod = prefetch_weights(bounded_unrolling(unrolled_sums(mod)), target)
         mod, weights[:] = lift_weights(default_schedules(mod), large)
         functions = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
         counts[:] = len(functions), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in functions)
-        passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
         mod = tvm.transform.Sequential(passes)(mod)
         kernels.update((v, f) for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc))
         for var in kernels:

@@ -43,6 +43,9 @@ def pad_columns() -> Any:
             whole = _product(call, weights)
         elif name in _FINITE or name in BINARY:
             whole = _elementwise(call, [_source(builder, arg, longer) for arg in call.args])
+        elif name == "reshape" and (source := _source(builder, call.args[0], longer)) is not None:
+            if static_shape(call.args[0])[-1:] == shape[-1:]:
+                whole = op.reshape(source, (*shape[:-1], static_shape(source)[-1]))
         elif name == "nn.softmax" and int(call.attrs.axis) in (-1, len(shape) - 1):
             whole = _softmax(builder, call, _source(builder, call.args[0], longer))
         elif name == "strided_slice" and (source := _source(builder, call.args[0], longer)) is not None:

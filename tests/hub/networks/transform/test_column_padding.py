@@ -26,7 +26,7 @@ def test_a_product_has_whole_registers_of_columns_where_few_are_added(columns: i
 
 def test_classes_of_tokens_become_probabilities_by_lanes(network_of: Any, equal: Any) -> None:
     """The added columns have no share in a softmax, and are cut once, behind it."""
-    network = network_of(lambda dense, x: torch.softmax(torch.relu(dense(x)) / 0.7, -1), nn.Linear(64, 101))
+    network = network_of(lambda dense, x: torch.softmax(torch.relu(dense(x) / 0.7).view(8, 5, 101), -1), nn.Linear(64, 101))
     x = torch.randn(1, 40, 64)
     graph = imported(network, x)
     assert columns_of_products(graph) == [112]
