@@ -203,7 +203,8 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
         pad_attention(),
-        *([pad_columns(), pad_rows(), transform.EliminateCommonSubexpr()] if cpu else []),
+        *([pad_rows(), fold_arrays(), transform.CanonicalizeBindings(), pad_columns()] if cpu else []),
+        *([transform.EliminateCommonSubexpr()] if cpu else []),
         transform.DeadCodeElimination(),
         *([by_lanes(), sigmoids()] if cpu else []),
         *mixed,
