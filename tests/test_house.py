@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (6_239, 34),
-    "hub/networks": (11_099, 54),
-    "hub/search": (3_822, 22),
+    "hub/device": (6_256, 34),
+    "hub/networks": (11_237, 55),
+    "hub/search": (3_813, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_260, 11),
+    "hub/tuning": (2_262, 11),
     "hub/adaptation": (1_971, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (896, 5),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_562, 59),
-    "tests": (31_345, 216),
+    "tests": (31_455, 217),
 }
-PRODUCT = (53_155, 300)
+PRODUCT = (53_303, 301)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -18,6 +18,8 @@ _EXTENSIONS = {
 }
 # AVX10 repeats what AVX-512 has names for, and systems list it in other ways; Linux leaves the others out of its list.
 _NOT_LISTED = ("avx10", "amx-fp16", "amx-complex", "avxifma", "avxneconvert", "avxvnniint8", "avxvnniint16")
+# What LLVM's extensions give a core: vector registers, and floats of one.
+_REGISTERS = (("avx512f", (32, 16)), ("avx", (16, 8)), ("sse", (16, 4)), ("neon", (32, 4)))
 # Where the system's word for an extension is another than LLVM's.
 _SYSTEM_WORDS = {
     **{"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1"},
@@ -83,6 +85,21 @@ def extensions_of(target: dict[str, Any]) -> dict[str, str]:
     begins = _EXTENSIONS.get(architecture, ())
     names = [name for name in map(str, features) if name.startswith(begins) and not name.startswith(_NOT_LISTED)]
     return {name: plain_name(_SYSTEM_WORDS.get(name, name)) for name in names}
+
+
+def vector_registers(target: Any) -> tuple[int, int] | None:
+    """Return how many vector registers a CPU has, and the floats of one; None where its target says neither."""
+    from tvm.target import codegen
+
+    if target.kind.name != "llvm":
+        return None
+    features = codegen.llvm_get_cpu_features(target)
+    return next((registers for extension, registers in _REGISTERS if extension in features), None)
+
+
+def vector_lanes(target: Any) -> int:
+    """Return the floats of a CPU's vector register, of AVX-512's where its target says none."""
+    return (vector_registers(target) or (0, 16))[1]
 
 
 def _missing(extensions: dict[str, str], facts: HostFacts) -> list[str]:

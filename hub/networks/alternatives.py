@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import IRModule
 
+from ..device.extensions import vector_lanes
 from . import LAYOUTS
 from .frontend.network import Network
 from .tasks import TuningTask, constant_bytes, extracted_tasks, merge, merged_variants, network_tasks
@@ -98,7 +99,7 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0], precision: 
     cpu = str(target.kind.name) == "llvm"
 
     def of_variant(variant: Network) -> list[TuningTask]:
-        graph = for_inference(variant.imported(), layout, cpu=cpu, precision=precision)
+        graph = for_inference(variant.imported(), layout, cpu=cpu, lanes=vector_lanes(target), precision=precision)
         tasks = network_tasks(lower(graph, cpu=cpu), target, variant.name)
         added, alternatives = find_alternatives(graph, tasks, target, variant.name) if cpu else ([], [])
         of_operators: dict[OperatorShape, Counter[str]] = {}

@@ -20,9 +20,10 @@ from tvm_ffi import structural_hash
 
 from ...zoo.primitives.scope import Decision
 from ..device.candidate import trace_json
+from ..device.extensions import vector_registers
 from ..records.database import programs_of
 from .candidates import map_ahead
-from .design_space import Decisions, DesignSpace, vector_registers
+from .design_space import Decisions, DesignSpace
 from .interrupt import StopFlag
 from .settings import DecisionSettings
 

@@ -16,7 +16,6 @@ from tvm import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
-from tvm.target import codegen
 
 from ...zoo.corpus.tir import flops_of
 from ...zoo.primitives.instructions import SAMPLERS
@@ -38,8 +37,6 @@ _SEEDS = 2**31 - 1
 _MOST_DRAWS = 64
 # Factors of each spatial loop of a product on a CPU; the last ones make the tile that its accumulators hold.
 _LEVELS = 4
-# What LLVM's extensions give a core: vector registers, and floats of one.
-_REGISTERS = (("avx512f", (32, 16)), ("avx", (16, 8)), ("sse", (16, 4)), ("neon", (32, 4)))
 # Floats of the registers over which an element is spread as it is read, without a register of its own. A core of
 # Cascade Lake has 133 GFLOP/s in tiles of 7 x 64, 124 in 6 x 64, and 105 in 14 x 32.
 _SPREADING = 16
@@ -47,14 +44,6 @@ _SPREADING = 16
 # each of its thousands of numbers takes seconds.
 _MOST_WORK = 32
 _LEAST_THREADS, _MOST_THREADS = (f"meta_schedule.thread_extent_{end}_inclusive" for end in ("low", "high"))
-
-
-def vector_registers(target: Any) -> tuple[int, int] | None:
-    """Return how many vector registers a CPU has, and the floats of one; None where its target says neither."""
-    if target.kind.name != "llvm":
-        return None
-    features = codegen.llvm_get_cpu_features(target)
-    return next((registers for extension, registers in _REGISTERS if extension in features), None)
 
 
 class DesignSpace:
@@ -68,7 +57,7 @@ class DesignSpace:
         postprocs: MetaSchedule's postprocessors for its target.
         schedule: one of its design spaces.
         seed: of the random replays by which unknown domains are learnt.
-        registers: of the CPU that the programs are for, see `vector_registers`.
+        registers: of the CPU that the programs are for, see `extensions.vector_registers`.
 
     Attributes:
         kernel: see `kernel_class`.

@@ -26,10 +26,11 @@ from ...zoo.corpus.tir import task_id
 from ...zoo.models.config import corrupt
 from ...zoo.untrusted import parse_json, read_plain
 from ..device.candidate import trace_json
+from ..device.extensions import vector_registers
 from ..records.database import FAILED_SECONDS
 from ..registry.files import SCHEDULES_FILE
 from ..registry.sources import bundled_root
-from .design_space import TILES, Decisions, decisions_of_trace, extents, kernel_class, vector_registers
+from .design_space import TILES, Decisions, decisions_of_trace, extents, kernel_class
 
 # Least Spearman correlation of the extents of two tasks of which one takes the other's schedule (the paper's tau).
 LEAST_SIMILARITY = 0.6

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...zoo.files import StorageError
 from ..device.device_choice import ChosenDevice
+from ..device.extensions import vector_lanes
 from ..device.pool import WorkerPool
 from ..networks import LAYOUTS
 from ..networks.alternatives import find_shapes
@@ -122,7 +123,8 @@ def first_build(
     for one in layouts:
         try:
             with refused(network.name, "compile", network.where):
-                graph = for_inference(imported, one, cpu=str(target.kind.name) == "llvm", precision=precision)
+                cpu = str(target.kind.name) == "llvm"
+                graph = for_inference(imported, one, cpu=cpu, lanes=vector_lanes(target), precision=precision)
             mod, comparison, shapes, wrong = _Checks(network, graph, target, compare, linker, builders).of_ways(kinds)
         except (NetworkImportError, OutputMismatchError) as error:
             first = first or error

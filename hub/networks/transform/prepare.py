@@ -57,15 +57,18 @@ def prepare(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRM
     return lower(for_inference(mod, layout, cpu=cpu), cpu=cpu)
 
 
-def for_inference(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True, precision: str = "float32") -> IRModule:
+def for_inference(
+    mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True, lanes: int = 16, precision: str = "float32"
+) -> IRModule:
     """Return an imported Relax module with its operators as they are run; see `prepare`.
 
     Args:
+        lanes: numbers of a CPU's vector register, of which products get whole ones: 16 with AVX-512.
         precision: `float16`: matrix products and convolutions read float16 and add up in float32; what stands between
             them is stored in float16, and softmax, norms, inputs and outputs stay in float32.
     """
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
-    steps = _inference_passes(cpu, mixed) if layout == LAYOUTS[0] else mixed
+    steps = _inference_passes(cpu, lanes, mixed) if layout == LAYOUTS[0] else mixed
     return _run([legal_operators(), bounded_indices(), recurrences(cpu), *steps], mod)
 
 
@@ -183,7 +186,7 @@ def _reads_backwards(function: Any, parameter: Any) -> bool:
     return any(int(factor) < 0 for factor in factors)
 
 
-def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
+def _inference_passes(cpu: bool, lanes: int, mixed: list[Any]) -> list[Any]:
     return [
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
@@ -203,7 +206,7 @@ def _inference_passes(cpu: bool, mixed: list[Any]) -> list[Any]:
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
         pad_attention(),
-        *([pad_rows(), fold_arrays(), transform.CanonicalizeBindings(), pad_columns()] if cpu else []),
+        *([pad_rows(), fold_arrays(), transform.CanonicalizeBindings(), pad_columns(lanes)] if cpu else []),
         *([transform.EliminateCommonSubexpr()] if cpu else []),
         transform.DeadCodeElimination(),
         *([by_lanes(), sigmoids()] if cpu else []),

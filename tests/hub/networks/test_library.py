@@ -85,6 +85,7 @@ def test_a_function_that_is_one_call_of_tvms_runtime_stands_beside_tuned_ones(
     np.testing.assert_allclose(values, right.values.detach().numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(indices, right.indices.numpy())
 
+
 def test_a_function_of_one_tensor_whose_loops_stay_is_no_view(
     tmp_path: Path, target: Any, prepared: Any, run_library: Any
 ) -> None:
@@ -95,7 +96,6 @@ def test_a_function_of_one_tensor_whose_loops_stay_is_no_view(
     build_library(prepared(module, x), target, database, tmp_path / "tuned.so")
     (output,) = run_library(tmp_path / "tuned.so", x)
     np.testing.assert_allclose(output, module(x).numpy(), rtol=1e-5)
-
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.device.candidate import trace_json
+from tchub.hub.device.extensions import vector_registers
 from tchub.hub.device.measure import Measurement
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.networks.workloads import operator_module
@@ -21,7 +22,7 @@ from tchub.hub.search import design_space
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.decision_search import DecisionSearch
 from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
-from tchub.hub.search.design_space import DesignSpace, vector_registers
+from tchub.hub.search.design_space import DesignSpace
 from tchub.hub.search.dqn import DQNSearch
 from tchub.hub.search.engines import TaskSearch, open_engine
 from tchub.hub.search.errors import InterruptedRunError, TuningError

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 import torch
 from relax_kit import calls
-from tchub.hub.networks.transform.column_padding import columns_of_vectors
-from test_attention import imported
+from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.transform.column_padding import whole_columns
+from tchub.hub.networks.transform.prepare import for_inference, lower
+from test_attention import imported, tasks_of
 from torch import nn
 
 
@@ -15,18 +17,24 @@ def columns_of_products(graph: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
-    [(30522, 30528), (50257, 50272), (1000, 1008), (92, 96), (72, 80), (100, 112), (84, 88), (64, 64), (19, 19)],
+    ("columns", "lanes", "expected"),
+    [
+        *[(50257, 16, 50272), (1000, 16, 1008), (92, 16, 96), (72, 16, 80), (84, 16, 96), (64, 16, 64), (40, 16, 40)],
+        *[(50257, 8, 50264), (1000, 8, 1000), (92, 8, 96), (36, 8, 40), (20, 8, 20), (1001, 4, 1004)],
+    ],
 )
-def test_a_product_has_whole_registers_of_columns_where_few_are_added(columns: int, expected: int) -> None:
-    assert columns_of_vectors(columns) == expected
-    graph = imported(nn.Linear(48, columns), torch.randn(16, 48))
+def test_a_product_has_whole_registers_of_columns_where_few_are_added(columns: int, lanes: int, expected: int) -> None:
+    assert whole_columns(columns, lanes) == expected
+    exported = torch.export.export(nn.Linear(48, columns), (torch.randn(16, 48),))
+    graph = for_inference(import_exported(exported, "network"), lanes=lanes)
     assert columns_of_products(graph) == [expected]
 
 
 def test_classes_of_tokens_become_probabilities_by_lanes(network_of: Any, equal: Any) -> None:
     """The added columns have no share in a softmax, and are cut once, behind it."""
-    network = network_of(lambda dense, x: torch.softmax(torch.relu(dense(x) / 0.7).view(8, 5, 101), -1), nn.Linear(64, 101))
+    network = network_of(
+        lambda dense, x: torch.softmax(torch.relu(dense(x) / 0.7).view(8, 5, 101), -1), nn.Linear(64, 101)
+    )
     x = torch.randn(1, 40, 64)
     graph = imported(network, x)
     assert columns_of_products(graph) == [112]
@@ -75,3 +83,15 @@ def test_weights_of_two_products_are_lengthened_once(network_of: Any, equal: Any
 )
 def test_others_are_left_as_they_are(depth: int, rows: int) -> None:
     assert columns_of_products(imported(nn.Linear(depth, 101), torch.randn(rows, depth))) == [101]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_channels_of_an_image_are_columns(size: int, network_of: Any, equal: Any) -> None:
+    """As the 9 x 91 scores of RetinaNet; the cut is part of the kernel that puts the channels first again."""
+    network = network_of(lambda conv, x: torch.sigmoid(conv(x)), nn.Conv2d(64, 91, size, padding=size // 2))
+    x = torch.randn(1, 64, 7, 6)
+    graph = imported(network, x)
+    (product,) = calls(graph, "matmul" if size == 1 else "nn.conv2d")
+    assert int(product.ty.shape[-1]) == 96
+    assert not [task.name for task in tasks_of(lower(graph)) if task.name.startswith("strided_slice")]
+    equal(network, x)
