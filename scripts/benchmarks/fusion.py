@@ -129,6 +129,7 @@ def timed_in_turn(network: str, folders: dict[str, Path]) -> Row:
     """
     import tvm
     from tchub.hub.device.detect import detect_local
+    from tchub.hub.device.extensions import vector_lanes
     from tchub.hub.networks.latency import compare
     from tchub.hub.networks.library import build_library
     from tchub.hub.networks.output_check import require
@@ -142,7 +143,7 @@ def timed_in_turn(network: str, folders: dict[str, Path]) -> Row:
     with tempfile.TemporaryDirectory() as files:
         source = open_source(network, Path(files))
         opened = open_network(source.pop("network"), **source)
-        graph, libraries = for_inference(opened.imported()), {}
+        graph, libraries = for_inference(opened.imported(), lanes=vector_lanes(target)), {}
         for setting in folders:
             libraries[setting] = Path(files, setting.replace(" ", "-") + ".so")
             with fused(setting):

@@ -115,6 +115,7 @@ def graphs(network: str) -> dict[str, str]:
     """Return a text for each setting: settings of one text run the same kernels, and may choose among the same."""
     import tvm
     from tchub.hub.device.detect import detect_local
+    from tchub.hub.device.extensions import vector_lanes
     from tchub.hub.networks.alternatives import find_shapes
     from tchub.hub.networks.sources import open_network
     from tchub.hub.networks.tasks import network_tasks
@@ -125,7 +126,7 @@ def graphs(network: str) -> dict[str, str]:
     imported, target, texts = opened.imported(), tvm.target.Target(detect_local(1).target), {}
     for setting in SETTINGS:
         with without(left_out(setting)):
-            graph = for_inference(imported)
+            graph = for_inference(imported, lanes=vector_lanes(target))
             tasks = network_tasks(lower(graph), target, network)
             texts[setting] = str((sorted((task.task_id, task.weight) for task in tasks), find_shapes(graph)))
     return texts

@@ -160,6 +160,12 @@ class _Fuser(PyExprMutator):
 # The match -----------------------------------------------------------------------------------------------
 
 
+def depthwise_sources(func: Any) -> set[Any]:
+    """Return the calls of a function, convolutions and products, that `fuse_depthwise` can take in."""
+    bound = bound_values(func)
+    return {bound[one.source] for one in _matches(func).values()}
+
+
 def _matches(func: Any) -> dict[Any, _Match]:
     """Return what `fuse_depthwise` can compute of a function, by the call of the depthwise convolution."""
     bound, uses = bound_values(func), uses_of(func)

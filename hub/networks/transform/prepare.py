@@ -187,6 +187,8 @@ def _reads_backwards(function: Any, parameter: Any) -> bool:
 
 
 def _inference_passes(cpu: bool, lanes: int, mixed: list[Any]) -> list[Any]:
+    constants = fold_arrays(), transform.CanonicalizeBindings()  # constants in the places of what is bound to them
+    whole_registers = *constants, pad_columns(lanes), transform.DeadCodeElimination()
     return [
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
@@ -206,10 +208,9 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any]) -> list[Any]:
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
         pad_attention(),
-        *([pad_rows(), fold_arrays(), transform.CanonicalizeBindings(), pad_columns(lanes)] if cpu else []),
-        *([transform.EliminateCommonSubexpr()] if cpu else []),
+        *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu else []),
         transform.DeadCodeElimination(),
-        *([by_lanes(), sigmoids()] if cpu else []),
+        *([sigmoids(), *whole_registers, by_lanes()] if cpu else []),
         *mixed,
         transform.FastMathTransform(),
         fold_arrays(),

@@ -26,6 +26,7 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
     """Return the sum of the tasks' latencies in seconds before and after each trial; infinite before all have one."""
     import tvm
     from tchub.hub.device.detect import detect_local
+    from tchub.hub.device.extensions import vector_lanes
     from tchub.hub.device.measure import MeasureConfig, Measurer
     from tchub.hub.device.timing import weights_between
     from tchub.hub.networks.alternatives import find_alternatives, further_weights
@@ -44,7 +45,7 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
 
     local = detect_local(THREADS)
     target: Any = tvm.target.Target(local.target)
-    graph = for_inference(load_network(network).imported(), LAYOUTS[0], cpu=True)
+    graph = for_inference(load_network(network).imported(), LAYOUTS[0], lanes=vector_lanes(target))
     mod = lower(graph, cpu=True)
     tasks = network_tasks(mod, target, network)
     added, alternatives = find_alternatives(graph, tasks, target, network)

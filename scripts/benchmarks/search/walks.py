@@ -17,6 +17,7 @@ import numpy as np
 import tvm
 from tchub.hub.api import load
 from tchub.hub.device.detect import detect_local
+from tchub.hub.device.extensions import vector_lanes
 from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.transform.prepare import LAYOUTS, for_inference, lower
 from tchub.hub.networks.workloads import load_network
@@ -133,7 +134,7 @@ class Walks:
     def _open(self, network: str) -> None:
         self._target: Any = tvm.target.Target(detect_local(THREADS).target)
         self._network, self._schedules = network, ScheduleDatabase.pretuned(self._target)
-        graph = for_inference(load_network(network).imported(), LAYOUTS[0], cpu=True)
+        graph = for_inference(load_network(network).imported(), LAYOUTS[0], lanes=vector_lanes(self._target))
         checkpoint, self._tasks = load(CHECKPOINT), []
         for task in network_tasks(lower(graph, cpu=True), self._target, network):
             context = tune_context(task, self._target, "replay-trace", 0)

@@ -4,10 +4,17 @@ from typing import Any
 
 import pytest
 import torch
+import tvm
 from relax_kit import calls
+from tchub.hub.networks import LAYOUTS
+from tchub.hub.networks.alternatives import extract
 from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.transform.column_padding import whole_columns
+from tchub.hub.networks.transform.fused_depthwise import depthwise_convolutions
 from tchub.hub.networks.transform.prepare import for_inference, lower
+from tchub.hub.tuning.builds import first_build
 from test_attention import imported, tasks_of
 from torch import nn
 
@@ -31,7 +38,7 @@ def test_a_product_has_whole_registers_of_columns_where_few_are_added(columns: i
 
 
 def test_classes_of_tokens_become_probabilities_by_lanes(network_of: Any, equal: Any) -> None:
-    """The added columns have no share in a softmax, and are cut once, behind it."""
+    """The added columns have no share in a softmax, and are cut behind it."""
     network = network_of(
         lambda dense, x: torch.softmax(torch.relu(dense(x) / 0.7).view(8, 5, 101), -1), nn.Linear(64, 101)
     )
@@ -39,7 +46,7 @@ def test_classes_of_tokens_become_probabilities_by_lanes(network_of: Any, equal:
     graph = imported(network, x)
     assert columns_of_products(graph) == [112]
     assert len(calls(graph, "strided_slice")) == 1
-    assert len(calls(graph, "nn.softmax")) == 0
+    assert not calls(graph, "nn.softmax"), "which is a function of its own where its rows fill registers"
     equal(network, x)
 
 
@@ -85,13 +92,59 @@ def test_others_are_left_as_they_are(depth: int, rows: int) -> None:
     assert columns_of_products(imported(nn.Linear(depth, 101), torch.randn(rows, depth))) == [101]
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [lambda x: torch.exp(x + 100.0), lambda x: (x + 3e4).square() * 1e30, lambda x: x * 1e30 * 1e30],
+    ids=["an exponential", "a square", "a factor"],
+)
+def test_what_added_columns_hold_does_not_matter_to_a_softmax(rest: Any, network_of: Any, equal: Any) -> None:
+    """They are infinite where the columns that there are are not."""
+    dense, x = nn.Linear(64, 101), torch.randn(40, 64)
+    nn.init.constant_(dense.bias, -100.0 if rest(torch.zeros(1)).isinf() else 0.0)
+    if float(rest(torch.full((1,), -100.0))) > 1e30:
+        nn.init.constant_(dense.bias, -3e4)
+    equal(network_of(lambda dense, x: torch.softmax(rest(dense(x)), -1), dense), x)
+
+
+def kernels(graph: Any) -> list[str]:
+    return [task.name for task in tasks_of(lower(graph))]
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_channels_of_an_image_are_columns(size: int, network_of: Any, equal: Any) -> None:
-    """As the 9 x 91 scores of RetinaNet; the cut is part of the kernel that puts the channels first again."""
+    """As the 9 x 91 scores of RetinaNet; a longer product has no kernel more."""
     network = network_of(lambda conv, x: torch.sigmoid(conv(x)), nn.Conv2d(64, 91, size, padding=size // 2))
     x = torch.randn(1, 64, 7, 6)
-    graph = imported(network, x)
+    exported = torch.export.export(network.eval(), (x,))
+    plain, graph = (for_inference(import_exported(exported, "network"), lanes=lanes) for lanes in (1, 16))
     (product,) = calls(graph, "matmul" if size == 1 else "nn.conv2d")
     assert int(product.ty.shape[-1]) == 96
-    assert not [task.name for task in tasks_of(lower(graph)) if task.name.startswith("strided_slice")]
+    assert len(kernels(graph)) == len(kernels(plain))
     equal(network, x)
+
+
+def test_a_cut_is_part_of_the_products_kernel() -> None:
+    """Of a head, of layers one behind the other, and of a residual block."""
+    block = nn.Sequential(nn.Linear(64, 152), nn.GELU(), nn.Linear(152, 72), nn.LayerNorm(72), nn.Linear(72, 1001))
+    exported = torch.export.export(block.eval(), (torch.randn(1, 32, 64),))
+    plain, graph = (for_inference(import_exported(exported, "network"), lanes=lanes) for lanes in (1, 16))
+    assert columns_of_products(graph) == [160, 80, 1008]
+    assert len(kernels(graph)) == len(kernels(plain))
+
+
+def test_a_product_that_a_depthwise_convolution_takes_in_keeps_its_columns() -> None:
+    block = nn.Sequential(nn.Conv2d(64, 120, 1), nn.Hardswish(), nn.Conv2d(120, 120, 3, 1, 1, groups=120))
+    graph = imported(block, torch.randn(1, 64, 56, 56))
+    assert columns_of_products(graph) == [120]
+    assert depthwise_convolutions(graph)
+
+
+@pytest.mark.parametrize(("cpu", "columns"), [("haswell", 1000), ("skylake-avx512", 1008)])
+def test_the_target_says_how_long_a_register_is(cpu: str, columns: int) -> None:
+    """In the tasks that are tuned, and in the network that is compiled."""
+    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "mtriple": "x86_64-pc-linux-gnu", "num-cores": 1})
+    network = open_network(nn.Linear(64, 1000).eval(), [torch.randn(16, 64)])
+    (task,) = extract(network, target)
+    assert f"T.int64({columns})" in task.mod.script()
+    first = first_build(network, target, LAYOUTS[0], None, None)
+    assert [one.task_id for one in network_tasks(first.mod, target, "net")] == [task.task_id]
