@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_860, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (6_256, 34),
-    "hub/networks": (11_237, 55),
+    "hub/networks": (11_262, 55),
     "hub/search": (3_813, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_262, 11),
@@ -34,10 +34,10 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_562, 59),
-    "tests": (31_455, 217),
+    "scripts": (9_566, 59),
+    "tests": (31_508, 217),
 }
-PRODUCT = (53_303, 301)
+PRODUCT = (53_328, 301)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -106,18 +106,21 @@ class _Padder(PyExprMutator):
         longer = {static_shape(one)[-1] for one in every if one is not None}
         if len(longer) != 1:
             return None
-        args = list[Any]()
-        for arg, whole in zip(call.args, every, strict=True):
-            values = constant_values(arg)
-            if whole is None and values is not None and static_shape(arg)[-1:] == static_shape(call)[-1:]:
-                width = [(0, 0)] * (values.ndim - 1) + [(0, max(longer) - values.shape[-1])]
-                whole = relax.const(np.pad(values, width))
-            elif whole is None and values is not None and values.size == 1:
-                whole = arg
-            if whole is None:
-                return None
-            args.append(whole)
+        args = [
+            self._lengthened(arg, static_shape(call)[-1], max(longer)) if whole is None else whole
+            for arg, whole in zip(call.args, every, strict=True)
+        ]
+        if any(arg is None for arg in args):
+            return None
         return self.builder_.emit(relax.Call(call.op, args, call.attrs))
+
+    def _lengthened(self, arg: Any, columns: int, more: int) -> Any:
+        """Return a constant with zeros in the added columns, or one number; None for another value."""
+        values = constant_values(arg)
+        if values is None or values.size == 1:
+            return None if values is None else arg
+        width = [(0, 0)] * (values.ndim - 1) + [(0, more - columns)]
+        return relax.const(np.pad(values, width)) if values.shape[-1] == columns else None
 
     def _reshape(self, call: Any, source: Any) -> Any:
         """Return a reshape of longer rows."""
