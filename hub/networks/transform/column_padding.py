@@ -134,7 +134,7 @@ class _Padder(PyExprMutator):
             return call
         columns = static_shape(call)[-1]
         counted = relax.const(np.arange(static_shape(whole)[-1]) < columns)
-        nothing = relax.const(np.float32(-np.inf), "float32")
+        nothing = relax.const(float("-inf"), "float32")
         counting = self.builder_.emit(op.where(counted, whole, nothing))
         return _first_columns(self.builder_.emit(op.nn.softmax(counting, axis=-1)), columns)
 
