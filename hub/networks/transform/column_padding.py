@@ -4,10 +4,10 @@ The columns of a product are its vocabulary, classes or channels: GPT-2 has 50,2
 holds a divisor of them, and where that is no multiple of a register's numbers a schedule reaches a third to two thirds
 of what it reaches otherwise. So columns of zeros are added to the weights when the network is compiled, and the product
 is cut at once: TVM makes the cut, the bias and the activation behind it part of the product's kernel. Only a softmax
-goes on with the longer rows, by whole registers, and gives the added columns nothing.
+whose rows fill no registers goes on with the longer ones, and gives the added columns nothing.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,8 +16,17 @@ from tvm import IRModule, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .fused_depthwise import depthwise_sources
-from .relax_graph import constant_address, constant_values, function_pass, operator_name, static_shape
+from .relax_graph import (
+    bound_values,
+    constant_address,
+    constant_values,
+    function_pass,
+    operator_name,
+    static_shape,
+    uses_of,
+)
 from .reshapes import BINARY, UNARY
+from .softmax import lanes_of
 
 op: Any = relax.op
 
@@ -39,7 +48,24 @@ def pad_columns(lanes: int) -> Any:
     Args:
         lanes: numbers of a vector register.
     """
-    return function_pass("TchubPadColumns", lambda mod, func: _Padder(mod, lanes, depthwise_sources(func)))
+
+    def padder(mod: IRModule, func: Any) -> Any:
+        return _Padder(mod, lanes, depthwise_sources(func), _probabilities(func))
+
+    return function_pass("TchubPadColumns", padder)
+
+
+@dataclass(frozen=True)
+class _Probabilities:
+    """A softmax of a product's columns, and what stands between: elementwise operators, then reshapes.
+
+    Attributes:
+        elementwise: each with the number of the argument that is computed of the product; the others are constants.
+    """
+
+    product: Any
+    elementwise: tuple[tuple[Any, int], ...]
+    reshapes: tuple[Any, ...]
 
 
 @mutator
@@ -48,95 +74,99 @@ class _Padder(PyExprMutator):
 
     Args:
         spared: calls of products that a depthwise convolution may take in, whose columns must be its channels.
+        softmaxes: by their calls.
     """
 
-    def __init__(self, mod: IRModule, lanes: int, spared: set[Any]) -> None:
+    def __init__(self, mod: IRModule, lanes: int, spared: set[Any], softmaxes: dict[Any, _Probabilities]) -> None:
         super().__init__(mod)
-        self.lanes, self.spared = lanes, spared
+        self.lanes, self.spared, self.softmaxes = lanes, spared, softmaxes
         self.weights: dict[Any, Any] = {}
-        # By the value that has the columns of the network, what computes it with more, or gives None.
-        self.longer: dict[Any, Callable[[], Any]] = {}
+        self.longer: dict[Any, Any] = {}  # by the call of the product
 
     def visit_call_(self, call: Any) -> Any:
-        whole = call not in self.spared
-        call = super().visit_call_(call)
-        name, shape = operator_name(call), static_shape(call)
-        if name in ("matmul", "nn.conv2d"):
-            return self._product(call) if whole else call
-        sources = [self.longer.get(self._alias(arg)) for arg in call.args]
-        if not shape or not any(sources):
-            return call
-        if name in (*UNARY, *BINARY):
-            return self._remembered(call, lambda: self._elementwise(call, sources))
-        if name == "reshape" and static_shape(call.args[0])[-1] == shape[-1]:
-            return self._remembered(call, lambda: self._reshape(call, sources[0]))
-        if name == "nn.softmax" and int(call.attrs.axis) in (-1, len(shape) - 1):
-            return self._softmax(call, sources[0])
-        return call
-
-    def _alias(self, value: Any) -> Any:
-        """Return the first of the variables that stand for one value."""
-        while isinstance(value, relax.Var) and isinstance(of := self.builder_.lookup_binding(value), relax.Var):
-            value = of
-        return value
-
-    def _remembered(self, call: Any, longer: Callable[[], Any]) -> Any:
-        value = self.builder_.emit(call)
-        self.longer[value] = longer
-        return value
+        visited = super().visit_call_(call)
+        if call in self.softmaxes:
+            return self._softmax(visited, self.softmaxes[call])
+        if operator_name(call) not in ("matmul", "nn.conv2d") or call in self.spared:
+            return visited
+        if (whole := self._product(visited)) is None:
+            return visited
+        self.longer[call] = self.builder_.emit(whole)
+        return _first_columns(self.longer[call], static_shape(call)[-1])
 
     def _product(self, call: Any) -> Any:
-        """Return a product, or a convolution, as the first columns of a longer one, or as it is."""
+        """Return a product, or a convolution, with more columns; None where it stays as it is."""
         shape, values = static_shape(call), constant_values(call.args[1])
         if values is None or len(shape) < 2 or str(call.ty.dtype) != "float32" or not _is_of_columns(call, values):
-            return call
+            return None
         more = whole_columns(shape[-1], self.lanes)
         if more == shape[-1] or prod(shape[:-1]) < _LEAST_ROWS or prod(values.shape[:-1]) < _LEAST_DEPTH:
-            return call
+            return None
         key = constant_address(call.args[1]), values.shape
         if key not in self.weights:  # which several products may share
-            width = [(0, 0)] * (values.ndim - 1) + [(0, more - shape[-1])]
-            self.weights[key] = relax.const(np.pad(values, width))
-        whole = self.builder_.emit(relax.Call(call.op, [call.args[0], self.weights[key]], call.attrs))
-        return self._remembered(_first_columns(whole, shape[-1]), lambda: whole)
+            self.weights[key] = _lengthened(call.args[1], shape[-1], more)
+        return relax.Call(call.op, [call.args[0], self.weights[key]], call.attrs)
 
-    def _elementwise(self, call: Any, sources: list[Any]) -> Any:
-        """Return an elementwise operator on longer rows; None where an operand has no more columns."""
-        every = [source() if source else None for source in sources]
-        longer = {static_shape(one)[-1] for one in every if one is not None}
-        if len(longer) != 1:
-            return None
-        args = [
-            self._lengthened(arg, static_shape(call)[-1], max(longer)) if whole is None else whole
-            for arg, whole in zip(call.args, every, strict=True)
-        ]
-        if any(arg is None for arg in args):
-            return None
-        return self.builder_.emit(relax.Call(call.op, args, call.attrs))
-
-    def _lengthened(self, arg: Any, columns: int, more: int) -> Any:
-        """Return a constant with zeros in the added columns, or one number; None for another value."""
-        values = constant_values(arg)
-        if values is None or values.size == 1:
-            return None if values is None else arg
-        width = [(0, 0)] * (values.ndim - 1) + [(0, more - columns)]
-        return relax.const(np.pad(values, width)) if values.shape[-1] == columns else None
-
-    def _reshape(self, call: Any, source: Any) -> Any:
-        """Return a reshape of longer rows."""
-        if (whole := source()) is None:
-            return None
-        return self.builder_.emit(op.reshape(whole, (*static_shape(call)[:-1], static_shape(whole)[-1])))
-
-    def _softmax(self, call: Any, source: Any) -> Any:
+    def _softmax(self, call: Any, one: _Probabilities) -> Any:
         """Return a softmax over longer rows, in which the added columns, whatever they hold, count nothing."""
-        if (whole := source()) is None:
+        if (whole := self.longer.get(one.product)) is None:
             return call
-        columns = static_shape(call)[-1]
-        counted = relax.const(np.arange(static_shape(whole)[-1]) < columns)
+        columns, more = static_shape(call)[-1], static_shape(whole)[-1]
+        for step, position in one.elementwise:
+            args: list[Any] = [_lengthened(arg, columns, more) for arg in step.args]
+            args[position] = whole
+            whole = self.builder_.emit(relax.Call(step.op, args, step.attrs))
         nothing = relax.const(float("-inf"), "float32")
-        counting = self.builder_.emit(op.where(counted, whole, nothing))
-        return _first_columns(self.builder_.emit(op.nn.softmax(counting, axis=-1)), columns)
+        whole = self.builder_.emit(op.where(relax.const(np.arange(more) < columns), whole, nothing))
+        for step in one.reshapes:
+            whole = self.builder_.emit(op.reshape(whole, (*static_shape(step)[:-1], more)))
+        return _first_columns(self.builder_.emit(op.nn.softmax(whole, axis=-1)), columns)
+
+
+def _probabilities(func: Any) -> dict[Any, _Probabilities]:
+    """Return the softmaxes of a function over a product's columns that fill no registers, by their calls.
+
+    What stands between is used by nothing else: it would be computed twice.
+    """
+    bound, uses = bound_values(func), uses_of(func)
+
+    def producer(value: Any) -> Any:
+        call = bound.get(value) if isinstance(value, relax.DataflowVar) and uses[value] == 1 else None
+        return call if isinstance(call, relax.Call) else None
+
+    def match(call: Any) -> _Probabilities | None:
+        columns = static_shape(call)[-1]
+        step, elementwise, reshapes = producer(call.args[0]), list[Any](), list[Any]()
+        while step is not None and operator_name(step) == "reshape":
+            if static_shape(step)[-1:] != static_shape(step.args[0])[-1:]:
+                return None
+            reshapes.insert(0, step)
+            step = producer(step.args[0])
+        while step is not None and operator_name(step) in (*UNARY, *BINARY):
+            others = [number for number, arg in enumerate(step.args) if constant_values(arg) is None]
+            known = (static_shape(arg) for number, arg in enumerate(step.args) if number not in others)
+            if len(others) != 1 or not all(not shape or shape[-1] in (1, columns) for shape in known):
+                return None
+            elementwise.insert(0, (step, others[0]))
+            step = producer(step.args[others[0]])
+        if step is None or operator_name(step) not in ("matmul", "nn.conv2d") or static_shape(step)[-1] != columns:
+            return None
+        return _Probabilities(step, tuple(elementwise), tuple(reshapes))
+
+    softmaxes: Any = (
+        one for one in bound.values() if isinstance(one, relax.Call) and operator_name(one) == "nn.softmax"
+    )
+    over_rows = (one for one in softmaxes if int(one.attrs.axis) in (-1, len(static_shape(one)) - 1))
+    unfilled = (one for one in over_rows if static_shape(one) and lanes_of(static_shape(one)[-1]) is None)
+    return {call: one for call in unfilled if (one := match(call)) is not None}
+
+
+def _lengthened(constant: Any, columns: int, more: int) -> Any:
+    """Return a constant with zeros behind its own columns; another value as it is."""
+    values = constant_values(constant)
+    if values is None or values.shape[-1:] != (columns,):
+        return constant
+    return relax.const(np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, more - columns)]))
 
 
 def _first_columns(value: Any, columns: int) -> Any:

@@ -106,8 +106,11 @@ def test_what_added_columns_hold_does_not_matter_to_a_softmax(rest: Any, network
     equal(network_of(lambda dense, x: torch.softmax(rest(dense(x)), -1), dense), x)
 
 
-def kernels(graph: Any) -> list[str]:
-    return [task.name for task in tasks_of(lower(graph))]
+def kernels(module: nn.Module, x: torch.Tensor, lanes: int) -> int:
+    """How many tasks a network calls, each as often as it does."""
+    exported = torch.export.export(module.eval(), (x,))
+    graph = for_inference(import_exported(exported, "network"), lanes=lanes)
+    return sum(task.weight for task in tasks_of(lower(graph)))
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -115,25 +118,56 @@ def test_channels_of_an_image_are_columns(size: int, network_of: Any, equal: Any
     """As the 9 x 91 scores of RetinaNet; a longer product has no kernel more."""
     network = network_of(lambda conv, x: torch.sigmoid(conv(x)), nn.Conv2d(64, 91, size, padding=size // 2))
     x = torch.randn(1, 64, 7, 6)
-    exported = torch.export.export(network.eval(), (x,))
-    plain, graph = (for_inference(import_exported(exported, "network"), lanes=lanes) for lanes in (1, 16))
-    (product,) = calls(graph, "matmul" if size == 1 else "nn.conv2d")
+    (product,) = calls(imported(network, x), "matmul" if size == 1 else "nn.conv2d")
     assert int(product.ty.shape[-1]) == 96
-    assert len(kernels(graph)) == len(kernels(plain))
+    assert kernels(network, x, 16) == kernels(network, x, 1)
     equal(network, x)
 
 
-def test_a_cut_is_part_of_the_products_kernel() -> None:
-    """Of a head, of layers one behind the other, and of a residual block."""
-    block = nn.Sequential(nn.Linear(64, 152), nn.GELU(), nn.Linear(152, 72), nn.LayerNorm(72), nn.Linear(72, 1001))
-    exported = torch.export.export(block.eval(), (torch.randn(1, 32, 64),))
-    plain, graph = (for_inference(import_exported(exported, "network"), lanes=lanes) for lanes in (1, 16))
-    assert columns_of_products(graph) == [160, 80, 1008]
-    assert len(kernels(graph)) == len(kernels(plain))
+@pytest.mark.parametrize(
+    "rest",
+    [
+        lambda x: x,
+        lambda x: torch.softmax(x[..., :80], -1),
+        lambda x: (x, torch.softmax(x, -1)),
+        lambda x: (torch.softmax(x / 2, -1), torch.softmax(x, -1)),
+        lambda x: torch.softmax(x + x.mean(), -1),
+        lambda x: torch.softmax(x.view(1, 8, 4, 101).transpose(1, 3), -1),
+    ],
+    ids=["alone", "some classes", "scores too", "of two temperatures", "of what is computed", "of other rows"],
+)
+def test_a_cut_is_part_of_the_products_kernel(rest: Any, network_of: Any, equal: Any) -> None:
+    """Of a head, and of layers in a residual block before it."""
+
+    def forward(up: nn.Module, down: nn.Module, head: nn.Module, x: torch.Tensor) -> Any:
+        return rest(head(x + down(nn.functional.gelu(up(x)))))
+
+    network = network_of(forward, nn.Linear(72, 152), nn.Linear(152, 72), nn.Linear(72, 101))
+    x = torch.randn(1, 32, 72)
+    assert columns_of_products(imported(network, x)) == [160, 80, 112]
+    assert kernels(network, x, 16) == kernels(network, x, 1)
+    equal(network, x)
 
 
-def test_a_product_that_a_depthwise_convolution_takes_in_keeps_its_columns() -> None:
-    block = nn.Sequential(nn.Conv2d(64, 120, 1), nn.Hardswish(), nn.Conv2d(120, 120, 3, 1, 1, groups=120))
+def test_a_softmax_that_fills_registers_and_long_activations_add_no_kernel(network_of: Any, equal: Any) -> None:
+    """A value that is used twice would be computed twice, and again for each use of that."""
+
+    def squares(dense: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y = dense(x)
+        for _ in range(12):
+            y = torch.relu(y * y - y)
+        return torch.softmax(y, -1)
+
+    network, x = network_of(squares, nn.Linear(64, 101)), torch.randn(20, 64)
+    assert kernels(network, x, 16) == kernels(network, x, 1)
+    classes = nn.Sequential(nn.Linear(64, 1000), nn.Softmax(-1))
+    assert kernels(classes, x, 16) == kernels(classes, x, 1)
+    equal(classes, x)
+
+
+@pytest.mark.parametrize("activation", [nn.Hardswish(), nn.SiLU()], ids=["hardswish", "silu"])
+def test_a_product_that_a_depthwise_convolution_takes_in_keeps_its_columns(activation: nn.Module) -> None:
+    block = nn.Sequential(nn.Conv2d(64, 120, 1), activation, nn.Conv2d(120, 120, 3, 1, 1, groups=120))
     graph = imported(block, torch.randn(1, 64, 56, 56))
     assert columns_of_products(graph) == [120]
     assert depthwise_convolutions(graph)
