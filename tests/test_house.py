@@ -15,10 +15,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_860, 16),
+    "hub/cli": (2_865, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (6_256, 34),
-    "hub/networks": (11_295, 55),
+    "hub/networks": (11_286, 55),
     "hub/search": (3_813, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_262, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_566, 59),
-    "tests": (31_542, 217),
+    "tests": (31_552, 217),
 }
-PRODUCT = (53_361, 301)
+PRODUCT = (53_357, 301)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

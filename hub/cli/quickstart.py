@@ -65,12 +65,17 @@ def _adapt(folder: Path, threads: int | None, progress: Any) -> dict[str, Any]:
     from ..adaptation.adapt import adapt
     from ..adaptation.config import AdaptConfig
     from ..api import locate, pull
+    from ..registry.errors import UnknownCheckpointError
 
     if (folder / STATE_FILE).is_file():
         state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-        locate(state["tuned_with"])
-        progress.note(f"{state['tuned_with']} was adapted by an earlier call")
-        return state
+        try:
+            locate(state["tuned_with"])
+        except UnknownCheckpointError:
+            progress.note(f"{state['tuned_with']} was adapted in another home; adapt again")
+        else:
+            progress.note(f"{state['tuned_with']} was adapted by an earlier call")
+            return state
     pulled = pull()
     progress.note(f"pulled {pulled.entry.id} from {pulled.source}: it fits this machine best")
     progress.note(f"adapt it to this machine: {BUDGET} programs of {NETWORK}")

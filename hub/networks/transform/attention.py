@@ -89,19 +89,20 @@ def _projections(func: Any) -> list[list[Any]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def match_products(func: Any, match: Callable[[Any, Callable[[Any], Any]], Any]) -> dict[Any, Any]:
-    """Return what `match` gives for each matrix product of a function, by its call; None leaves a product out.
+def match_calls(func: Any, name: str, match: Callable[[Any, Callable[[Any], Any]], Any]) -> dict[Any, Any]:
+    """Return what `match` gives for each call of an operator in a function, by the call; None leaves one out.
 
-    It takes the call, and a function from a value that nothing else uses to the call that gives it, or None.
+    It takes the call, and a function from a value that nothing else uses, in one block of the function, to the call
+    that gives it, or None.
     """
     bound, uses = bound_values(func), uses_of(func)
 
     def producer(value: Any) -> Any:
-        call = bound.get(value) if isinstance(value, relax.Var) and uses[value] == 1 else None
+        call = bound.get(value) if isinstance(value, relax.DataflowVar) and uses[value] == 1 else None
         return call if isinstance(call, relax.Call) else None
 
-    products = (one for one in bound.values() if isinstance(one, relax.Call) and operator_name(one) == "matmul")
-    return {call: one for call in products if (one := match(call, producer)) is not None}
+    calls = (one for one in bound.values() if isinstance(one, relax.Call) and operator_name(one) == name)
+    return {call: one for call in calls if (one := match(call, producer)) is not None}
 
 
 def follow_scores(
@@ -229,7 +230,7 @@ class _Padder(PyExprMutator):
 
 def pad_attention() -> Any:
     """Return a pass that pads the tokens of attention where that makes its products faster; float32 alone."""
-    return function_pass("TchubPadAttention", lambda mod, func: _Padder(mod, match_products(func, _attention)))
+    return function_pass("TchubPadAttention", lambda mod, func: _Padder(mod, match_calls(func, "matmul", _attention)))
 
 
 def _attention(call: Any, producer: Callable[[Any], Any]) -> _Attention | None:

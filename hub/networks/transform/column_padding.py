@@ -7,6 +7,7 @@ is cut at once: TVM makes the cut, the bias and the activation behind it part of
 whose rows fill no registers goes on with the longer ones, and gives the added columns nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,16 +16,9 @@ import numpy as np
 from tvm import IRModule, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .attention import match_calls
 from .fused_depthwise import depthwise_sources
-from .relax_graph import (
-    bound_values,
-    constant_address,
-    constant_values,
-    function_pass,
-    operator_name,
-    static_shape,
-    uses_of,
-)
+from .relax_graph import constant_address, constant_values, function_pass, operator_name, static_shape
 from .reshapes import BINARY, UNARY
 from .softmax import lanes_of
 
@@ -96,13 +90,13 @@ class _Padder(PyExprMutator):
 
     def _product(self, call: Any) -> Any:
         """Return a product, or a convolution, with more columns; None where it stays as it is."""
-        shape, values = static_shape(call), constant_values(call.args[1])
-        if values is None or len(shape) < 2 or str(call.ty.dtype) != "float32" or not _is_of_columns(call, values):
+        shape, weights = static_shape(call), static_shape(call.args[1])
+        if not _is_of_columns(call) or prod(shape[:-1]) < _LEAST_ROWS or prod(weights[:-1]) < _LEAST_DEPTH:
             return None
         more = whole_columns(shape[-1], self.lanes)
-        if more == shape[-1] or prod(shape[:-1]) < _LEAST_ROWS or prod(values.shape[:-1]) < _LEAST_DEPTH:
+        if more == shape[-1] or (address := constant_address(call.args[1])) is None:
             return None
-        key = constant_address(call.args[1]), values.shape
+        key = address, weights
         if key not in self.weights:  # which several products may share
             self.weights[key] = _lengthened(call.args[1], shape[-1], more)
         return relax.Call(call.op, [call.args[0], self.weights[key]], call.attrs)
@@ -128,14 +122,12 @@ def _probabilities(func: Any) -> dict[Any, _Probabilities]:
 
     What stands between is used by nothing else: it would be computed twice.
     """
-    bound, uses = bound_values(func), uses_of(func)
 
-    def producer(value: Any) -> Any:
-        call = bound.get(value) if isinstance(value, relax.DataflowVar) and uses[value] == 1 else None
-        return call if isinstance(call, relax.Call) else None
-
-    def match(call: Any) -> _Probabilities | None:
-        columns = static_shape(call)[-1]
+    def match(call: Any, producer: Callable[[Any], Any]) -> _Probabilities | None:
+        shape = static_shape(call)
+        if not shape or int(call.attrs.axis) not in (-1, len(shape) - 1) or lanes_of(shape[-1]) is not None:
+            return None
+        columns = shape[-1]
         step, elementwise, reshapes = producer(call.args[0]), list[Any](), list[Any]()
         while step is not None and operator_name(step) == "reshape":
             if static_shape(step)[-1:] != static_shape(step.args[0])[-1:]:
@@ -149,16 +141,11 @@ def _probabilities(func: Any) -> dict[Any, _Probabilities]:
                 return None
             elementwise.insert(0, (step, others[0]))
             step = producer(step.args[others[0]])
-        if step is None or operator_name(step) not in ("matmul", "nn.conv2d") or static_shape(step)[-1] != columns:
+        if step is None or operator_name(step) not in ("matmul", "nn.conv2d") or static_shape(step)[-1:] != (columns,):
             return None
         return _Probabilities(step, tuple(elementwise), tuple(reshapes))
 
-    softmaxes: Any = (
-        one for one in bound.values() if isinstance(one, relax.Call) and operator_name(one) == "nn.softmax"
-    )
-    over_rows = (one for one in softmaxes if int(one.attrs.axis) in (-1, len(static_shape(one)) - 1))
-    unfilled = (one for one in over_rows if static_shape(one) and lanes_of(static_shape(one)[-1]) is None)
-    return {call: one for call in unfilled if (one := match(call)) is not None}
+    return match_calls(func, "nn.softmax", match)
 
 
 def _lengthened(constant: Any, columns: int, more: int) -> Any:
@@ -173,9 +160,12 @@ def _first_columns(value: Any, columns: int) -> Any:
     return op.strided_slice(value, [len(static_shape(value)) - 1], [0], [columns])
 
 
-def _is_of_columns(call: Any, weights: np.ndarray) -> bool:
-    """Return whether the last axis of some weights is the last axis of the result."""
+def _is_of_columns(call: Any) -> bool:
+    """Return whether a product is of float32, and the last axis of its weights the last axis of its result."""
+    shape, weights = map(static_shape, call.args)
+    if len(shape) < 2 or str(call.ty.dtype) != "float32":
+        return False
     if operator_name(call) == "matmul":
-        return weights.ndim == 2
+        return len(weights) == 2
     layouts = (call.attrs.data_layout, call.attrs.kernel_layout, call.attrs.out_layout)
     return layouts == ("NHWC", "HWIO", "NHWC") and int(call.attrs.groups) == 1

@@ -17,7 +17,7 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import IntImm, Select, const
 
-from .attention import follow_scores, match_products
+from .attention import follow_scores, match_calls
 from .elementwise import followers
 from .exponentials import power_of_two
 from .relax_graph import TAKES_ELEMENTWISE, constant_values, function_pass, operator_name, static_shape
@@ -119,7 +119,7 @@ def _matches(mod: Any, func: Any) -> dict[Any, _Match]:
         shape = AttentionShape(query[:-2], rows, columns, keys, query[-1], value[-1], scale, mask_rows)
         return _Match(shape, scores.args[0], scores.args[1], tuple(masks)) if set(mask_rows) <= {1, rows} else None
 
-    return match_products(func, match)
+    return match_calls(func, "matmul", match)
 
 
 def _mixed(chain: Sequence[tuple[Any, int]], columns: int) -> tuple[float, int, list[Any]] | None:

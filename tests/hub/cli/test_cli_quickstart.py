@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tchub.hub import api
 from tchub.hub.adaptation import adapt as adapt_module
+from tchub.hub.registry.errors import UnknownCheckpointError
 from tchub.hub.search.errors import InterruptedRunError
 from tchub.hub.tuning import tune as tune_module
 
@@ -47,6 +48,17 @@ def test_the_steps_are_pull_adapt_and_tune_and_a_second_call_does_not_adapt_agai
     steps.clear()
     assert run.json("quickstart", "--out", tmp_path / "qs")[1]["adapted"]
     assert [call.split()[0] for call in steps] == ["locate", "tune"]
+
+
+def test_what_another_home_adapted_is_adapted_again(steps, tmp_path, run, monkeypatch):
+    def missing(name: str) -> Any:
+        raise UnknownCheckpointError("nobody adapted it", remedy="adapt it", name=name, nearest=[])
+
+    run("quickstart", "--out", tmp_path / "qs")
+    steps.clear()
+    monkeypatch.setattr(api, "locate", missing)
+    assert run("quickstart", "--out", tmp_path / "qs")[0] == 0
+    assert [call.split()[0] for call in steps] == ["pull", "adapt", "tune"]
 
 
 def test_an_interrupted_adaptation_leaves_nothing_to_take_up(steps, tmp_path, run, monkeypatch):

@@ -85,9 +85,7 @@ def test_weights_of_two_products_are_lengthened_once(network_of: Any, equal: Any
     equal(network, x, y)
 
 
-@pytest.mark.parametrize(
-    ("depth", "rows"), [(64, 8), (32, 40)], ids=["few rows read weights once", "a cut would cost what is saved"]
-)
+@pytest.mark.parametrize(("depth", "rows"), [(64, 8), (32, 40)], ids=["few rows read weights once", "short sums"])
 def test_others_are_left_as_they_are(depth: int, rows: int) -> None:
     assert columns_of_products(imported(nn.Linear(depth, 101), torch.randn(rows, depth))) == [101]
 
