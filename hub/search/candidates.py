@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
+from ...zoo.errors import last_line
 from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
 from ..device.cuda_network import dlight_schedules
@@ -106,19 +107,25 @@ def random_candidates(
     seen = set(known)
     first = len(seen)
     distinct: list[Candidate] = []
+    cause: RuntimeError | None = None
     for attempt in range(4):
         context = tune_context(task, target, ms.search_strategy.ReplayTrace(), seed * 1009 + attempt)
-        fresh = _distinct(_generate(context, count, ms.database.MemoryDatabase()), task.task_id, "random", seen)
+        sampled = _generate(context, count, ms.database.MemoryDatabase())
+        try:
+            fresh = _distinct(sampled, task.task_id, "random", seen)
+        except RuntimeError as error:  # one program that TVM cannot make, e.g. with too long a loop, ends them all
+            cause = error
+            continue
         distinct += fresh
         if len(distinct) >= count or not fresh:
             break
     if not distinct and not first:
         raise NoCandidateError(
-            f"task {task.name} has no valid program on this target",
+            f"task {task.name} has no valid program on this target{f': {last_line(cause)}' if cause else ''}",
             remedy="leave the task out, or check the target's limits",
             task=task.name,
             target=str(target),
-        )
+        ) from cause
     return distinct[:count]
 
 

@@ -46,6 +46,20 @@ def test_random_candidates_are_distinct_and_seeded(small_task: Any, target: Any,
     assert not set(keys) & {c.key for c in random_candidates(small_task, target, 4, seed=1, known=keys)}
 
 
+def test_a_program_that_tvm_cannot_make_costs_an_attempt_alone(
+    small_task: Any, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, attempts = candidates._generate, count()
+
+    def generate(*args: Any) -> Any:
+        if next(attempts) == 0:
+            raise RuntimeError("Literal value 3221225472 exceeds range of int32")
+        yield from plain(*args)
+
+    monkeypatch.setattr(candidates, "_generate", generate)
+    assert len(random_candidates(small_task, target, 2)) == 2
+
+
 def test_a_key_ignores_the_post_processing(small_candidates: list[Any]) -> None:
     insts, decisions = json.loads(small_candidates[0].trace)
     end = next(i for i, inst in enumerate(insts) if inst[0] == "EnterPostproc")
