@@ -15,29 +15,29 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_865, 16),
+    "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (6_256, 34),
-    "hub/networks": (11_286, 55),
-    "hub/search": (3_813, 22),
+    "hub/device": (6_392, 35),
+    "hub/networks": (11_811, 57),
+    "hub/search": (3_835, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_262, 11),
-    "hub/adaptation": (1_971, 10),
+    "hub/tuning": (2_284, 11),
+    "hub/adaptation": (1_972, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (896, 5),
     "hub/site": (304, 3),
     "zoo/primitives": (2_245, 11),
     "zoo/devices": (386, 3),
     "zoo/features": (1_254, 8),
-    "zoo/corpus": (4_053, 24),
+    "zoo/corpus": (4_055, 24),
     "zoo/models": (2_432, 17),
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_566, 59),
-    "tests": (31_552, 217),
+    "scripts": (9_590, 60),
+    "tests": (31_911, 218),
 }
-PRODUCT = (53_357, 301)
+PRODUCT = (54_160, 305)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -32,7 +32,8 @@ class AdaptConfig:
     The first sentence about a field is the help of its option.
 
     Attributes:
-        precision: float32, or float16: on a card's tensor cores, added up in float32.
+        precision: float32; float16: on a card's tensor cores; bfloat16: on the tile registers of a Xeon with AMX. Both
+            are added up in float32.
         device, target, linker, threads: where and for what programs are measured, see `tune`; or an open device.
         budget: 10% of the candidates, 200 programs, 15m of measuring, or auto: until a round is not worth its time. Of
             fewer candidates 200 are all.

@@ -143,7 +143,7 @@ class BuildSettings:
 
     Attributes:
         programs: in all, shared evenly by the tasks.
-        precision: float32 or float16, see `TuneConfig`.
+        precision: float32, float16 or bfloat16, see `TuneConfig`.
         checkpoint: take the half of each task's programs that this checkpoint ranks first among four times as many.
         max_bytes: size of an archive at most; more than one is written where it needs be.
         build_timeout: seconds a program may take to compile.

@@ -88,6 +88,7 @@ def build(
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+    from .tile_registers import with_tile_registers
     from .unrolling import bounded_unrolling, unrolled_sums  # imports TVM
     from .weight_prefetch import prefetch_weights
 
@@ -104,7 +105,7 @@ def build(
             if PREPACKED in module_json:
                 mod[PREPACK], prepacked = _prepack(scheduled["main"])
             cpu = _target(json.dumps(target))
-            mod = prefetch_weights(bounded_unrolling(unrolled_sums(mod)), cpu)
+            mod = with_tile_registers(prefetch_weights(bounded_unrolling(unrolled_sums(mod)), cpu))
             _export(tvm.tirx.build(mod, target=cpu), unfinished, linker or shutil.which("ld"))
         sha256 = file_sha256(unfinished)
         os.replace(unfinished, library)

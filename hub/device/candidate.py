@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.canonical import trace_key
 from ...zoo.primitives.metaschedule import plain
+from ...zoo.tile_instructions import register_named
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -59,6 +60,7 @@ def replayed(mod: IRModule, trace: Sequence[Any]) -> Any:
     from tvm.s_tir import Schedule
     from tvm.s_tir.schedule import Trace
 
+    register_named(trace)
     schedule = Schedule(mod, error_render_level="none")
     Trace.apply_json_to_schedule(trace, schedule)
     return schedule

@@ -16,7 +16,7 @@ from .host_facts import HostFacts, read_host_facts
 
 _FLAGS_OF_INTEREST = (
     *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16"),
-    *("avx_vnni", "amx_tile", "asimd", "asimddp", "fphp", "sve", "i8mm", "bf16"),
+    *("avx_vnni", "amx_tile", "amx_bf16", "asimd", "asimddp", "fphp", "sve", "i8mm", "bf16"),
 )
 
 

@@ -1,9 +1,10 @@
 """Facts that the system reports about this machine: CPUID, caches, usable cores, GPUs. Nothing is guessed here."""
 
+import ctypes
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ SYS_CPU = Path("/sys/devices/system/cpu")
 SYS_CGROUP = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 SYS_VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
+# Linux's arch_prctl on x86-64, its request for a component of a process's state, and that of the tile registers' data.
+TILE_PERMISSION = 158, 0x1023, 18
 _KIB = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
 
 
@@ -68,7 +71,7 @@ def read_host_facts() -> HostFacts:
         model=info.get("model"),
         arm_part=processor.get("CPU part"),
         sys_vendor=system_text(SYS_VENDOR),
-        flags=frozenset(info.get("flags") or ()),
+        flags=_permitted(info.get("flags") or ()),
         cores=physical,
         threads=threads,
         usable=usable_cpus(),
@@ -76,6 +79,16 @@ def read_host_facts() -> HostFacts:
         gpus=card_names(),
         **read_caches(SYS_CPU, smt),
     )
+
+
+def _permitted(flags: Iterable[str]) -> frozenset[str]:
+    """Return a CPU's flags, without those of tile registers where the system keeps this process from them.
+
+    Linux has them listed since before it could save them, and may refuse, e.g. in some containers.
+    """
+    tiles = {flag for flag in flags if flag.startswith("amx")}
+    allowed = tiles and platform.system() == "Linux" and ctypes.CDLL(None).syscall(*TILE_PERMISSION) == 0
+    return frozenset(flags) - (set() if allowed else tiles)
 
 
 def cores() -> list[int]:

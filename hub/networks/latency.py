@@ -77,6 +77,7 @@ def compare(
     min_repeats: int = MIN_REPEATS,
     timeout: float = 600.0,
     rivals: Sequence[str] = (),
+    precision: str = "float32",
 ) -> Comparison:
     """Check libraries against PyTorch and time all of them, PyTorch eager included, in a fresh process.
 
@@ -90,6 +91,7 @@ def compare(
         min_repeats: of each system, however long they take; 1 where a first impression is enough.
         timeout: seconds that the whole process may compute.
         rivals: other runtimes to time, see `rivals`; why one has no latency stands in `Comparison.errors`.
+        precision: in which libraries and runtimes multiply; the right output is in float32, or float64 in doubt.
 
     Raises:
         LatencyError: the process failed, e.g. a library crashed.
@@ -99,6 +101,7 @@ def compare(
         "max_seconds": max_seconds,
         "min_repeats": min_repeats,
         "rivals": list(rivals),
+        "precision": precision,
     }
     counts = dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     remedy = "run `tchub doctor`, then tune again in a new output folder, with more trials where it was too slow"

@@ -22,6 +22,7 @@ from ..device.candidate import WEIGHTS
 from ..device.errors import DeviceError
 from ..device.measure import is_passing
 from ..device.pool import JobResult, WorkerPool
+from ..device.tile_registers import with_tile_registers
 from ..device.unrolling import bounded_unrolling, unrolled_sums
 from ..device.weight_prefetch import prefetch_weights
 from .transform.default_schedules import default_schedules
@@ -90,7 +91,7 @@ def build_library(
         mod = views(mod)  # TVM finds what only reshapes by its blocks, which are lowered from here on
         if database is not None:
             mod = prefetch_weights(bounded_unrolling(unrolled_sums(mod)), target)
-        mod, weights[:] = lift_weights(default_schedules(mod), large)
+        mod, weights[:] = lift_weights(with_tile_registers(default_schedules(mod)), large)
         functions = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
         counts[:] = len(functions), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in functions)
         mod = tvm.transform.Sequential(passes)(mod)

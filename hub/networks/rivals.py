@@ -50,14 +50,16 @@ class ReferenceNetwork:
         request: of a worker, see `latency.compare_in_process`: `reference` is the path of an exported program or an
             ONNX file; `inputs` that of tensors in the order of the compiled function's parameters.
         device: PyTorch's device to run an exported program on; the CPU for an ONNX file. There it runs in the
-            request's `precision`, float16 by PyTorch's own mixed precision.
+            request's `precision`, by PyTorch's own mixed precision.
     """
 
     def __init__(self, request: Mapping[str, Any], device: torch.device | None = None) -> None:
         self.path = path = request["reference"]
         self.inputs: list[torch.Tensor] = [*torch.load(request["inputs"], weights_only=True, map_location=device)]
         self.on_card = device is not None and device.type != "cpu"
-        self.precision = "float32" if device is None else request.get("precision", "float32")
+        wanted = request.get("precision", "float32")
+        self.precision = "float32" if device is None else wanted
+        self._half = torch.bfloat16 if wanted == "bfloat16" else torch.float16
         self.is_onnx = path.endswith(".onnx")
         if self.is_onnx:
             self.module: Any = reference_module(Path(path))
@@ -88,11 +90,13 @@ class ReferenceNetwork:
         return self.module(*self.args, **self.kwargs) if self.precision == "float32" else self._mixed()
 
     def _mixed(self) -> Any:
-        with torch.autocast(self.inputs[0].device.type, torch.float16):
+        with torch.autocast(self.inputs[0].device.type, self._half):
             return self.module(*self.args, **self.kwargs)
 
     def halved(self) -> list[np.ndarray] | None:
-        """Return its outputs by PyTorch's own mixed precision of float16; None where an operator has no float16."""
+        """Return its outputs by PyTorch's own mixed precision; None where it has none, or lacks an operator in it."""
+        if self.is_onnx:
+            return None
         try:
             return arrays(self._mixed())
         except torch.OutOfMemoryError:
@@ -242,7 +246,8 @@ def _openvino(reference: ReferenceNetwork, threads: int) -> Run:
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": "f32",  # it would compute in bfloat16 where the CPU can
+        # It would compute in bfloat16 where the CPU can.
+        "INFERENCE_PRECISION_HINT": "bf16" if reference.precision == "bfloat16" else "f32",
     }
     with tempfile.TemporaryDirectory(prefix="tchub-openvino-") as folder:
         model = openvino.convert_model(_onnx_file(reference, Path(folder)))
@@ -322,10 +327,13 @@ def answer(request: dict[str, Any], reference: ReferenceNetwork) -> dict[str, An
         start = time.perf_counter()
         output = runs[name]()
         first[name] = time.perf_counter() - start
-        checks[name] = check_library(output, lambda inputs, bind=library: bind(inputs)(), reference, expected).as_dict()
-    if not reference.is_onnx:
-        runs["pytorch"] = reference.run
-    rivals, errors = rival_runs(request["rivals"], reference, expected, request["threads"])
+        again = lambda inputs, bind=library: bind(inputs)()  # noqa: E731
+        checks[name] = check_library(output, again, reference, expected, request["precision"]).as_dict()
+    timed = copy(reference)
+    timed.precision = request["precision"]
+    if not reference.is_onnx:  # in float32 where PyTorch lacks an operator in the precision
+        runs["pytorch"] = timed.run if timed.precision == "float32" or timed.halved() is not None else reference.run
+    rivals, errors = rival_runs(request["rivals"], timed, expected, request["threads"])
     runs |= rivals
     # A first impression of a slow library is its first run: an untuned network may take long.
     slow = {n: [s] for n, s in first.items() if request["min_repeats"] == 1 and s > request["max_seconds"]}

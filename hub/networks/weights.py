@@ -26,7 +26,9 @@ from .transform.relax_graph import is_network
 # Bytes of weights from which on they are on disk while a network is tuned, and beside its library: LLVM takes 20 ms for
 # each MiB of a library. Bytes of one that is worth an argument, or a file while it is tuned.
 LARGE, _BESIDE, _WORTH_AN_ARGUMENT, _WORTH_A_FILE = 512 << 20, 128 << 20, 64 << 10, 1 << 20
-_TYPES = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
+_TYPES = {"bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
+
+_HALF = "-bfloat16"
 
 
 def weights_on_disk(exported: Any) -> Any:
@@ -104,7 +106,7 @@ class _Lifter(PyExprMutator):
         tensor = constant.value
         if not hasattr(tensor, "numpy") or str(tensor.dtype) not in _TYPES:
             return constant
-        array = np.from_dlpack(tensor)  # the constant's own memory
+        array = _array(tensor)
         if array.nbytes < _WORTH_AN_ARGUMENT:
             return constant
         key = (array.ctypes.data, array.shape, array.dtype)
@@ -112,6 +114,15 @@ class _Lifter(PyExprMutator):
         if key not in self._variables:
             self._variables[key] = self.variable(key)
         return self._variables[key]
+
+
+def _array(tensor: Any) -> np.ndarray:
+    """Return a constant's own memory as an array."""
+    if str(tensor.dtype) != "bfloat16":
+        return np.from_dlpack(tensor)
+    from ml_dtypes import bfloat16
+
+    return np.from_dlpack(tensor._create_view(tensor.shape, "uint16")).view(bfloat16)
 
 
 def write_weights(path: Path, weights: Sequence[np.ndarray]) -> None:
@@ -128,7 +139,12 @@ def write_weights(path: Path, weights: Sequence[np.ndarray]) -> None:
         try:
             partial.touch()
             mode = partial.stat().st_mode  # which the umask lets; safetensors' files are for their owner alone
-            save_file({f"{number:05}": array for number, array in enumerate(weights)}, partial)
+            # The library has no name for bfloat16 in NumPy: they are saved as their bits.
+            halved = [array.dtype.name == "bfloat16" for array in weights]
+            plain = [array.view(np.uint16) if half else array for array, half in zip(weights, halved, strict=True)]
+            save_file(
+                {f"{n:05}{_HALF * half}": x for n, (x, half) in enumerate(zip(plain, halved, strict=True))}, partial
+            )
             partial.chmod(mode)
             partial.replace(path)
         except SafetensorError as error:
@@ -150,7 +166,8 @@ def read_weights(library: Path, device: Any = None) -> list[Any]:
         return []
     try:
         with safe_open(path, framework="numpy") as file:
-            return [tvm.runtime.tensor(file.get_tensor(name), device) for name in sorted(file.keys())]
+            arrays = ((name, tvm.runtime.tensor(file.get_tensor(name), device)) for name in sorted(file.keys()))
+            return [x._create_view(x.shape, "bfloat16") if name.endswith(_HALF) else x for name, x in arrays]
     except SafetensorError as error:
         remedy = "copy the whole output folder again, or tune the network again"
         raise NetworkLoadError(f"{path} cannot be read: {error}", remedy=remedy, path=str(path)) from error

@@ -16,14 +16,16 @@ from tvm.s_tir import ScheduleError, transform
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
+from tvm.target import Target
 
 from ..device.cuda_compile import ASYNC_COPY, TENSOR_CORES, compute_capability
+from ..device.tile_registers import has_tiles
 from .errors import TuningError
 
 if TYPE_CHECKING:
     from tvm import IRModule
 
-PRECISIONS = ("float32", "float16")
+PRECISIONS = ("float32", "float16", "bfloat16")
 _RULES = "cuda-tensorcore"
 
 
@@ -35,14 +37,22 @@ def check_precision(precision: str, target: Mapping[str, Any], device: str) -> N
     """
     if precision == "float32":
         return
-    capability = compute_capability(target)
+    is_card = target["kind"] == "cuda"
     if precision not in PRECISIONS:
         problem = f"{precision!r} is no precision that programs are searched in"
-        remedy = "choose float32 or float16: TVM has no tensor-core instruction for bfloat16 and TF32"
-    elif target["kind"] != "cuda":
+        remedy = "choose float32, float16 on a card's tensor cores, or bfloat16 on a CPU with AMX"
+    elif precision == "bfloat16" and is_card:
+        problem = f"{precision} is for CPUs with AMX, and programs would run on {device}, a card"
+        remedy = "choose float16: TVM has no tensor-core instruction for bfloat16 and TF32"
+    elif precision == "bfloat16":
+        if has_tiles(Target(dict(target))):
+            return
+        problem = f"{precision} is for CPUs with AMX, which {device} lacks"
+        remedy = "leave out --precision: Intel's Xeons have AMX from Sapphire Rapids on"
+    elif not is_card:
         problem = f"{precision} is for NVIDIA cards with tensor cores, and programs would run on {device}, a CPU"
         remedy = "leave out --precision, or measure on a card with --device cuda"
-    elif capability < TENSOR_CORES:
+    elif (capability := compute_capability(target)) < TENSOR_CORES:
         problem = f"{device} (sm_{capability}) has no tensor cores, which {precision} is for"
         remedy = "leave out --precision: its ordinary cores compute in float32; sm_70 (V100) and later have them"
     else:

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import tvm
+
 from ...zoo.files import StorageError
 from ..device.device_choice import ChosenDevice
 from ..device.extensions import vector_lanes
@@ -24,8 +26,10 @@ from ..networks.transform.fused_attention import AttentionShape
 from ..networks.transform.fused_depthwise import DepthwiseShape
 from ..networks.transform.prepare import OperatorShape, for_inference, lower
 from ..networks.transform.relax_graph import joined
+from ..networks.transform.tile_products import is_of_tiles
 from ..networks.transform.winograd import ConvShape
 from ..networks.weights import LARGE
+from ..search.errors import TuningError
 from .remote_latency import compare_card, compare_remote
 
 Compare = Callable[["Network", Libraries], Comparison]
@@ -76,11 +80,11 @@ def first_compare(device: ChosenDevice, threads: int, precision: str = "float32"
     if device.card is not None:
         return partial(compare_card, number=device.card, precision=precision)
     if address is None:
-        return partial(compare, threads=threads, min_repeats=1, max_seconds=1.0)
+        return partial(compare, threads=threads, min_repeats=1, max_seconds=1.0, precision=precision)
 
     def remote(network: Network, libraries: Libraries) -> Comparison:
         try:
-            return compare_remote(network, libraries, address, threads=threads)
+            return compare_remote(network, libraries, address, threads=threads, precision=precision)
         except LatencyError as error:
             return Comparison({}, {}, {"untuned": error.message})
 
@@ -115,7 +119,7 @@ def first_build(
         DeviceError, StorageError: the memory or the disk of this machine is full.
     """
     imported = network.imported()
-    layouts = LAYOUTS if layout == LAYOUTS[0] else (layout,)
+    layouts = LAYOUTS if layout == LAYOUTS[0] and precision != "bfloat16" else (layout,)
     branches = has_branches(imported)
     if branches:  # which TVM's FastMathTransform cannot call
         layouts = LAYOUTS[1:]
@@ -125,6 +129,13 @@ def first_build(
             with refused(network.name, "compile", network.where):
                 cpu = str(target.kind.name) == "llvm"
                 graph = for_inference(imported, one, cpu=cpu, lanes=vector_lanes(target), precision=precision)
+            if precision == "bfloat16" and not _has_tiles(graph):
+                raise TuningError(
+                    f"no product of {network.name} is computed in bfloat16",
+                    remedy="leave out --precision: products with weights are, from 16 rows, terms and columns on, and "
+                    "without torch.cond and --layout as-imported",
+                    network=network.name,
+                )
             mod, comparison, shapes, wrong = _Checks(network, graph, target, compare, linker, builders).of_ways(kinds)
         except (NetworkImportError, OutputMismatchError) as error:
             first = first or error
@@ -144,6 +155,10 @@ def first_build(
         return FirstBuild(network, network.signature(imported), mod, graph, one, comparison, shapes, tuple(notes))
     assert first is not None
     raise first
+
+
+def _has_tiles(graph: Any) -> bool:
+    return any(isinstance(func, tvm.tirx.PrimFunc) and is_of_tiles(func) for func in graph.functions.values())
 
 
 @dataclass(frozen=True)

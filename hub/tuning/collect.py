@@ -110,7 +110,7 @@ class CollectConfig:
         device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
         target, linker: see `TuneConfig`.
         threads: threads of a program, the target's `num-cores`; None for one a physical core that may be used.
-        precision: float32 or float16, see `TuneConfig`.
+        precision: float32, float16 or bfloat16, see `TuneConfig`.
         seed: of the candidates.
         shard: measure its share of the tasks only, in a folder of its own inside `out`; each task gets as many
             programs as it would without. `merge_corpora` makes one corpus of all.

@@ -41,7 +41,8 @@ class TuneConfig:
         target: TVM target as a dictionary; None for this machine's, or for that of the RPC servers.
         threads: threads of a program, and of PyTorch in the comparison; None for one a physical core that may be used.
         layout: layout of the convolutions: channels-last or as-imported. The latter leaves the graph as it is.
-        precision: float32, or float16: on a card's tensor cores, added up in float32.
+        precision: float32; float16: on a card's tensor cores; bfloat16: on the tile registers of a Xeon with AMX. Both
+            are added up in float32.
         winograd: compute convolutions by Winograd's algorithm where it is faster. The error is slightly larger.
         trials_per_iter: programs of a task in one round at most. None: so many that half of the trials give every task
             a floor.

@@ -29,17 +29,20 @@ REPEAT_SECONDS = 0.02
 SECONDS = 600
 
 
-def compare_remote(network: Network, libraries: Libraries, address: RpcAddress, *, threads: int = 1) -> Comparison:
+def compare_remote(
+    network: Network, libraries: Libraries, address: RpcAddress, *, threads: int = 1, precision: str = "float32"
+) -> Comparison:
     """Check libraries against PyTorch and time them, on one server of an RPC device.
 
     Args:
         libraries: builds the libraries, by the names of the systems.
         threads: that they use there.
+        precision: in which they multiply.
 
     Raises:
         LatencyError: the server cannot run them, or went away.
     """
-    device = {"address": [address.host, address.port, address.key], "threads": threads}
+    device = {"address": [address.host, address.port, address.key], "threads": threads, "precision": precision}
     limit, remedy = TimeLimit(SECONDS, SECONDS), "the library is kept: run it on the device itself"
     return compare_in_process(__name__, network, libraries, device, limit, remedy)
 

@@ -342,13 +342,16 @@ class _Run:
             rivals = [name for name in self.config.compare if name != "stock"]
             if self.device.away:
                 raise LatencyError("the network was not run: load it there with tchub.hub.load_tuned")
+            precision = self.config.precision
             if self.device.card is not None:
-                card, rivals, precision = self.device.card, ["pytorch", *rivals], self.config.precision
+                card, rivals = self.device.card, ["pytorch", *rivals]
                 return compare_card(network, libraries, card, rivals=rivals, precision=precision), None
             if self.device.address is None:
                 seconds = FAST_SECONDS if self.config.mode == "fast" else SECONDS
-                return compare(network, libraries, threads=threads, max_seconds=seconds, rivals=rivals), None
-            return compare_remote(network, libraries, self.device.address, threads=threads), None
+                how = partial(compare, max_seconds=seconds, rivals=rivals, precision=precision)
+                return how(network, libraries, threads=threads), None
+            address = self.device.address
+            return compare_remote(network, libraries, address, threads=threads, precision=precision), None
         except LatencyError as error:
             return Comparison({}, {}), error
 

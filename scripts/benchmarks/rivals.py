@@ -107,21 +107,24 @@ def main(clock: Clock, work: Path) -> Document:
     return measure(clock, work, family="epyc")
 
 
-def measure(clock: Clock, work: Path, family: str, one_thread: bool = False) -> Document:
+def measure(
+    clock: Clock, work: Path, family: str, networks: Sequence[str] = NETWORKS, one_thread: bool = False, **options: Any
+) -> Document:
     """Tune and time what is not in the journal of `work` yet, on a machine of the device family that is asked for.
 
     Args:
         one_thread: with all of the CPU's instructions alone, too.
+        options: of `tune`.
     """
     on_family(family)
-    cases: list[tuple[int, str, str | None]] = [(threads, network, None) for threads in THREADS for network in NETWORKS]
-    cases += [(1, network, AVX2) for network in NETWORKS]
-    cases = cases[: len(NETWORKS)] if one_thread else cases
+    cases: list[tuple[int, str, str | None]] = [(threads, network, None) for threads in THREADS for network in networks]
+    cases += [(1, network, AVX2) for network in networks]
+    cases = cases[: len(networks)] if one_thread else cases
     journal, rows = Journal(work / "results.jsonl"), []
     for threads, network, target in cases:
         key = {"network": network, "threads": threads, "trials": TRIALS, "seed": SEED, "target": target}
         folder = work / "-".join(str(value) for value in key.values() if value is not None)
-        if row := journal.get(lambda k=key, f=folder: tuned(**k, folder=f), clock, **key):
+        if row := journal.get(lambda k=key, f=folder: tuned(**k, folder=f, **options), clock, **key):
             rows.append(key | row)
             note(f"{network}, {threads} threads{f', {target}' if target else ''}: {row['ms']}")
     return (

@@ -16,7 +16,7 @@ from tvm.ir import TensorLoad
 from tvm.ir.transform import module_pass
 from tvm.relax.analysis import has_reshape_pattern
 from tvm.s_tir import Schedule
-from tvm.s_tir.stmt import SBlockRealize
+from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, IntImm, IterVar, Var, const
 from tvm_ffi import structural_hash, structural_map, structural_walk
@@ -50,6 +50,13 @@ def own_spaces() -> Any:
 def is_of_blocks(func: Any) -> bool:
     """Return whether blocks are all that a function has, unlike a scan's or a scatter's, which are written by hand."""
     return isinstance(func.body, SBlockRealize) and func.body.block.name_hint == "root"
+
+
+def blocks_in(func: Any) -> list[Any]:
+    """Return all blocks of a function, its root among them."""
+    blocks: list[Any] = []
+    structural_walk(func.body, (SBlock, blocks.append))
+    return blocks
 
 
 def _last(schedule: Any) -> Any:

@@ -18,7 +18,6 @@ import tvm
 from tvm import IRModule
 from tvm.ir.transform import Sequential
 from tvm.relax import backend, transform
-from tvm.s_tir.stmt import SBlock
 from tvm.sym import detect_linear_equation
 from tvm.target import Target
 from tvm.tirx import IterVar, Var
@@ -30,16 +29,18 @@ from .attention import join_projections, pad_attention
 from .bounds import bounded_indices
 from .channel_reductions import channel_reduction, channel_spaces
 from .column_padding import pad_columns
-from .elementwise import elementwise, own_spaces
+from .elementwise import blocks_in, elementwise, own_spaces
 from .exponentials import sigmoids
 from .fold import fold_arrays, fold_operators, scales_as_parameters
 from .fused_attention import AttentionShape, attention, fuse_attention
 from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
+from .half_storage import half_storage
 from .recurrence import recurrences
 from .reshapes import elementwise_first
 from .row_padding import pad_rows, pointwise_products
 from .simplify import channels_first_only, legal_operators, simplify
 from .softmax import by_lanes, softmax
+from .tile_products import tile_product, tile_products
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 
 OperatorShape = ConvShape | AttentionShape | DepthwiseShape
@@ -65,10 +66,12 @@ def for_inference(
     Args:
         lanes: numbers of a CPU's vector register, of which products get whole ones: 16 with AVX-512.
         precision: `float16`: matrix products and convolutions read float16 and add up in float32; what stands between
-            them is stored in float16, and softmax, norms, inputs and outputs stay in float32.
+            them is stored in float16, and softmax, norms, inputs and outputs stay in float32. `bfloat16`: those with
+            weights, on a CPU's tile registers.
     """
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
-    steps = _inference_passes(cpu, lanes, mixed) if layout == LAYOUTS[0] else mixed
+    tiles = precision == "bfloat16"
+    steps = _inference_passes(cpu, lanes, mixed, tiles) if layout == LAYOUTS[0] else mixed
     return _run([legal_operators(), bounded_indices(), recurrences(cpu), *steps], mod)
 
 
@@ -101,6 +104,7 @@ def register_rules() -> None:
         softmax,
         attention,
         expanded_depthwise,
+        tile_product,
     ):
         tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
 
@@ -121,6 +125,7 @@ def _tensor_functions(cpu: bool) -> list[Any]:
         fold_operators(),
         transform.FuseOps(),
         transform.FuseTIR(),
+        half_storage(),
         *([own_spaces(), channel_spaces()] if cpu else []),
         transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
         _keep_weights,
@@ -149,8 +154,7 @@ def _reads_whole(function: Any, parameter: Any) -> bool:
 
     Kernels that are written by hand do not say what they read.
     """
-    blocks: list[Any] = []
-    structural_walk(function.body, (SBlock, blocks.append))
+    blocks = blocks_in(function)
     if not any(region.source.same_as(parameter) for block in blocks for region in block.reads):
         return False
     pending = [parameter]
@@ -173,8 +177,7 @@ def _reads_whole(function: Any, parameter: Any) -> bool:
 
 def _reads_backwards(function: Any, parameter: Any) -> bool:
     """Return whether an index by which a tensor function reads a parameter falls as one of its loops goes on."""
-    blocks: list[Any] = []
-    structural_walk(function.body, (SBlock, blocks.append))
+    blocks = blocks_in(function)
     indices = [
         (index.min, [axis.var for axis in block.iter_vars])
         for block in blocks
@@ -186,9 +189,10 @@ def _reads_backwards(function: Any, parameter: Any) -> bool:
     return any(int(factor) < 0 for factor in factors)
 
 
-def _inference_passes(cpu: bool, lanes: int, mixed: list[Any]) -> list[Any]:
+def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], tiles: bool) -> list[Any]:
     constants = fold_arrays(), transform.CanonicalizeBindings()  # constants in the places of what is bound to them
-    whole_registers = *constants, pad_columns(lanes), transform.DeadCodeElimination()
+    widened = [tile_products(), elementwise_first()] if tiles else [pad_columns(lanes)]
+    products = *constants, *widened, transform.DeadCodeElimination()
     return [
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
@@ -208,9 +212,9 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any]) -> list[Any]:
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
         pad_attention(),
-        *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu else []),
+        *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu and not tiles else []),
         transform.DeadCodeElimination(),
-        *([sigmoids(), *whole_registers, by_lanes()] if cpu else []),
+        *([sigmoids(), *products, by_lanes()] if cpu else []),
         *mixed,
         transform.FastMathTransform(),
         fold_arrays(),

@@ -56,8 +56,9 @@ def speed(results: Results) -> str:
 
 def rivals(results: Results) -> str:
     """Return tuned networks beside the runtimes that a user would install instead, with the ratios of each machine."""
-    job, intel, amx = (results[name] for name in ("rivals", "rivals_intel", "rivals_amx"))
-    rows, on_intel, on_amx = (one["details"]["rivals"] for one in (job, intel, amx))
+    names = "rivals", "rivals_intel", "rivals_amx", "rivals_bfloat16"
+    job, intel, amx, halved = (results[name] for name in names)
+    rows, on_intel, on_amx, in_half = (one["details"]["rivals"] for one in (job, intel, amx, halved))
     single = [rival_row(row) for row in rows if row["threads"] == 1 and not row["target"]]
     ratios = {
         "gain, EPYC": _ratios(rows, 1),
@@ -66,6 +67,7 @@ def rivals(results: Results) -> str:
         "Xeon": _ratios(on_intel, 1),
         "Xeon, 2 cores": _ratios(on_intel, 2),
         "Xeon, AMX": _ratios(on_amx, 1),
+        "bfloat16": _ratios(in_half, 1),
     }
     ratios = {title: one for title, one in ratios.items() if one}  # of what was measured
     titles = ("PyTorch", "torch.compile", "ONNX Runtime", "OpenVINO", "tchub")
@@ -82,10 +84,11 @@ def rivals(results: Results) -> str:
         job=job,
         intel=intel,
         amx=amx,
+        halved=halved,
         head=["ms", *titles, *ratios],
         rows=[[*row[:5], f"**{row[5]}**", *row[6:]] for row in cells],
         trials=rows[0]["trials"],
-        longest=max(row["tuning_seconds"] for row in (*rows, *on_intel, *on_amx)),
+        longest=max(row["tuning_seconds"] for row in (*rows, *on_intel, *on_amx, *in_half)),
         model="` and `".join(dict.fromkeys(row["model"] for row in rows)),
         model_intel=", ".join(dict.fromkeys(row["model"] for row in on_intel)),
     )

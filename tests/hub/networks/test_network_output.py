@@ -15,7 +15,7 @@ from tchub.hub.networks.errors import LatencyError, OutputMismatchError
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.latency import compare, measure
 from tchub.hub.networks.output_check import OutputCheck, check_output, require
-from tchub.hub.networks.rivals import ReferenceNetwork, arrays, check_library, rival_runs
+from tchub.hub.networks.rivals import ReferenceNetwork, answer, arrays, check_library, rival_runs
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.transform.prepare import prepare
 from torch import nn
@@ -269,6 +269,19 @@ def test_float16_is_judged_by_the_originals_own_float16_where_a_network_is_round
     assert verdict(X + 8 * off, X - 8 * off) == ("WRONG", "float16"), "float16 has lost the output"
 
 
+def test_bfloat16_is_judged_alike_and_may_miss_by_what_the_output_spreads() -> None:
+    off = RANDOM.uniform(-0.4, 0.4, X.shape).astype(np.float32) * X.std()
+
+    def verdict(ours: Any, halved: Any) -> tuple[str, str]:
+        check = check_output([ours], [X], precision="bfloat16", halved=lambda: [halved])
+        return check.verdict, check.judged_by
+
+    assert verdict(X + off / 8, X) == ("equal", "float32")
+    assert verdict(X + off, X - off) == ("equal", "bfloat16")
+    assert verdict(X + off, X) == ("WRONG", "bfloat16")
+    assert verdict(X + 3 * off, X - 2 * off) == ("WRONG", "bfloat16"), "bfloat16 has lost the output"
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [("echo boom >&2; kill -SEGV $$", "boom"), ("exit 0", "no message"), ("while :; do :; done", "1 s of comput")],
@@ -307,6 +320,23 @@ def test_pytorchs_own_compiler_is_timed_and_its_failure_is_a_fact(
 
     monkeypatch.setattr(torch, "compile", lambda module, mode: refuse)
     assert rival_runs(["torch.compile"], reference, expected, 1) == ({}, {"torch.compile": "RuntimeError: no compiler"})
+
+
+def test_in_bfloat16_the_runtimes_that_can_compute_in_it_and_the_output_is_compared_with_float32(
+    tmp_path: Path, pt2: Path
+) -> None:
+    torch.save((torch.randn(16, 24),), tmp_path / "inputs.pt")
+    request = {"reference": str(pt2), "inputs": str(tmp_path / "inputs.pt"), "precision": "bfloat16"}
+    request |= {"libraries": {}, "rivals": ["openvino", "onnxruntime"], "threads": 1}
+    reference = ReferenceNetwork(request)
+    exact = arrays(reference.run())
+    halved = reference.halved()
+    assert halved is not None
+    assert 0 < max(np.abs(a - b).max() for a, b in zip(exact, halved, strict=True)) < 0.1
+    result = answer(request | {"max_seconds": 0.0, "min_repeats": 1}, reference)
+    assert {*result["seconds"], *result["errors"]} == {"pytorch", "openvino", "onnxruntime"}
+    assert set(result["errors"]) <= {"openvino"}, "which may refuse bfloat16 where the CPU has none"
+    assert all(np.array_equal(a, b) for a, b in zip(arrays(reference.run()), exact, strict=True))
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])

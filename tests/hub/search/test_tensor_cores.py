@@ -195,8 +195,9 @@ def test_products_of_a_network_read_float16_and_its_ends_stay_float32(layout: st
     [
         ("float16", "k80", r"k80 \(sm_37\) has no tensor cores", "leave out --precision"),
         ("float16", "epyc-7452", "would run on epyc-7452, a CPU", "--device cuda"),
-        ("bfloat16", "a100", "'bfloat16' is no precision", "no tensor-core instruction for bfloat16 and TF32"),
-        ("tf32", "a100", "'tf32' is no precision", "choose float32 or float16"),
+        ("bfloat16", "a100", "would run on a100, a card", "no tensor-core instruction for bfloat16 and TF32"),
+        ("bfloat16", "epyc-7452", "for CPUs with AMX, which epyc-7452 lacks", "Sapphire Rapids"),
+        ("tf32", "a100", "'tf32' is no precision", "choose float32, float16"),
     ],
 )
 def test_a_precision_that_a_device_lacks_is_refused(precision: str, device: str, problem: str, remedy: str) -> None:
@@ -204,4 +205,5 @@ def test_a_precision_that_a_device_lacks_is_refused(precision: str, device: str,
         check_precision(precision, get_device(device).target, device)
     assert remedy in (caught.value.remedy or "")
     check_precision("float16", get_device("v100").target, "v100")
+    check_precision("bfloat16", {"kind": "llvm", "mcpu": "sapphirerapids"}, "a Xeon")
     check_precision("float32", get_device(device).target, device)

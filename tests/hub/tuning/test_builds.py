@@ -13,9 +13,11 @@ from tchub.hub.networks.latency import Comparison, Libraries, compare
 from tchub.hub.networks.output_check import check_output
 from tchub.hub.networks.transform.fused_attention import AttentionShape
 from tchub.hub.networks.transform.winograd import ConvShape
+from tchub.hub.search.errors import TuningError
 from tchub.hub.tuning import builds as module
 from tchub.hub.tuning.builds import first_build
 from torch import nn
+from tvm.target import Target
 
 
 @pytest.fixture
@@ -91,6 +93,28 @@ def test_what_compiles_in_no_layout_names_the_operator(
 def test_a_library_that_is_wrong_before_it_is_tuned_is_refused(network: Network, target: Any) -> None:
     with pytest.raises(OutputMismatchError, match=r"net, as TVM imports it, differs from the original"):
         first_build(network, target, "channels-last", compared(lambda _: True), None)
+
+
+def test_a_network_whose_output_bfloat16_loses_is_not_tuned_in_float32_instead() -> None:
+    asked: list[str] = []
+    layer, x = nn.Conv2d(3, 32, 3).eval(), torch.randn(1, 3, 8, 8)
+    network = Network("net", lambda: torch.export.export(layer, (x,)), lambda: (x,))
+
+    def wrong(name: str) -> bool:
+        asked.append(name)
+        return True
+
+    target = Target({"kind": "llvm", "mcpu": "sapphirerapids"})
+    with pytest.raises(OutputMismatchError, match="differs from the original") as caught:
+        first_build(network, target, "channels-last", compared(wrong), None, precision="bfloat16")
+    assert asked == ["untuned"]
+    assert "leave out --precision" in (caught.value.remedy or "")
+
+
+def test_a_network_without_a_product_that_bfloat16_is_for_is_refused(network: Network, target: Any) -> None:
+    with pytest.raises(TuningError, match=r"no product of net is computed in bfloat16") as caught:
+        first_build(network, target, "as-imported", compared(), None, precision="bfloat16")
+    assert "leave out --precision" in (caught.value.remedy or "")
 
 
 def test_an_output_that_says_nothing_is_named(network: Network, target: Any) -> None:

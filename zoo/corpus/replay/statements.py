@@ -25,6 +25,7 @@ import numpy as np
 from ...errors import last_line
 from ...features.columns import PERSTORE_WIDTH
 from ...features.statements import lowered_statements
+from ...tile_instructions import register_named
 from ...tvm_import import import_quickly, import_tensor_intrinsics
 from .ansor import replay
 from .autotvm import replay_knobs
@@ -157,6 +158,7 @@ def _apply(workload: str, trace: list[Any]) -> Any:
     from tvm.s_tir import Schedule
     from tvm.s_tir.schedule import Trace
 
+    register_named(trace)
     schedule = Schedule(_module(workload), error_render_level="fast")
     try:
         Trace.apply_json_to_schedule(trace, schedule)

@@ -1,0 +1,119 @@
+"""What a program on a CPU's tile registers (AMX) needs around it: the system's permission, and the form of the tiles.
+
+Linux keeps a process from tile registers until it asks for them, once; a compiled network asks by itself, so that it
+runs wherever it is loaded. A thread then states how many rows and bytes each register holds, and lets them go at the
+end, after which the system has less to save.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from tvm import DataType, IRModule, tirx
+from tvm.ir import Call
+from tvm.target import codegen
+from tvm.tirx import For, ForKind, PrimFunc
+from tvm_ffi import structural_map, structural_walk
+
+from .host_facts import TILE_PERMISSION
+from .weight_prefetch import LOOPS
+
+_INSTRUCTIONS = ("tilezero", "tileloadd64", "tdpbf16ps", "tilestored64")
+EXTENSIONS = ("amx-tile", "amx-bf16")
+"""LLVM's names of what a CPU must have."""
+_TILES, _ROWS, _BYTES = 8, 16, 64
+
+
+def has_tiles(target: Any) -> bool:
+    """Return whether programs for a `tvm.target.Target` may use tile registers of bfloat16."""
+    return target.kind.name == "llvm" and set(EXTENSIONS) <= set(map(str, codegen.llvm_get_cpu_features(target)))
+
+
+def with_tile_registers(mod: Any) -> Any:
+    """Return a scheduled `IRModule` whose functions ask for tile registers and set them up, where they need them."""
+    functions: Any = mod.functions_items()
+    kernels: dict[Any, Any] = {var: func for var, func in functions if isinstance(func, PrimFunc)}
+    using = {var: func for var, func in kernels.items() if _uses_tiles(func.body)}
+    if not using:
+        return mod
+    lowered = {var.name_hint: func for var, func in LOOPS(IRModule(using)).functions_items()}
+    own = {
+        name: func.with_body(tirx.stmt_seq(_permission(), _set_up(structural_map(func.body, (Call, _addressed)))))
+        for name, func in lowered.items()
+    }
+    return IRModule({v: own.get(v.name_hint) or func for v, func in functions}, mod.attrs, mod.global_infos)
+
+
+def _addressed(call: Any) -> Any:
+    """Return a plain pointer in the place of TVM's pointer to a region.
+
+    The region is what TVM leaves room for. Once it has, it may let tensors of several types share their memory, and
+    then refuses pointers of either type.
+    """
+    if str(getattr(call.op, "name", "")) != "tirx.tvm_access_ptr":
+        return call
+    kind, data, offset, *_ = call.args
+    size = tirx.const(DataType(str(kind.ty)).itemsize, str(offset.ty))
+    return tirx.handle_add_byte_offset(data, offset * size)
+
+
+def _set_up(stmt: Any) -> Any:
+    """Return statements whose threads set up the registers before they multiply."""
+    if not _uses_tiles(stmt):
+        return stmt
+    if isinstance(stmt, tirx.SeqStmt):
+        every = list(stmt.seq)
+        using = [n for n, one in enumerate(every) if _uses_tiles(one)]
+        first, end = using[0], using[-1] + 1
+        middle = _set_up(every[first]) if len(using) == 1 else _within(tirx.stmt_seq(*every[first:end]))
+        return tirx.stmt_seq(*every[:first], middle, *every[end:])
+    if isinstance(stmt, tirx.AttrStmt):
+        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _set_up(stmt.body))
+    if isinstance(stmt, For) and _has(stmt, For, lambda loop: loop.kind == ForKind.PARALLEL):
+        body = _within(stmt.body) if stmt.kind == ForKind.PARALLEL else _set_up(stmt.body)
+        return For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, stmt.annotations)
+    return _within(stmt)
+
+
+def _within(stmt: Any) -> Any:
+    """Return statements between the set-up of all registers, alike, and their release."""
+    form = tirx.decl_buffer([_BYTES], "uint8", "tile_form")
+    values = {0: 1} | {16 + 2 * tile: _BYTES for tile in range(_TILES)} | {48 + tile: _ROWS for tile in range(_TILES)}
+    stores = [
+        tirx.BufferStore(form, tirx.const(values.get(n, 0), "uint8"), [tirx.const(n, "int32")]) for n in range(_BYTES)
+    ]
+    address = tirx.address_of(tirx.BufferLoad(form, [tirx.const(0, "int32")]))
+    return tirx.stmt_seq(
+        tirx.AllocBuffer(form), *stores, _instruction("ldtilecfg", [address]), stmt, _instruction("tilerelease")
+    )
+
+
+def _permission() -> Any:
+    """Return a call of the system; where the process has the permission it costs less than a tenth of a microsecond."""
+    numbers = (tirx.const(n, "int64") for n in TILE_PERMISSION)
+    return tirx.Evaluate(tirx.call_extern("int64", "syscall", *numbers))
+
+
+def _instruction(name: str, args: Sequence[Any] = ()) -> Any:
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{name}", *args))
+
+
+@cache
+def _numbers() -> set[int]:
+    return {int(codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}")) for name in _INSTRUCTIONS}
+
+
+def _uses_tiles(stmt: Any) -> bool:
+    """Return whether statements have instructions on tile registers."""
+
+    def is_instruction(call: Any) -> bool:
+        llvm = str(getattr(call.op, "name", "")) == "tirx.call_llvm_intrin"
+        return llvm and int(getattr(call.args[0], "value", -1)) in _numbers()
+
+    return _has(stmt, Call, is_instruction)
+
+
+def _has(stmt: Any, kind: type, matches: Callable[[Any], bool]) -> bool:
+    matching: list[Any] = []
+    structural_walk(stmt, (kind, lambda node: matching.append(node) if matches(node) else None))
+    return bool(matching)

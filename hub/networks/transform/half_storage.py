@@ -1,0 +1,149 @@
+"""Tensors between kernels on tile registers in bfloat16: half of what a network writes to memory and reads again.
+
+A product rounds what it reads to bfloat16 anyway. So where all that read a tensor are products, or only combine
+elements as a residual addition does, the kernel that computes it rounds it, and they read that. Sums, norms and what
+the network returns stay in float32.
+"""
+
+from math import prod
+from typing import Any
+
+from tvm import IRModule, relax, tirx
+from tvm.ir import TensorLoad
+from tvm.ir.transform import module_pass
+from tvm.relax.analysis import has_reshape_pattern
+from tvm.s_tir.stmt import TensorRegion
+from tvm.tirx import BufferStore, Cast
+from tvm_ffi import structural_map
+
+from .elementwise import blocks_in, is_of_blocks
+from .relax_graph import bound_values, is_network, operator_name, static_shape
+from .tile_products import TYPE, is_of_tiles
+
+# Numbers below which a tensor stays in the caches.
+_LEAST = 1 << 13
+
+
+def half_storage() -> Any:
+    """Return a pass that stores tensors between tensor functions in bfloat16; for those with products of tiles."""
+
+    @module_pass(opt_level=0, name="TchubHalfStorage")
+    def run(mod: IRModule, _: Any) -> IRModule:
+        kernels = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
+        tiles = {var for var, func in kernels.items() if is_of_tiles(func)}
+        if not tiles:
+            return mod
+        halving = _Halving(relax.BlockBuilder(mod.clone()), kernels, tiles)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function) and is_network(var):
+                halving.builder.update_func(var, halving.of_network(func))
+        return halving.builder.get()
+
+    return run
+
+
+class _Halving:
+    """The networks of a module, with tensors between their functions in bfloat16.
+
+    Args:
+        builder: of the module.
+        kernels: the tensor functions; tiles: those with a product of tiles.
+    """
+
+    def __init__(self, builder: Any, kernels: dict[Any, Any], tiles: set[Any]) -> None:
+        self.builder, self.kernels, self.tiles = builder, kernels, tiles
+        self.views = {var for var, func in kernels.items() if has_reshape_pattern(func)}
+        self.readers = tiles | {var for var, func in kernels.items() if _is_elementwise(func)} - self.views
+        self.made: dict[Any, Any] = {}  # functions by the one that each is of, and the parameters in bfloat16
+
+    def of_network(self, func: Any) -> Any:
+        """Return a network that has its tensors so."""
+        values = bound_values(func)
+        halved = self._halved(func, values)
+        stored: dict[Any, Any] = {}
+        blocks = []
+        for block in func.body.blocks:
+            bindings = []
+            for binding in block.bindings:
+                value, target = values[binding.var], binding.var
+                args = list(value.args[1]) if _callee(value) in self.kernels else []
+                read = [arg in halved for arg in args]
+                args = [stored.get(arg, arg) for arg in args]
+                if any(read) or target in halved:
+                    ty = value.ty
+                    if target in halved:
+                        ty = relax.TensorType(list(value.ty.shape), TYPE)
+                        stored[target] = type(target)(f"{target.name}_{TYPE}", ty)
+                    function = self._function(_callee(value), (*read, target in halved))
+                    call: Any = relax.call_tir
+                    bindings.append(relax.VarBinding(stored.get(target, target), call(function, args, ty)))
+                else:
+                    bindings.append(binding)
+            blocks.append(type(block)(bindings))
+        body = relax.SeqExpr(blocks, func.body.body)
+        return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+
+    def _halved(self, func: Any, values: dict[Any, Any]) -> set[Any]:
+        """Return the variables of a network that products of tiles write, and nothing reads that needs float32.
+
+        What only has another shape is one of them with what it is of.
+        """
+        large = {var for var, value in values.items() if _callee(value) in self.tiles | self.views and _is_large(var)}
+        read = {var for value in values.values() for var in relax.analysis.free_vars(value)}
+        returned = set(relax.analysis.free_vars(func.body.body))
+        for var in [var for var in returned if isinstance(values.get(var), relax.Tuple)]:
+            returned |= set(relax.analysis.free_vars(values[var]))
+        halved = large & read - returned
+        before: set[Any] = set()
+        while before != halved:
+            before = set(halved)
+            for var, value in values.items():
+                others, callee = set(relax.analysis.free_vars(value)), _callee(value)
+                if callee in self.views and not others <= halved:
+                    halved.discard(var)
+                reads = callee in self.readers or (callee in self.views and var in halved)
+                if var in returned or not reads:
+                    halved -= others
+        return halved
+
+    def _function(self, var: Any, half: tuple[bool, ...]) -> Any:
+        """Return the function that reads, or writes, some of its parameters in bfloat16."""
+        if (var, half) not in self.made:
+            self.made[var, half] = self.builder.add_func(of_halves(self.kernels[var], half), var.name_hint)
+        return self.made[var, half]
+
+
+def of_halves(func: Any, half: tuple[bool, ...]) -> Any:
+    """Return a tensor function some of whose parameters are of bfloat16; it computes in float32."""
+    pairs = zip(func.params, half, strict=True)
+    halves = {param: tirx.decl_buffer(param.ty.shape, TYPE, param.name) for param, one in pairs if one}
+
+    def load(one: Any) -> Any:
+        return tirx.BufferLoad(halves[one.source], one.indices).astype("float32") if one.source in halves else one
+
+    def store(one: Any) -> Any:
+        if one.buffer not in halves:
+            return one
+        moved = isinstance(one.value, Cast) and str(getattr(one.value.value.ty, "dtype", "")) == TYPE
+        return BufferStore(halves[one.buffer], one.value.value if moved else one.value.astype(TYPE), one.indices)
+
+    def region(one: Any) -> Any:
+        return tirx.BufferRegion(halves[one.source], one.region) if one.source in halves else one
+
+    body = structural_map(func.body, [(TensorLoad, load), (BufferStore, store), (TensorRegion, region)])
+    return tirx.PrimFunc([halves.get(param, param) for param in func.params], body, func.ret_type, func.attrs)
+
+
+def _callee(value: Any) -> Any:
+    """Return the tensor function of one result that a value is a call of; None for another value."""
+    is_call = isinstance(value, relax.Call) and operator_name(value) == "call_tir" and len(value.args) == 2
+    return value.args[0] if is_call and isinstance(value.ty, relax.TensorType) else None
+
+
+def _is_large(var: Any) -> bool:
+    return prod(static_shape(var) or [0]) >= _LEAST
+
+
+def _is_elementwise(func: Any) -> bool:
+    """Return whether a function has no sums, and no kernel that is written by hand."""
+    return is_of_blocks(func) and all(block.init is None for block in blocks_in(func))

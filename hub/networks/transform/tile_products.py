@@ -1,0 +1,326 @@
+"""Matrix products and convolutions of bfloat16 on a CPU's tile registers, as Intel's Xeons have them since 2023 (AMX).
+
+A tile register holds 16 rows of 64 bytes; one instruction multiplies two of them into a third, sixteen times as many
+multiply-adds in a cycle as the vector registers do in float32. A product is computed 32 rows by 32 columns at a time,
+which four registers add up in float32 while two pairs of others read the factors. A convolution is a sum of such
+products, one for each pixel of its kernel: images are stored with their padding, pixel by pixel, so that the pixels
+that a kernel's pixel meets are rows that follow each other; those at the end of a row meet the next row, and what is
+computed for them is left out. Of a convolution with a stride, each of its phases is an image of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import relax, te
+from tvm.tirx import IntImm, Select, const, reinterpret
+
+from ....zoo.tile_instructions import ADD, CLEAR, STORE, register_instructions
+from .elementwise import blocks_in, followers
+from .relax_graph import TAKES_ELEMENTWISE, call_pass, constant_address, constant_values, operator_name, static_shape
+
+TYPE, RULE = "bfloat16", "tchub.tile_product"
+# Rows and columns that are computed together, and terms of a sum that one instruction adds.
+TILE = 32
+# Rows and terms below these leave most of a tile empty.
+_LEAST_ROWS, _LEAST_DEPTH = 16, 16
+_MOST_TILES = 64  # of the inner loops
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """A product, or a convolution, as products of tiles.
+
+    Attributes:
+        image: batch, height, width and channels; of a product 1, 1, rows and terms.
+        kernel, strides, dilation: rows and columns.
+        padding: rows at the top, columns at the left.
+        extents: height and width of the result.
+        outputs: its channels.
+    """
+
+    image: tuple[int, int, int, int]
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int]
+    extents: tuple[int, int]
+    outputs: int
+
+    @property
+    def phases(self) -> tuple[int, int]:
+        """Return the images, in rows and columns, that hold each other pixel and so on; a kernel of 1 meets one."""
+        rows, columns = (
+            min(s, d * (k - 1) + 1) for s, d, k in zip(self.strides, self.dilation, self.kernel, strict=True)
+        )
+        return rows, columns
+
+    @property
+    def stored(self) -> tuple[int, int]:
+        """Return the rows and columns of a stored image: those of the result, and those that its last pixels meet."""
+        rows, columns = (
+            n + d * (k - 1) // s
+            for n, d, k, s in zip(self.extents, self.dilation, self.kernel, self.strides, strict=True)
+        )
+        return rows, columns
+
+    @property
+    def depth(self) -> int:
+        """Return the channels that are stored."""
+        return _whole(self.image[3])
+
+    @property
+    def rows(self) -> int:
+        """Return the rows of the products."""
+        (height, width), (rows, columns) = self.extents, self.stored
+        return _whole(((self.image[0] - 1) * rows + height - 1) * columns + width)
+
+    def offset(self, i: Any, j: Any) -> tuple[Any, Any]:
+        """Return the phase, and the pixels from the result's, of the pixels that the kernel's pixel (i, j) meets."""
+        (di, dj), (si, sj) = self.dilation, self.strides
+        return (i * di % si) * self.phases[1] + j * dj % sj, (i * di // si) * self.stored[1] + j * dj // sj
+
+
+def _whole(extent: int) -> int:
+    return -(-extent // TILE) * TILE
+
+
+def shape_of(call: Any) -> TileShape | None:
+    """Return the shape of a product or a convolution with constant weights, in float32; None for any other call."""
+    name = operator_name(call)
+    if name not in ("matmul", "nn.conv2d") or str(call.ty.dtype) != "float32":
+        return None
+    data, weights, result = static_shape(call.args[0]), static_shape(call.args[1]), static_shape(call)
+    if not data or not result or constant_values(call.args[1]) is None:
+        return None
+    if name == "matmul":
+        shape = _of_rows(prod(data[:-1]), data[-1], weights[-1]) if len(weights) == 2 and len(data) > 1 else None
+    else:
+        attrs = call.attrs
+        layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
+        if layouts != ("NHWC", "HWIO", "NHWC") or int(attrs.groups) != 1:
+            return None
+        pairs = [tuple(map(int, pair)) for pair in (weights[:2], attrs.strides, attrs.dilation, attrs.padding[:2])]
+        kernel, strides, dilation, padding = pairs
+        shape = TileShape(data, kernel, strides, dilation, padding, result[1:3], weights[3])  # type: ignore[arg-type]
+    if shape is None or shape.image[0] * prod(shape.extents) < _LEAST_ROWS or shape.outputs < _LEAST_DEPTH:
+        return None
+    few = shape.image[3] < _LEAST_DEPTH
+    return None if few and (prod(shape.kernel) * shape.image[3] < _LEAST_DEPTH or shape.dilation[1] > 1) else shape
+
+
+def _of_rows(rows: int, terms: int, outputs: int) -> TileShape:
+    return TileShape((1, 1, rows, terms), (1, 1), (1, 1), (1, 1), (0, 0), (1, rows), outputs)
+
+
+def tile_products() -> Any:
+    """Return a pass that computes products and convolutions with constant weights by tile registers, in bfloat16.
+
+    What comes in and goes out stays in float32. Where the rows of the products are the result's pixels, the result is a
+    matrix, so that what follows can be computed for a tile at a time.
+    """
+
+    constants: dict[Any, Any] = {}  # of weights that several products may share
+
+    def rewrite(builder: Any, call: Any) -> Any:
+        shape = shape_of(call)
+        if shape is None:
+            return call
+        weights: Any = constant_values(call.args[1])
+        rows, outputs = shape.image[0] * prod(shape.extents), shape.outputs
+        window = None
+        if shape.image[3] < _LEAST_DEPTH:
+            window, terms = shape, shape.kernel[1] * shape.image[3]
+            weights = np.pad(weights.reshape(-1, terms, outputs), [(0, 0), (0, _whole(terms) - terms), (0, 0)])
+            weights = weights.reshape(1, -1, outputs)
+            shape = _of_rows(rows, weights.shape[1], outputs)
+        key = constant_address(call.args[1]), static_shape(call.args[1])
+        if key not in constants:
+            tiles = packed(weights.reshape(prod(shape.kernel), -1, outputs), shape.depth)
+            constants[key] = relax.const(tiles, TYPE)
+        by_rows = shape.kernel == (1, 1)
+        product = builder.call_te(
+            partial(_product, shape, window, (rows, outputs) if by_rows else static_shape(call)),
+            call.args[0],
+            constants[key],
+            primfunc_name_hint="tile_product",
+            primfunc_attrs={"op_pattern": TAKES_ELEMENTWISE},
+        )
+        return relax.op.reshape(builder.emit(product), call.ty.shape) if by_rows else product
+
+    return call_pass("TchubTileProducts", rewrite)
+
+
+def is_of_tiles(func: Any) -> bool:
+    """Return whether a tensor function has a product of tiles."""
+    return any(str(block.annotations.get("schedule_rule", "")) == RULE for block in blocks_in(func))
+
+
+def product_of_tiles(schedule: Any) -> Any:
+    """Return the block of a product of tiles; None where a function has none."""
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    return next((b for b in blocks if str(schedule.get(b).annotations.get("schedule_rule", "")) == RULE), None)
+
+
+def packed(weights: np.ndarray, depth: int) -> np.ndarray:
+    """Return weights (pixels, inputs, outputs) as tiles read them: (outputs / 32, pixels, depth / 2, 32, 2)."""
+    from ml_dtypes import bfloat16
+
+    pixels, inputs, outputs = weights.shape
+    whole = np.pad(weights, [(0, 0), (0, depth - inputs), (0, _whole(outputs) - outputs)]).astype(bfloat16)
+    pairs = whole.reshape(pixels, depth // 2, 2, -1, TILE)
+    return np.ascontiguousarray(pairs.transpose(3, 0, 1, 4, 2))
+
+
+def _product(shape: TileShape, window: TileShape | None, result: Sequence[int], data: Any, weights: Any) -> Any:
+    """Return the tensor of a result's extents.
+
+    Args:
+        window: the convolution of an image of few channels that the product is of; None for another one.
+        data: an image, or the rows of a product, however many axes these have.
+    """
+    none = {"schedule_rule": "None"}
+    batch, height, width, channels = shape.image
+    (rows, columns), (top, left) = shape.stored, shape.padding
+    # Of the last rows the kernel meets pixels that no image has.
+    beyond = max(shape.offset(i, j)[1] for i in range(shape.kernel[0]) for j in range(shape.kernel[1]))
+
+    def pixel(phase: Any, part: Any, p: Any, lane: Any) -> Any:
+        c = part * TILE + lane
+        if windows is not None:
+            return windows(part, p, lane)
+        n, i, j = p // (rows * columns), p // columns % rows, p % columns
+        i = i * shape.strides[0] + phase // shape.phases[1] - top
+        j = j * shape.strides[1] + phase % shape.phases[1] - left
+        index = (n, i, j) if is_image else _unflattened(p, data.shape[:-1])
+        inside = te.all(p < batch * rows * columns, i >= 0, i < height, j >= 0, j < width, c < channels)
+        return te.if_then_else(inside, rounded(data[*index, c]), const(0, "uint16"))
+
+    def term(m: Any, n: Any) -> Any:
+        phase, offset = shape.offset(i, j)
+        weight = weights[n // TILE, i * shape.kernel[1] + j, k // 2, n % TILE, k % 2]
+        factor = tiles[phase, k // TILE, m + offset, k % TILE]
+        return te.sum(widened(factor) * weight.astype("float32"), axis=[i, j, k])
+
+    def cut(*index: Any) -> Any:
+        *pixel, channel = index
+        extents = result[:-1] if len(result) == 2 else (batch, rows, columns)
+        row = reduce(lambda flat, one: flat * one[1] + one[0], zip(pixel, extents, strict=True), IntImm("int64", 0))
+        return products[row, channel]
+
+    is_image = tuple(map(int, data.shape)) == shape.image
+    windows = _windows(window, data) if window else None
+    i, j, k = (_summed(n, name) for n, name in zip((*shape.kernel, shape.depth), "ijk", strict=True))
+    extents = prod(shape.phases), shape.depth // TILE, shape.rows + beyond, TILE
+    tiles: Any = te.compute(_extents(*extents), pixel, name="stored", attrs=none)
+    rule = {"schedule_rule": RULE}
+    products: Any = te.compute(_extents(shape.rows, _whole(shape.outputs)), term, name="products", attrs=rule)
+    return te.compute(_extents(*result), cut, name="tile_product", attrs=none)
+
+
+def _windows(shape: TileShape, data: Any) -> Any:
+    """Return what gives the numbers of an image that a convolution's pixel reads: a row of its kernel after the other.
+
+    Of few channels, a row of the kernel meets numbers that follow each other in the padded image.
+    """
+    batch, height, width, channels = shape.image
+    (top, left), (below, across) = shape.padding, shape.extents
+    parts = _whole(shape.kernel[1] * channels) // TILE
+    rows = (below - 1) * shape.strides[0] + (shape.kernel[0] - 1) * shape.dilation[0] + 1
+    columns = (across - 1) * shape.strides[1] + -(-parts * TILE // channels)
+
+    def pixel(n: Any, i: Any, j: Any, c: Any) -> Any:
+        inside = te.all(i >= top, i < top + height, j >= left, j < left + width)
+        return te.if_then_else(inside, rounded(data[n, i - top, j - left, c]), const(0, "uint16"))
+
+    none = {"schedule_rule": "None"}
+    padded: Any = te.compute(_extents(batch, rows, columns, channels), pixel, name="padded", attrs=none)
+
+    def window(part: Any, p: Any, lane: Any) -> Any:
+        n, y, x = p // (below * across), p // across % below, p % across
+        term = x * shape.strides[1] * channels + part % parts * TILE + lane
+        number = padded[n, y * shape.strides[0] + part // parts * shape.dilation[0], term // channels, term % channels]
+        # Behind the row of the kernel come other pixels: their weights are 0, which a NaN times 0 is not.
+        number = Select(part % parts * TILE + lane < shape.kernel[1] * channels, number, const(0, "uint16"))
+        return te.if_then_else(p < batch * below * across, number, const(0, "uint16"))
+
+    return window
+
+
+def _summed(extent: int, name: str) -> Any:
+    return te.reduce_axis((0, IntImm("int64", extent)), name=name)
+
+
+def _unflattened(number: Any, extents: Sequence[Any]) -> list[Any]:
+    """Return the indices of the row of some number."""
+    index: list[Any] = []
+    for extent in reversed(extents):
+        index.insert(0, number % extent)
+        number = number // extent
+    return index
+
+
+def rounded(x: Any) -> Any:
+    """Return the bits of the bfloat16 nearest to a float32: buffers of bfloat16 are of float32 once TVM lowers them."""
+    bits = reinterpret("uint32", x)
+    even = bits + (bits >> const(16, "uint32") & const(1, "uint32")) + const(0x7FFF, "uint32")
+    return (even >> const(16, "uint32")).astype("uint16")
+
+
+def widened(bits: Any) -> Any:
+    """Return the float32 of a bfloat16's bits."""
+    return reinterpret("float32", bits.astype("uint32") << const(16, "uint32"))
+
+
+def _extents(*extents: int) -> list[Any]:
+    """Return extents of the type that Relax has them of."""
+    return [IntImm("int64", extent) for extent in extents]
+
+
+# Design space ------------------------------------------------------------------------------------------
+
+
+def tile_product(schedule: Any, block: Any) -> list[Any]:
+    """Return the space of a product of tiles and what elementwise follows it: how many tiles share rows and columns."""
+    register_instructions()
+    (stored,) = schedule.get_producers(block)
+    chain = followers(schedule, block)[1:]
+    if not chain:
+        return [schedule]
+    *inlined, last = chain
+    for one in inlined:
+        schedule.compute_inline(one)
+    written = schedule.cache_write(block, 0, "global")
+    m, n, i, j, k = schedule.get_loops(block)
+    (row, in_row), (column, in_column), (term, in_term) = (schedule.split(loop, [None, TILE]) for loop in (m, n, k))
+    rows, more_rows = schedule.split(row, schedule.sample_perfect_tile(row, 2, _MOST_TILES))
+    columns, more_columns = schedule.split(column, schedule.sample_perfect_tile(column, 2, _MOST_TILES))
+    schedule.reorder(rows, columns, more_rows, more_columns, i, j, term, in_row, in_column, in_term)
+    schedule.reverse_compute_at(written, more_columns, preserve_unit_loops=True)
+    *outer, width = (int(schedule.get(loop).extent) for loop in schedule.get_loops(last))
+    alone = prod(int(schedule.get(loop).extent) for loop in (i, j)) == 1
+    if alone and prod(outer) == max(outer):  # each row is one of the products'
+        schedule.reverse_compute_at(last, rows if width % TILE else more_columns, preserve_unit_loops=True)
+    else:
+        schedule.parallel(schedule.fuse(*schedule.get_loops(last)[:-1]))
+    if width % TILE == 0:  # else LLVM finds the vectors
+        schedule.vectorize(schedule.split(schedule.get_loops(last)[-1], [None, TILE])[1])
+    for padded in schedule.get_producers(stored):
+        schedule.parallel(schedule.fuse(*schedule.get_loops(padded)[:2]))
+    if alone:
+        schedule.compute_at(stored, rows, preserve_unit_loops=True)
+    else:
+        schedule.parallel(schedule.fuse(*schedule.get_loops(stored)[:-1]))
+    schedule.vectorize(schedule.get_loops(stored)[-1])
+    schedule.parallel(rows)
+    start = schedule.decompose_reduction(block, i)
+    schedule.tensorize(schedule.get_loops(start)[-2], CLEAR)
+    schedule.tensorize(in_row, ADD)
+    schedule.tensorize(schedule.get_loops(written)[-2], STORE)
+    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
+    return [schedule]

@@ -1,0 +1,288 @@
+"""Products on tile registers compute in bfloat16 what PyTorch does, whatever is their shape and what follows them."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+import tvm
+from relax_kit import compute
+from tchub.hub.device.host_facts import read_host_facts
+from tchub.hub.device.tile_registers import has_tiles, with_tile_registers
+from tchub.hub.networks.alternatives import find_shapes
+from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.tasks import TuningTask, network_tasks
+from tchub.hub.networks.transform.half_storage import half_storage
+from tchub.hub.networks.transform.prepare import for_inference, lower
+from tchub.hub.networks.transform.tile_products import packed
+from tchub.hub.networks.weights import lift_weights, read_weights, weights_file, write_weights
+from tchub.hub.search.candidates import random_candidates
+from tchub.hub.search.roofline import TILE_GAIN, Roofline
+from torch import nn
+from tvm.target import Target
+from tvm_ffi import structural_equal
+
+XEON = Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2, "opt-level": 0})
+RUNS = "amx_bf16" in read_host_facts().flags
+CONV = nn.Conv2d
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "rows of no tile": (lambda: nn.Linear(40, 72), (1, 37, 40)),
+    "several batches": (lambda: nn.Linear(64, 32), (3, 10, 64)),
+    "columns of no tile": (lambda: nn.Linear(33, 50, bias=False), (40, 33)),
+    "whole tiles": (lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU()), (64, 64)),
+    "3x3": (lambda: CONV(32, 64, 3, padding=1), (1, 32, 14, 14)),
+    "3x3 of images": (lambda: CONV(16, 32, 3), (2, 16, 9, 7)),
+    "3x3 of stride 2": (lambda: CONV(32, 32, 3, padding=1, stride=2), (1, 32, 15, 12)),
+    "5x3 of strides 3 and 2": (lambda: CONV(20, 24, (5, 3), padding=(2, 0), stride=(3, 2)), (1, 20, 17, 21)),
+    "dilated, of stride 2": (lambda: CONV(16, 16, 3, padding=2, stride=2, dilation=2), (1, 16, 13, 13)),
+    "1x1 of stride 2": (lambda: CONV(32, 48, 1, stride=2), (1, 32, 10, 10)),
+    "of a few channels": (lambda: CONV(3, 32, 7, padding=3, stride=2), (1, 3, 30, 26)),
+    "of one channel": (lambda: CONV(1, 16, (3, 41), padding=(0, 20), dilation=(2, 1)), (2, 1, 9, 50)),
+    "of one row": (lambda: CONV(16, 16, (1, 5), padding=(0, 2)), (1, 16, 1, 40)),
+    "1x1": (lambda: CONV(24, 40, 1), (1, 24, 8, 9)),
+}
+
+
+class Block(nn.Module):
+    """A residual block whose last product is also summed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = CONV(32, 64, 1), CONV(64, 64, 3, padding=1), CONV(64, 64, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        y = torch.relu(self.second(x))
+        return torch.relu(self.third(y) + x).mean((2, 3))
+
+
+def lowered(module: nn.Module, x: torch.Tensor) -> Any:
+    exported = torch.export.export(module.eval(), (x,))
+    return lower(for_inference(import_exported(exported, "network"), precision="bfloat16"))
+
+
+def tile_tasks(mod: Any) -> list[TuningTask]:
+    return [task for task in network_tasks(mod, XEON, "network") if "tile_product" in task.name]
+
+
+def halved(x: Any) -> Any:
+    """Return numbers rounded to bfloat16."""
+    return torch.as_tensor(x).bfloat16().double()
+
+
+def exact(module: nn.Module, x: torch.Tensor) -> np.ndarray:
+    """Return what a module gives whose weights and input alone are rounded."""
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if name.endswith("weight"):
+                weight.copy_(halved(weight))
+        return module.double()(halved(x)).numpy()
+
+
+@pytest.fixture
+def equal_halved() -> Callable[[nn.Module, torch.Tensor], None]:
+    """Assert that a network computes in bfloat16 what PyTorch does, as far as that goes."""
+
+    def check(module: nn.Module, x: torch.Tensor) -> None:
+        torch.manual_seed(0)
+        expected = torch.utils._pytree.tree_leaves(module(x))
+        for ours, right in zip(compute(lowered(module, x), x), expected, strict=True):
+            assert np.abs(ours - right.detach().numpy()).max() < 0.05 * float(right.detach().std())
+
+    return check
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_products_and_convolutions_read_bfloat16_and_add_up_in_float32(case: str) -> None:
+    torch.manual_seed(0)
+    make, shape = CASES[case]
+    module, x = make(), torch.randn(shape)
+    mod = lowered(module, x)
+    (task,) = tile_tasks(mod)
+    expected = exact(module, x)
+    (ours,) = compute(mod, x)
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    candidates = random_candidates(task, XEON, 2)
+    for candidate in candidates:
+        instructions, right = compiled(candidate.mod), outputs(tvm.compile(task.mod, target="llvm"), task)
+        assert "tdpbf16ps" in instructions
+        assert "ldtilecfg" in instructions
+        if RUNS:
+            scheduled = tvm.compile(with_tile_registers(candidate.mod), target=XEON)
+            np.testing.assert_allclose(outputs(scheduled, task), right, rtol=1e-4, atol=1e-4 * np.abs(right).max())
+
+
+def compiled(mod: Any) -> str:
+    return str(tvm.tirx.build(with_tile_registers(mod), target=XEON).inspect_source("s"))
+
+
+def outputs(library: Any, task: TuningTask) -> np.ndarray:
+    """Return what a program computes of random numbers."""
+    random = np.random.default_rng(0)
+    args = []
+    for param in task.mod["main"].params:
+        values = random.standard_normal([int(n) for n in param.ty.shape]).astype(np.float32)
+        dtype = str(param.ty.dtype)
+        args.append(tvm.runtime.empty(values.shape, dtype))
+        args[-1].copyfrom(values.astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else values)
+    library["main"](*args)
+    return np.asarray(args[-1].numpy(), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Linear(64, 64), (4, 64)),
+        (CONV(3, 32, 1), (1, 3, 20, 20)),
+        (CONV(32, 32, 3, groups=32), (1, 32, 20, 20)),
+        (nn.Bilinear(20, 20, 20), (30, 20)),
+    ],
+    ids=["few rows", "few channels", "groups", "no constant weights"],
+)
+def test_what_would_leave_most_of_a_tile_empty_stays_in_float32(module: nn.Module, shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    twice = isinstance(module, nn.Bilinear)
+    network = Twice(module) if twice else module
+    mod = lowered(network, x)
+    assert not tile_tasks(mod)
+    expected = network(x).detach().numpy()
+    np.testing.assert_allclose(compute(mod, x)[0], expected, rtol=1e-3, atol=1e-5)
+
+
+class Twice(nn.Module):
+    """A product of two computed factors."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.T) @ torch.relu(x)
+
+
+def test_between_products_tensors_are_stored_in_bfloat16_and_sums_read_float32() -> None:
+    torch.manual_seed(0)
+    module, x = Block(), torch.randn(1, 32, 16, 16)
+    mod = lowered(module, x)
+    halves = {task.name.partition("tile_product")[2]: dtypes(task) for task in tile_tasks(mod)}
+    assert sorted(halves.values()) == [
+        ["bfloat16", "bfloat16", "float32", "bfloat16"],  # the second: data, weights, bias and result
+        [
+            "bfloat16",
+            "bfloat16",
+            "float32",
+            "bfloat16",
+            "float32",
+        ],  # the third: the residual, and a result to be summed
+        ["float32", "bfloat16", "float32", "bfloat16"],  # the first
+    ]
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = module(x).float().detach().numpy()
+    spread = float(expected.std())
+    assert np.abs(compute(mod, x)[0] - expected).max() < 0.05 * spread
+    assert not find_shapes(for_inference(import_exported(torch.export.export(module, (x,)), "n"), precision="bfloat16"))
+
+
+def dtypes(task: TuningTask) -> list[str]:
+    return [str(param.ty.dtype) for param in task.mod["main"].params]
+
+
+def test_what_has_several_results_reads_float32(equal_halved: Any) -> None:
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(64, 192), nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            one, two, three = torch.split(self.first(x), 64, dim=-1)
+            return self.last(one), two.transpose(0, 1), three.sum(0)
+
+    equal_halved(Parts(), torch.randn(128, 64))
+
+
+def test_an_untuned_network_multiplies_in_tiles_too(run_library: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x = Block(), torch.randn(1, 32, 16, 16)
+    mod = lowered(module, x)
+    (expected,) = compute(mod, x)
+    assert build_library(mod, XEON, None, tmp_path / "net.so").tuned == 0
+    if RUNS:
+        (ours,) = run_library(tmp_path / "net.so", x)
+        np.testing.assert_allclose(ours, expected, rtol=1e-2, atol=1e-2 * expected.std())
+
+
+def test_without_products_of_tiles_nothing_is_stored_otherwise() -> None:
+    exported = torch.export.export(Block().eval(), (torch.randn(1, 32, 16, 16),))
+    mod = lower(for_inference(import_exported(exported, "network")))
+    assert structural_equal(half_storage()(mod), mod)
+
+
+def test_a_pixel_that_is_no_number_reaches_those_around_it_alone() -> None:
+    module, x = CONV(3, 32, 3, padding=1), torch.randn(1, 3, 12, 12)
+    x[0, 1, 6, 6] = torch.nan
+    (ours,) = compute(lowered(module, x), x)
+    assert np.array_equal(np.isnan(ours), np.isnan(module(x).detach().numpy()))
+
+
+def test_weights_that_products_share_are_stored_once(tmp_path: Path) -> None:
+    """Also where they lie beside the library, which then has the same numbers."""
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(256, 256, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(torch.relu(self.layer(x)))
+
+    module, x = Shared(), torch.randn(32, 256)
+    mod = lowered(module, x)
+    _, (weight,) = lift_weights(mod, 0)
+    assert (weight.dtype.name, weight.nbytes) == ("bfloat16", 2 * 256 * 256)
+    write_weights(weights_file(tmp_path / "net.so"), [weight])
+    (again,) = read_weights(tmp_path / "net.so")
+    assert str(again.dtype) == "bfloat16"
+    assert np.array_equal(np.asarray(again.numpy(), np.float32), weight.astype(np.float32))
+
+
+def test_a_stored_program_is_replayed_in_a_process_that_knows_no_instruction_yet(tmp_path: Path) -> None:
+    (task,) = tile_tasks(lowered(nn.Linear(64, 64), torch.randn(64, 64)))
+    (candidate,) = random_candidates(task, XEON, 1)
+    files = [tmp_path / "task.json", tmp_path / "trace.json"]
+    for file, text in zip(files, (tvm.ir.save_json(task.mod), candidate.trace), strict=True):
+        file.write_text(text, encoding="utf-8")
+    script = (
+        "import json, sys, tvm\nfrom pathlib import Path\nfrom tchub.hub.device.candidate import replayed\n"
+        "task, trace = (Path(one).read_text() for one in sys.argv[1:])\n"
+        "print(replayed(tvm.ir.load_json(task), json.loads(trace)).mod.script())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *files], capture_output=True, text=True, check=False)
+    assert "tdpbf16ps" in done.stdout, done.stderr[-500:]
+
+
+def test_weights_are_pairs_of_terms_for_32_columns() -> None:
+    weights = np.arange(2 * 40 * 50, dtype=np.float32).reshape(2, 40, 50) % 251
+    tiles = packed(weights, 64).astype(np.float32)
+    assert tiles.shape == (2, 2, 32, 32, 2)
+    assert tiles[1, 1, 19, 17, 1] == weights[1, 39, 49]
+    assert not tiles[:, :, 20:].any(), "terms that no input has"
+    assert not tiles[1, :, :, 18:].any(), "columns that no output has"
+
+
+def test_a_product_of_tiles_may_be_faster_than_the_vector_registers() -> None:
+    (task,) = tile_tasks(lowered(nn.Linear(512, 512, bias=False), torch.randn(512, 512)))
+    flops = 2 * 512**3
+    assert Roofline(flops=1e6, bandwidth=1e12).bound(task) == pytest.approx(flops / TILE_GAIN / 1e6)
+    assert Roofline(flops=1e6, bandwidth=1e12).raised(task, flops / TILE_GAIN / 2e6).flops == pytest.approx(2e6)
+
+
+def test_tile_registers_are_of_some_cpus() -> None:
+    assert has_tiles(XEON)
+    assert not has_tiles(Target({"kind": "llvm", "mcpu": "icelake-server"}))
+    assert not has_tiles(Target({"kind": "llvm", "mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"}))
