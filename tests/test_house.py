@@ -18,10 +18,10 @@ BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (6_392, 35),
-    "hub/networks": (11_811, 57),
-    "hub/search": (3_835, 22),
+    "hub/networks": (11_817, 57),
+    "hub/search": (3_843, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_284, 11),
+    "hub/tuning": (2_285, 11),
     "hub/adaptation": (1_972, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (896, 5),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_590, 60),
-    "tests": (31_911, 218),
+    "tests": (31_925, 218),
 }
-PRODUCT = (54_160, 305)
+PRODUCT = (54_181, 305)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

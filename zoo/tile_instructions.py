@@ -7,11 +7,12 @@ replayed before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from threading import Lock
 from typing import Any
 
 CLEAR, ADD, STORE = NAMES = tuple(f"tchub.tiles.{name}" for name in ("clear", "add", "store"))
 _NAMED = "Tensorize"
+_registering, _registered = Lock(), list[bool]()
 _BUFFERS = {
     "A": '[32, 32], "uint16"',
     "B": '[16, 32, 2], "bfloat16"',
@@ -21,13 +22,19 @@ _BUFFERS = {
 _REGIONS = {"A": "A[0:32, 0:32]", "B": "B[0:16, 0:32, 0:2]", "C": "C[0:32, 0:32]", "D": "D[0:32, 0:32]"}
 
 
-@cache
 def register_instructions() -> None:
     """Make the instructions known to TVM's schedules: to clear 32 x 32 sums, add products to them, and store them.
 
     The sums are in the registers 0 to 3, a quarter of 16 x 16 each, whatever buffer a schedule has for them. A factor
     is bits of bfloat16, 32 rows of 32 terms; the other one weights as `tile_products.packed` in the hub lays them out.
     """
+    with _registering:
+        if not _registered:
+            _register()
+            _registered.append(True)
+
+
+def _register() -> None:
     from tvm.s_tir import TensorIntrin
 
     wide = 'T.reinterpret("float32", T.shift_left(T.cast(A[x, z], "uint32"), T.uint32(16)))'
@@ -56,9 +63,8 @@ def register_instructions() -> None:
         ]
         buffers = sorted({*reads, writes})
         described = _function(buffers, reads, writes, loops)
-        TensorIntrin.register(
-            name, described, _function(buffers, reads, writes, [f"T.evaluate({i})" for i in instructions])
-        )
+        computed = _function(buffers, reads, writes, [f"T.evaluate({i})" for i in instructions])
+        TensorIntrin.register(name, described, computed)
 
 
 def register_named(trace: Sequence[Any]) -> None:

@@ -76,9 +76,9 @@ def build(
 ) -> BuildResult:
     """Compile a scheduled module into the shared library `library`, or for a card into machine code.
 
-    The passes are those of stock's `LocalBuilder`, with `unrolled_sums`, `bounded_unrolling` and `prefetch_weights`
-    before them. Where the schedule permutes weights, which the compiled network does once, the program takes them
-    permuted. The write is atomic: a killed build leaves nothing that looks whole.
+    The passes are those of stock's `LocalBuilder`, with `unrolled_sums`, `bounded_unrolling`, `prefetch_weights` and
+    `with_tile_registers` before them. Where the schedule permutes weights, which the compiled network does once, the
+    program takes them permuted. The write is atomic: a killed build leaves nothing that looks whole.
 
     Args:
         linker: for another architecture, with its options; None for this machine's own. For a card: `find_compiler`.

@@ -20,7 +20,8 @@ ATOL = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 8e-3}
 # What the original's own float32 run is off from the exact one, or moves where its inputs do in their last digits, may
 # be exceeded so many times where it is in doubt.
 DOUBT = 4.0
-# What PyTorch's own run in float16 is off may be exceeded so many times where a network is rounded more than others.
+# What PyTorch's own run in a lower precision is off may be exceeded so many times where a network is rounded more than
+# others.
 HALF_DOUBT = 2.0
 # Nor may a difference exceed this share of the spread: beyond, the output is lost. In bfloat16 PyTorch's own mixed
 # precision is off by 0.43 of it for an untrained ResNet-50; a wrong kernel is off by more than all of it.
@@ -43,8 +44,8 @@ class OutputCheck:
         max_abs_diff: largest difference; max_abs_output: largest finite number of the original's output.
         worst: largest difference in units of what is allowed; at most 1 where `ok`.
         unchecked: for each output that can not show an error, why, e.g. `output 0 is constant`.
-        judged_by: the run of the original that decided: `float32`; where that differs, `float16`, or `exact`, see
-            `ReferenceNetwork.exact`; `its own moves`, see `ReferenceNetwork.shaken`; or `other inputs`, see
+        judged_by: the run of the original that decided: `float32`; where that differs, the lower precision, or `exact`,
+            see `ReferenceNetwork.exact`; `its own moves`, see `ReferenceNetwork.shaken`; or `other inputs`, see
             `rivals.check_library`.
     """
 

@@ -28,6 +28,7 @@ from .transform.relax_graph import is_network
 LARGE, _BESIDE, _WORTH_AN_ARGUMENT, _WORTH_A_FILE = 512 << 20, 128 << 20, 64 << 10, 1 << 20
 _TYPES = {"bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
 
+# What ends the name of a tensor whose numbers of 16 bits are those of bfloat16.
 _HALF = "-bfloat16"
 
 
@@ -127,6 +128,8 @@ def _array(tensor: Any) -> np.ndarray:
 
 def write_weights(path: Path, weights: Sequence[np.ndarray]) -> None:
     """Write weights, named by their numbers, whole or not at all; where there are none, remove an older file.
+
+    Those of bfloat16 are written as their bits, see `_HALF`.
 
     Raises:
         StorageError: the file cannot be written.

@@ -111,15 +111,17 @@ def random_candidates(
     for attempt in range(4):
         context = tune_context(task, target, ms.search_strategy.ReplayTrace(), seed * 1009 + attempt)
         sampled = _generate(context, count, ms.database.MemoryDatabase())
+        drawn = set(seen)
         try:
-            fresh = _distinct(sampled, task.task_id, "random", seen)
+            fresh = _distinct(sampled, task.task_id, "random", drawn)
         except RuntimeError as error:  # one program that TVM cannot make, e.g. with too long a loop, ends them all
             cause = error
             continue
+        seen = drawn
         distinct += fresh
         if len(distinct) >= count or not fresh:
             break
-    if not distinct and not first:
+    if not distinct and (cause or not first):
         raise NoCandidateError(
             f"task {task.name} has no valid program on this target{f': {last_line(cause)}' if cause else ''}",
             remedy="leave the task out, or check the target's limits",

@@ -30,6 +30,8 @@ ROUNDS = 4
 # Trials of a task after which half of its room counts as searched, and the least room, as a share of the best latency.
 HALF_SEARCHED = 16
 LEAST_ROOM = 0.02
+# Share of a network's latency that is next to nothing.
+_NOTHING = 1e-3
 # Share of the best latency that a batch must gain to count as news.
 NEWS = 0.01
 # Programs after which the order of a model's scores is known half as well as it can be.
@@ -222,14 +224,18 @@ def priority(task: TaskProgress) -> float:
 def settled(tasks: Sequence[TaskProgress], share: float) -> bool:
     """Return True where one more round of any task is expected to gain less than `share` of the network's latency.
 
-    The network's latency is the sum over tasks of weight * best. Tasks that were not measured, or have no valid
+    Also where all programs of the other tasks were measured, and those that are open take next to none of it together:
+    products of tiles have a few dozen programs each. The network's latency is the sum over tasks of weight * best. Tasks that were not measured, or have no valid
     program yet, promise everything; those that `next_round` prefers no longer promise nothing.
     """
     alive = [task for task in tasks if not task.hopeless() and not task.dropped]
     total = sum(task.weight * task.best for task in alive if task.offer is None)
     if not isfinite(total) or not alive:
         return not tasks
-    return all(gain(task) < share * total for task in alive if task.open())
+    still = [task for task in alive if task.open()]
+    if all(task.rounds for task in still) and sum(task.weight * task.best for task in still) < _NOTHING * total:
+        return True
+    return all(gain(task) < share * total for task in still)
 
 
 def round_size(task: TaskProgress, batch: int) -> int:

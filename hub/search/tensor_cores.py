@@ -1,4 +1,4 @@
-"""Design spaces of float16 tasks on NVIDIA cards: MetaSchedule's rules for tensor cores, as the card can run them.
+"""Precisions by device, and design spaces of float16 on NVIDIA cards: MetaSchedule's rules for tensor cores.
 
 TVM has them for float16 alone, accumulated in float16 or float32: by WMMA (sm_70 and later), and by MMA with `ldmatrix`
 and a software pipeline that `cp.async` fills (sm_80 and later). It has none for bfloat16 and TF32.

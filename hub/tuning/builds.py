@@ -117,6 +117,7 @@ def first_build(
         OutputMismatchError: what TVM imports computes something else than the original.
         LatencyError: the untuned library, or the original, does not run.
         DeviceError, StorageError: the memory or the disk of this machine is full.
+        TuningError: nothing of it is computed in the precision.
     """
     imported = network.imported()
     layouts = LAYOUTS if layout == LAYOUTS[0] and precision != "bfloat16" else (layout,)

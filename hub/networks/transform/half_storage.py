@@ -99,7 +99,7 @@ class _Halving:
             before = set(halved)
             for var, value in values.items():
                 others, callee = set(relax.analysis.free_vars(value)), _callee(value)
-                if callee in self.views and not others <= halved:
+                if callee in self.views and not (others and others <= halved):
                     halved.discard(var)
                 reads = callee in self.readers or (callee in self.views and var in halved)
                 if var in returned or not reads:
@@ -141,7 +141,9 @@ def _callee(value: Any) -> Any:
 
 
 def _is_large(var: Any) -> bool:
-    return prod(static_shape(var) or [0]) >= _LEAST
+    """Return whether a value is a large tensor of float32; a comparison may be what follows a product in its kernel."""
+    shape = static_shape(var)
+    return bool(shape) and str(var.ty.dtype) == "float32" and prod(shape) >= _LEAST
 
 
 def _is_elementwise(func: Any) -> bool:

@@ -128,6 +128,15 @@ def test_a_network_is_settled_when_no_task_promises_a_share_of_it() -> None:
     assert not settled([failing], 0.001)
 
 
+def test_trials_are_not_spent_on_next_to_nothing_once_all_else_is_measured() -> None:
+    large, small = calibrated(1e-3, 0.5e-3), calibrated(0.9e-6, 0.5e-6)
+    assert not settled([large, small], 0.0)
+    large.exhausted = True
+    assert settled([large, small], 0.0)
+    assert not settled([large, small, TaskProgress(1.0)], 0.0), "a task that was not measured may be anything"
+    assert not settled([large, calibrated(2e-6, 1e-6)], 0.0)
+
+
 @given(st.lists(st.tuples(st.integers(1, 40), st.floats(1, 1e9)), min_size=3, max_size=30))
 def test_fewer_trials_than_tasks_go_to_the_heaviest(facts: list[tuple[int, float]]) -> None:
     tasks = [TaskProgress(weight, cost=cost) for weight, cost in facts]

@@ -205,5 +205,5 @@ def test_a_precision_that_a_device_lacks_is_refused(precision: str, device: str,
         check_precision(precision, get_device(device).target, device)
     assert remedy in (caught.value.remedy or "")
     check_precision("float16", get_device("v100").target, "v100")
-    check_precision("bfloat16", {"kind": "llvm", "mcpu": "sapphirerapids"}, "a Xeon")
+    check_precision("bfloat16", {"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux-gnu"}, "a Xeon")
     check_precision("float32", get_device(device).target, device)

@@ -104,7 +104,7 @@ def test_a_network_whose_output_bfloat16_loses_is_not_tuned_in_float32_instead()
         asked.append(name)
         return True
 
-    target = Target({"kind": "llvm", "mcpu": "sapphirerapids"})
+    target = Target({"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux-gnu"})
     with pytest.raises(OutputMismatchError, match="differs from the original") as caught:
         first_build(network, target, "channels-last", compared(wrong), None, precision="bfloat16")
     assert asked == ["untuned"]
