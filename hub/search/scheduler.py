@@ -225,8 +225,9 @@ def settled(tasks: Sequence[TaskProgress], share: float) -> bool:
     """Return True where one more round of any task is expected to gain less than `share` of the network's latency.
 
     Also where all programs of the other tasks were measured, and those that are open take next to none of it together:
-    products of tiles have a few dozen programs each. The network's latency is the sum over tasks of weight * best. Tasks that were not measured, or have no valid
-    program yet, promise everything; those that `next_round` prefers no longer promise nothing.
+    products of tiles have a few dozen programs each. The network's latency is the sum over tasks of weight * best.
+    Tasks that were not measured, or have no valid program yet, promise everything; those that `next_round` prefers no
+    longer promise nothing.
     """
     alive = [task for task in tasks if not task.hopeless() and not task.dropped]
     total = sum(task.weight * task.best for task in alive if task.offer is None)
