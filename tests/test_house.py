@@ -19,7 +19,7 @@ BUDGETS = {
     "hub/registry": (3_264, 17),
     "hub/device": (6_392, 35),
     "hub/networks": (11_817, 57),
-    "hub/search": (3_843, 22),
+    "hub/search": (3_844, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_285, 11),
     "hub/adaptation": (1_972, 10),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_590, 60),
     "tests": (31_925, 218),
 }
-PRODUCT = (54_181, 305)
+PRODUCT = (54_182, 305)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

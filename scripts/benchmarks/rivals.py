@@ -54,7 +54,8 @@ def tuned(
         "worst_error": max(check["max_abs_diff"] / check["max_abs_output"] for check in checks),
         "kernels": sum(task["weight"] for task in run["tasks"]),
         "gflops": round(report["roofline"]["flops"] / 1e9, 1),
-        "at_peak": round(at_peak(run["tasks"], report["roofline"]["flops"]), 3),
+        # The roofline is of float32.
+        "at_peak": None if "precision" in options else round(at_peak(run["tasks"], report["roofline"]["flops"]), 3),
     }
 
 
@@ -90,10 +91,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             sums = [row["ms"]["tuned"] / row["sum_of_tasks_ms"] for row in part]
             figures[f"network_over_sum_of_tasks{suffix}"] = round(geometric_mean(sums), 3)
     pairwise = [row["narrowed_pairwise"] for row in one if row["network"] in HELD_OUT]
-    return figures | {
-        "at_peak": round(fmean(row["at_peak"] for row in one), 3),
-        "narrowed_pairwise": round(fmean(pairwise), 3),
-    }
+    shares = [row["at_peak"] for row in one if row["at_peak"] is not None]
+    figures |= {"at_peak": round(fmean(shares), 3)} if shares else {}
+    return figures | {"narrowed_pairwise": round(fmean(pairwise), 3)}
 
 
 def best_rival(row: dict[str, Any]) -> tuple[str, float]:
