@@ -35,7 +35,7 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_590, 60),
-    "tests": (31_925, 218),
+    "tests": (31_927, 218),
 }
 PRODUCT = (54_182, 305)
 MOST_ERRORS = 40
