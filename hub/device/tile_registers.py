@@ -33,7 +33,7 @@ def with_tile_registers(mod: Any) -> Any:
     """Return a scheduled `IRModule` whose functions ask for tile registers and set them up, where they need them."""
     functions: Any = mod.functions_items()
     kernels: dict[Any, Any] = {var: func for var, func in functions if isinstance(func, PrimFunc)}
-    using = {var: func for var, func in kernels.items() if _uses_tiles(func.body)}
+    using = {var: func for var, func in kernels.items() if _reads_bfloat16(func) and _uses_tiles(func.body)}
     if not using:
         return mod
     lowered = {var.name_hint: func for var, func in LOOPS(IRModule(using)).functions_items()}
@@ -101,6 +101,11 @@ def _instruction(name: str, args: Sequence[Any] = ()) -> Any:
 @cache
 def _numbers() -> set[int]:
     return {int(codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}")) for name in _INSTRUCTIONS}
+
+
+def _reads_bfloat16(func: Any) -> bool:
+    """Return whether a parameter is of bfloat16, as weights of tiles are: to look at each call takes long."""
+    return any(str(getattr(param.ty, "dtype", "")) == "bfloat16" for param in func.params)
 
 
 def _uses_tiles(stmt: Any) -> bool:

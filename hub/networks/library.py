@@ -12,9 +12,7 @@ import tvm
 from tvm import IRModule, relax
 from tvm.relax import transform
 from tvm.relax.backend.cpu_generic import pipeline
-from tvm.s_tir.stmt import SBlock
 from tvm.support.cc import create_shared
-from tvm_ffi import structural_walk
 
 from ...zoo.files import storing
 from ..device.build_jobs import PREPACKED, compile_kernel, linked_by, with_aligned_stack
@@ -26,6 +24,7 @@ from ..device.tile_registers import with_tile_registers
 from ..device.unrolling import bounded_unrolling, unrolled_sums
 from ..device.weight_prefetch import prefetch_weights
 from .transform.default_schedules import default_schedules
+from .transform.elementwise import blocks_in
 from .transform.fold import fold_functions
 from .weights import lift_weights, weights_file, write_weights
 
@@ -195,10 +194,8 @@ def _split_prepacking(mod: Any) -> Any:
     """
     aside, rest = {}, {}
     for var, function in mod.functions_items():
-        is_kernel, blocks = isinstance(function, tvm.tirx.PrimFunc), list[Any]()
-        if is_kernel:
-            structural_walk(function.body, (SBlock, blocks.append))
-        alone = is_kernel and not any(PREPACKED in block.annotations for block in blocks)
+        is_kernel = isinstance(function, tvm.tirx.PrimFunc)
+        alone = is_kernel and not any(PREPACKED in block.annotations for block in blocks_in(function))
         (aside if alone else rest)[var] = function
     split = transform.SplitLayoutRewritePreproc()(IRModule(rest, mod.attrs, mod.global_infos))
     for var, function in rest.items():

@@ -130,7 +130,7 @@ def first_build(
             with refused(network.name, "compile", network.where):
                 cpu = str(target.kind.name) == "llvm"
                 graph = for_inference(imported, one, cpu=cpu, lanes=vector_lanes(target), precision=precision)
-            if precision == "bfloat16" and not _has_tiles(graph):
+            if precision == "bfloat16" and not _multiplies_in_tiles(graph):
                 raise TuningError(
                     f"no product of {network.name} is computed in bfloat16",
                     remedy="leave out --precision: products with weights are, from 16 rows, terms and columns on, and "
@@ -158,7 +158,7 @@ def first_build(
     raise first
 
 
-def _has_tiles(graph: Any) -> bool:
+def _multiplies_in_tiles(graph: Any) -> bool:
     return any(isinstance(func, tvm.tirx.PrimFunc) and is_of_tiles(func) for func in graph.functions.values())
 
 

@@ -13,11 +13,11 @@ from typing import Any
 from tvm import DataType, IRModule, relax
 from tvm.ir import Op
 from tvm.relax.analysis import has_reshape_pattern
-from tvm.s_tir.stmt import SBlock, SBlockRealize
+from tvm.s_tir.stmt import SBlockRealize
 from tvm.tirx import IntImm
-from tvm_ffi import structural_walk
 
 from ....zoo.corpus.tir import flops_of, product_flops
+from .elementwise import blocks_in
 from .relax_graph import OPAQUE, TAKES_ELEMENTWISE, static_shape
 
 # TVM's patterns: elementwise operators, those that broadcast, those that move elements, and reductions.
@@ -61,9 +61,7 @@ class _TensorFunction:
 
     def __init__(self, function: Any) -> None:
         attrs, mod = function.attrs or {}, IRModule({"main": function})
-        blocks: list[Any] = []
-        structural_walk(function.body, (SBlock, blocks.append))
-        blocks = [block for block in blocks if block.iter_vars]
+        blocks = [block for block in blocks_in(function) if block.iter_vars]
         is_schedulable = isinstance(function.body, SBlockRealize) and len(blocks) > 0
         self.pattern = int(attrs.get("op_pattern", OPAQUE)) if is_schedulable else OPAQUE
         self.is_view = has_reshape_pattern(function)

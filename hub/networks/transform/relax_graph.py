@@ -57,6 +57,11 @@ def static_shape(value: Any) -> tuple[int, ...]:
     return tuple(map(int, extents)) if all(isinstance(extent, IntImm) for extent in extents) else ()
 
 
+def extents_of(*extents: int) -> list[Any]:
+    """Return extents of the type that Relax has them of."""
+    return [IntImm("int64", extent) for extent in extents]
+
+
 def constant_values(value: Any) -> np.ndarray | None:
     """Return the values of a constant; None for what is computed."""
     data: Any = value.value if isinstance(value, GenericConst) else None  # pyright: ignore[reportAttributeAccessIssue]

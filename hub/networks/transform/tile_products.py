@@ -22,7 +22,15 @@ from tvm.tirx import IntImm, Select, const, reinterpret
 
 from ....zoo.tile_instructions import ADD, CLEAR, STORE, register_instructions
 from .elementwise import blocks_in, followers
-from .relax_graph import TAKES_ELEMENTWISE, call_pass, constant_address, constant_values, operator_name, static_shape
+from .relax_graph import (
+    TAKES_ELEMENTWISE,
+    call_pass,
+    constant_address,
+    constant_values,
+    extents_of,
+    operator_name,
+    static_shape,
+)  # fmt: skip
 
 TYPE, RULE = "bfloat16", "tchub.tile_product"
 # Rows and columns that are computed together, and terms of a sum that one instruction adds.
@@ -96,7 +104,7 @@ def shape_of(call: Any) -> TileShape | None:
     if name not in ("matmul", "nn.conv2d") or str(call.ty.dtype) != "float32":
         return None
     data, weights, result = static_shape(call.args[0]), static_shape(call.args[1]), static_shape(call)
-    if not data or not result or constant_values(call.args[1]) is None:
+    if not data or not result or constant_address(call.args[1]) is None:
         return None
     if name == "matmul":
         shape = _of_rows(prod(data[:-1]), data[-1], weights[-1]) if len(weights) == 2 and len(data) > 1 else None
@@ -131,18 +139,16 @@ def tile_products() -> Any:
         shape = shape_of(call)
         if shape is None:
             return call
-        weights: Any = constant_values(call.args[1])
-        rows, outputs = shape.image[0] * prod(shape.extents), shape.outputs
+        rows, outputs, parts = shape.image[0] * prod(shape.extents), shape.outputs, prod(shape.kernel)
         window = None
-        if shape.image[3] < _LEAST_DEPTH:
-            window, terms = shape, shape.kernel[1] * shape.image[3]
-            weights = np.pad(weights.reshape(-1, terms, outputs), [(0, 0), (0, _whole(terms) - terms), (0, 0)])
-            weights = weights.reshape(1, -1, outputs)
-            shape = _of_rows(rows, weights.shape[1], outputs)
+        if shape.image[3] < _LEAST_DEPTH:  # each row of the kernel is a part, in whole tiles
+            window, parts = shape, shape.kernel[0]
+            shape = _of_rows(rows, parts * _whole(shape.kernel[1] * shape.image[3]), outputs)
         key = constant_address(call.args[1]), static_shape(call.args[1])
         if key not in constants:
-            tiles = packed(weights.reshape(prod(shape.kernel), -1, outputs), shape.depth)
-            constants[key] = relax.const(tiles, TYPE)
+            weights: Any = constant_values(call.args[1])
+            tiles = packed(weights.reshape(parts, -1, outputs))
+            constants[key] = relax.const(tiles.reshape(-1, prod(shape.kernel), shape.depth // 2, TILE, 2), TYPE)
         by_rows = shape.kernel == (1, 1)
         product = builder.call_te(
             partial(_product, shape, window, (rows, outputs) if by_rows else static_shape(call)),
@@ -158,22 +164,29 @@ def tile_products() -> Any:
 
 def is_of_tiles(func: Any) -> bool:
     """Return whether a tensor function has a product of tiles."""
-    return any(str(block.annotations.get("schedule_rule", "")) == RULE for block in blocks_in(func))
+    return any(map(_is_product, blocks_in(func)))
 
 
 def product_of_tiles(schedule: Any) -> Any:
     """Return the block of a product of tiles; None where a function has none."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    return next((b for b in blocks if str(schedule.get(b).annotations.get("schedule_rule", "")) == RULE), None)
+    return next((block for block in blocks if _is_product(schedule.get(block))), None)
 
 
-def packed(weights: np.ndarray, depth: int) -> np.ndarray:
-    """Return weights (pixels, inputs, outputs) as tiles read them: (outputs / 32, pixels, depth / 2, 32, 2)."""
+def _is_product(block: Any) -> bool:
+    return str(block.annotations.get("schedule_rule", "")) == RULE
+
+
+def packed(weights: np.ndarray) -> np.ndarray:
+    """Return weights (pixels, inputs, outputs) as tiles read them: (outputs / 32, pixels, inputs / 2, 32, 2).
+
+    Inputs and outputs are filled up with zeros to whole tiles.
+    """
     from ml_dtypes import bfloat16
 
     pixels, inputs, outputs = weights.shape
-    whole = np.pad(weights, [(0, 0), (0, depth - inputs), (0, _whole(outputs) - outputs)]).astype(bfloat16)
-    pairs = whole.reshape(pixels, depth // 2, 2, -1, TILE)
+    whole = np.pad(weights, [(0, 0), (0, _whole(inputs) - inputs), (0, _whole(outputs) - outputs)])
+    pairs = whole.astype(bfloat16).reshape(pixels, _whole(inputs) // 2, 2, -1, TILE)
     return np.ascontiguousarray(pairs.transpose(3, 0, 1, 4, 2))
 
 
@@ -217,10 +230,10 @@ def _product(shape: TileShape, window: TileShape | None, result: Sequence[int], 
     windows = _windows(window, data) if window else None
     i, j, k = (_summed(n, name) for n, name in zip((*shape.kernel, shape.depth), "ijk", strict=True))
     extents = prod(shape.phases), shape.depth // TILE, shape.rows + beyond, TILE
-    tiles: Any = te.compute(_extents(*extents), pixel, name="stored", attrs=none)
+    tiles: Any = te.compute(extents_of(*extents), pixel, name="stored", attrs=none)
     rule = {"schedule_rule": RULE}
-    products: Any = te.compute(_extents(shape.rows, _whole(shape.outputs)), term, name="products", attrs=rule)
-    return te.compute(_extents(*result), cut, name="tile_product", attrs=none)
+    products: Any = te.compute(extents_of(shape.rows, _whole(shape.outputs)), term, name="products", attrs=rule)
+    return te.compute(extents_of(*result), cut, name="tile_product", attrs=none)
 
 
 def _windows(shape: TileShape, data: Any) -> Any:
@@ -239,7 +252,7 @@ def _windows(shape: TileShape, data: Any) -> Any:
         return te.if_then_else(inside, rounded(data[n, i - top, j - left, c]), const(0, "uint16"))
 
     none = {"schedule_rule": "None"}
-    padded: Any = te.compute(_extents(batch, rows, columns, channels), pixel, name="padded", attrs=none)
+    padded: Any = te.compute(extents_of(batch, rows, columns, channels), pixel, name="padded", attrs=none)
 
     def window(part: Any, p: Any, lane: Any) -> Any:
         n, y, x = p // (below * across), p // across % below, p % across
@@ -275,11 +288,6 @@ def rounded(x: Any) -> Any:
 def widened(bits: Any) -> Any:
     """Return the float32 of a bfloat16's bits."""
     return reinterpret("float32", bits.astype("uint32") << const(16, "uint32"))
-
-
-def _extents(*extents: int) -> list[Any]:
-    """Return extents of the type that Relax has them of."""
-    return [IntImm("int64", extent) for extent in extents]
 
 
 # Design space ------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tvm.ir import Op
 from tvm.tirx import IntImm, Select, const
 
 from .elementwise import followers
-from .relax_graph import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values
+from .relax_graph import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values, extents_of
 
 # Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
@@ -158,11 +158,6 @@ def matrices(m: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.nda
     return output, weights, image
 
 
-def _extents(*extents: int) -> list[Any]:
-    """Return extents of the type that Relax has them of."""
-    return [IntImm("int64", extent) for extent in extents]
-
-
 def _input_transform(shape: ConvShape, data: Any) -> Any:
     """Return tiles of an image, transformed: (products, tiles, channels)."""
     m, (top, left, _, _) = shape.tile, shape.padding
@@ -182,10 +177,10 @@ def _input_transform(shape: ConvShape, data: Any) -> Any:
         n, h, w = p // (rows * columns), p // columns % rows, p % columns
         return _rows(matrix, j, lambda y: half[n, h, w, i, y, c])
 
-    extents = _extents(shape.batch, rows, columns, size, size, shape.inputs)
+    extents = extents_of(shape.batch, rows, columns, size, size, shape.inputs)
     tile: Any = te.compute(extents, pixel, name="winograd_tile", attrs={"schedule_rule": "None"})
     half: Any = te.compute(extents, first, name="winograd_rows", attrs={"schedule_rule": "None"})
-    out = _extents(size * size, shape.batch * rows * columns, shape.inputs)
+    out = extents_of(size * size, shape.batch * rows * columns, shape.inputs)
     return te.compute(out, second, name="winograd_input", attrs={"schedule_rule": "tchub.winograd_input"})
 
 
@@ -202,9 +197,9 @@ def _output_transform(shape: ConvShape, data: Any) -> Any:
     def second(n: Any, h: Any, w: Any, c: Any) -> Any:
         return _rows(matrix, w % m, lambda j: half[n, h // m, w // m, h % m, j, c])
 
-    extents = _extents(shape.batch, rows, columns, m, size, shape.outputs)
+    extents = extents_of(shape.batch, rows, columns, m, size, shape.outputs)
     half: Any = te.compute(extents, first, name="winograd_rows", attrs={"schedule_rule": "None"})
-    out = _extents(shape.batch, height, width, shape.outputs)
+    out = extents_of(shape.batch, height, width, shape.outputs)
     return te.compute(out, second, name="winograd_output", attrs={"schedule_rule": "tchub.winograd_output"})
 
 

@@ -273,7 +273,7 @@ def test_a_stored_program_is_replayed_in_a_process_that_knows_no_instruction_yet
 
 def test_weights_are_pairs_of_terms_for_32_columns() -> None:
     weights = np.arange(2 * 40 * 50, dtype=np.float32).reshape(2, 40, 50) % 251
-    tiles = packed(weights, 64).astype(np.float32)
+    tiles = packed(weights).astype(np.float32)
     assert tiles.shape == (2, 2, 32, 32, 2)
     assert tiles[1, 1, 19, 17, 1] == weights[1, 39, 49]
     assert not tiles[:, :, 20:].any(), "terms that no input has"
