@@ -30,6 +30,9 @@ MIN_WEIGHT, MAX_BLOCK = 64 << 10, 512 << 10
 _MAX_ACCUMULATORS, _MAX_ROW = 512, 128
 # Floats of a line of the caches, and lines that one step asks for, at most: a core has a dozen requests under way.
 _LINE, _MAX_LINES = 16, 4
+# The same of bfloat16 and of a step on tile registers, and the weights that such a step reads.
+_HALF_LINE, _MAX_TILE_LINES, _TILE_STEP = 32, 8, 32 * 32
+_LINE_BYTES = 64
 _READ, _SECOND_LEVEL, _DATA = 0, 2, 1
 """Of LLVM's prefetch: for reading, into the cache of the second level, of data."""
 LOOPS = tvm.transform.Sequential(
@@ -92,47 +95,40 @@ def _with_prefetches(func: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Product:
-    """A nest of loops around a store that adds something of a weight to the element that it stores to.
+class _Nest:
+    """A nest of loops around what adds something of a weight to sums.
 
     Attributes:
         loops: outermost first.
         load: of the weight.
-        alone: position of the outermost loop that has nothing in it but the loops further in and the store.
+        alone: position of the outermost loop that has nothing in it but the loops further in and the addition.
     """
 
     loops: tuple[Any, ...]
-    store: Any
     load: Any
     alone: int
+
+    line, most_lines = _HALF_LINE, _MAX_TILE_LINES
 
     @cached_property
     def sums(self) -> list[int]:
         """Return the positions of the innermost loops in a row that add to the same elements."""
-        sums = list[int]()
-        for i in reversed(range(self.alone, len(self.loops))):
-            if not any(_uses(index, self.loops[i].loop_var) for index in self.store.indices):
-                sums.insert(0, i)
-            elif sums:
-                break
-        return sums
-
-    @property
-    def inside(self) -> tuple[Any, ...]:
-        """Return the loops inside of the sums, over the accumulators of one step."""
-        return self.loops[self.sums[-1] + 1 :]
+        return list(range(self.alone, len(self.loops)))
 
     @cached_property
     def offset(self) -> Any:
-        """Return the position of the weight's element among all, in floats."""
+        """Return the position of the weight's element among all, in elements."""
         pairs = zip(self.load.indices, map(int, self.load.source.ty.shape), strict=True)
         return reduce(lambda flat, one: flat * one[1] + one[0], pairs, IntImm("int64", 0))
 
     @property
     def is_regular(self) -> bool:
         """Return whether all extents are known, and the loops alone decide what is read and what is stored to."""
+        return self._is_of_loops(self.offset)
+
+    def _is_of_loops(self, *exprs: Any) -> bool:
         loads, variables = list[Any](), list[Any]()
-        for expr in (self.offset, *self.store.indices):
+        for expr in exprs:
             structural_walk(expr, [(TensorLoad, loads.append), (Var, variables.append)])
         loops = [loop.loop_var for loop in self.loops]
         known = all(any(var.same_as(own) for own in loops) for var in variables)
@@ -153,6 +149,36 @@ class _Product:
         return int(moved)
 
 
+@dataclass(frozen=True)
+class _Product(_Nest):
+    """A nest around a store that adds to the element that it stores to."""
+
+    store: Any
+
+    line, most_lines = _LINE, _MAX_LINES
+
+    @cached_property
+    def sums(self) -> list[int]:
+        """Return the positions of the innermost loops in a row that add to the same elements."""
+        sums = list[int]()
+        for i in reversed(range(self.alone, len(self.loops))):
+            if not any(_uses(index, self.loops[i].loop_var) for index in self.store.indices):
+                sums.insert(0, i)
+            elif sums:
+                break
+        return sums
+
+    @property
+    def inside(self) -> tuple[Any, ...]:
+        """Return the loops inside of the sums, over the accumulators of one step."""
+        return self.loops[self.sums[-1] + 1 :]
+
+    @property
+    def is_regular(self) -> bool:
+        """Return whether all extents are known, and the loops alone decide what is read and what is stored to."""
+        return self._is_of_loops(self.offset, *self.store.indices)
+
+
 def _products(func: Any, weight: Any) -> Iterator[_Product]:
     """Yield the nests of a lowered function that add products with a weight."""
 
@@ -170,9 +196,47 @@ def _products(func: Any, weight: Any) -> Iterator[_Product]:
             weights = [load for load in loads if load.source.same_as(weight)]
             sums = [load.indices for load in loads if load.source.same_as(stmt.buffer)]
             if len(weights) == 1 and sums and all(structural_equal(one, stmt.indices) for one in sums):
-                yield _Product(loops, stmt, weights[0], alone)
+                yield _Product(loops, weights[0], alone, stmt)
 
     return visit(func.body, (), 0)
+
+
+def prefetch_tiles(body: Any) -> Any:
+    """Return lowered statements whose products on tile registers prefetch their weights, those of bfloat16."""
+    done = list[Any]()
+    for nest in _tile_nests(body):
+        prefetch = _next_block(nest, _TILE_STEP) if nest.sums and nest.is_regular else None
+        if prefetch is None or any(prefetch.outermost.same_as(var) for var in done):
+            continue
+        done.append(prefetch.outermost)
+        offsets = [prefetch.offset + line * _HALF_LINE for line in range(prefetch.lines)]
+        loop = nest.loops[prefetch.loop]
+        requests = [_request(nest.load.source, offset) for offset in offsets]
+        body = _with_loop(body, loop.loop_var, _with_body(loop, tirx.SeqStmt([*requests, loop.body])))
+    return body
+
+
+def _tile_nests(body: Any) -> Iterator[_Nest]:
+    """Yield the nests of statements that take weights of bfloat16 by their address, each where it does so first."""
+
+    def visit(stmt: Any, loops: tuple[Any, ...], alone: int) -> Iterator[_Nest]:
+        several: list[Any] = list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else []
+        if isinstance(stmt, For):
+            yield from visit(stmt.body, (*loops, stmt), alone)
+        elif several and all(isinstance(one, tirx.Evaluate) for one in several):
+            loads = list[Any]()
+            for one in several:
+                if str(one.value.op.name) == "tirx.call_llvm_intrin":  # and not a prefetch of what is further on
+                    structural_walk(one, (TensorLoad, loads.append))
+            if loads and str(loads[0].source.ty.dtype) == "bfloat16":
+                yield _Nest(loops, loads[0], alone)
+        elif several:
+            for one in several:
+                yield from visit(one, loops, len(loops))
+        elif isinstance(stmt, tirx.AttrStmt):
+            yield from visit(stmt.body, loops, len(loops))
+
+    return visit(body, (), 0)
 
 
 @dataclass(frozen=True)
@@ -185,7 +249,7 @@ class _Factor:
     step: int
 
 
-def _factors(product: _Product, position: int) -> list[_Factor] | None:
+def _factors(product: _Nest, position: int) -> list[_Factor] | None:
     """Return a loop, which may be several that were fused, as factors of which each moves the weight or does not."""
     extent = int(product.loops[position].extent)
     low = [n for n in range(1, isqrt(extent) + 1) if extent % n == 0]
@@ -229,23 +293,29 @@ def _prefetch(product: _Product) -> _Prefetch | None:
     plain = all(loop.kind in {ForKind.SERIAL, ForKind.UNROLLED} for loop in rows) and columns.kind == ForKind.VECTORIZED
     if not plain or int(columns.extent) > _MAX_ROW or width > _MAX_ACCUMULATORS:
         return None
-    factors = list[_Factor]()
-    for position in range(product.sums[-1] + 1):
-        split = _factors(product, position)
-        if split is None:
-            return None
-        factors += split
     inside = range(product.sums[-1] + 1, len(product.loops))
     extents = [(position, int(product.loops[position].extent)) for position in inside]
     row = prod(n for position, n in extents if n > 1 and product.distance(position, 1))
+    return _next_block(product, row)
+
+
+def _next_block(nest: _Nest, row: int) -> _Prefetch | None:
+    """Return how a nest can read the next block; `row`: elements of the weight that a step of its sums reads."""
+    factors = list[_Factor]()
+    for position in range(nest.sums[-1] + 1):
+        split = _factors(nest, position)
+        if split is None:
+            return None
+        factors += split
+    size, line = _size(nest.load.source), nest.line
     for number, factor in enumerate(factors):
         block = row * prod(one.extent for one in factors[number:] if one.step)
-        if not factor.step and row < block < _size(product.load.source) and 4 * block <= MAX_BLOCK:
-            return _steps_of(product, factors, number, block)
+        if not factor.step and row < block < size and _LINE_BYTES * block <= line * MAX_BLOCK:
+            return _steps_of(nest, factors, number, block)
     return None
 
 
-def _steps_of(product: _Product, factors: list[_Factor], number: int, block: int) -> _Prefetch | None:
+def _steps_of(product: _Nest, factors: list[_Factor], number: int, block: int) -> _Prefetch | None:
     """Return the steps in which a block is read; None where each had to read too much.
 
     The offset of a step is the sum of the present block's, a block's size, and the step's share of the next block.
@@ -264,11 +334,11 @@ def _steps_of(product: _Product, factors: list[_Factor], number: int, block: int
         return prod(factor.extent for factor in factors[number:] if factor.loop <= last)
 
     last = product.sums[-1]
-    while last > max(product.sums[0], factors[number].loop) and block <= _LINE * steps_to(last - 1):
+    while last > max(product.sums[0], factors[number].loop) and block <= product.line * steps_to(last - 1):
         last -= 1
     offset = reduce(lambda total, one: total + value(one) * one.step, factors[:number], IntImm("int64", block))
     steps = below = steps_to(last)
-    lines = -(-block // (steps * _LINE))
+    lines = -(-block // (steps * product.line))
     for factor in factors[number:]:
         if factor.loop <= last:
             below //= factor.extent
@@ -276,7 +346,7 @@ def _steps_of(product: _Product, factors: list[_Factor], number: int, block: int
             offset = offset + value(factor) * -(-block * below // steps)
     outermost = product.loops[product.sums[0]].loop_var
     simple = tvm.sym.Analyzer().simplify(offset)
-    return _Prefetch(outermost, last, simple, lines) if lines <= _MAX_LINES else None
+    return _Prefetch(outermost, last, simple, lines) if lines <= product.most_lines else None
 
 
 def _rewritten(body: Any, product: _Product, prefetch: _Prefetch) -> Any:

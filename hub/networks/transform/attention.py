@@ -235,7 +235,7 @@ def pad_attention() -> Any:
 
 def _attention(call: Any, producer: Callable[[Any], Any]) -> _Attention | None:
     """Return the attention that ends in a product; None for another product, or where padding is not worth it."""
-    followed = follow_scores(call, producer, _softmax_input, _BETWEEN)
+    followed = follow_scores(call, producer, softmax_input, _BETWEEN)
     if followed is None or not all(_is_paddable(step, position) for step, position in followed[1]):
         return None
     scores, chain = followed
@@ -246,7 +246,8 @@ def _attention(call: Any, producer: Callable[[Any], Any]) -> _Attention | None:
     return _Attention(scores, chain, rows, columns) if 0 < added <= _MOST_ADDED else None
 
 
-def _softmax_input(call: Any) -> Any:
+def softmax_input(call: Any) -> Any:
+    """Return what a call of a softmax over the last axis reads; None for another call."""
     is_last = operator_name(call) == "nn.softmax" and int(call.attrs.axis) in (-1, len(call.ty.shape) - 1)
     return call.args[0] if is_last else None
 

@@ -54,7 +54,7 @@ class AttentionShape:
 
 
 @dataclass(frozen=True)
-class _Match:
+class MatchedAttention:
     """The inputs of an attention, and its shape."""
 
     shape: AttentionShape
@@ -65,20 +65,38 @@ class _Match:
 
 def fuse_attention(shapes: Collection[AttentionShape]) -> Any:
     """Return a pass that computes the attentions of these shapes by one function each."""
-    return function_pass("TchubFuseAttention", lambda mod, func: _Fuser(mod, _matches(mod, func), shapes))
+
+    def fuser(mod: Any, func: Any) -> Any:
+        wanted = {call: one for call, one in _by_lanes(mod, func).items() if one.shape in shapes}
+        return Fuser(mod, wanted, _attention, "attention")
+
+    return function_pass("TchubFuseAttention", fuser)
 
 
 def attentions(mod: Any) -> set[AttentionShape]:
     """Return the attentions of a Relax module, as `for_inference` gives it, that `fuse_attention` can compute."""
     functions = (func for func in mod.functions.values() if isinstance(func, relax.Function))
-    return {one.shape for func in functions for one in _matches(mod, func).values()}
+    return {one.shape for func in functions for one in _by_lanes(mod, func).values()}
+
+
+def _by_lanes(mod: Any, func: Any) -> dict[Any, MatchedAttention]:
+    """Return the attentions of a function whose softmax is by lanes."""
+    return matches(func, lambda call: call.args[1].fields[0] if is_by_lanes(mod, call) else None)
 
 
 @mutator
-class _Fuser(PyExprMutator):
-    def __init__(self, mod: Any, matches: dict[Any, _Match], shapes: Collection[AttentionShape]) -> None:
+class Fuser(PyExprMutator):
+    """Computes attentions by one function each.
+
+    Args:
+        matches: by the call that each ends in.
+        compute: gives the tensor of an attention, by its shape and the tensors of query, key, value and masks.
+        name: of the function.
+    """
+
+    def __init__(self, mod: Any, matches: dict[Any, MatchedAttention], compute: Callable[..., Any], name: str) -> None:
         super().__init__(mod)
-        self.matches = {call: one for call, one in matches.items() if one.shape in shapes}
+        self.matches, self.compute, self.name = matches, compute, name
 
     def visit_call_(self, call: Any) -> Any:
         if (one := self.matches.get(call)) is None:
@@ -89,21 +107,22 @@ class _Fuser(PyExprMutator):
             for mask, rows in zip(one.masks, one.shape.masks, strict=True)
         ]
         return self.builder_.call_te(
-            partial(_attention, one.shape),
+            partial(self.compute, one.shape),
             *map(self.visit_expr, (one.query, one.key, call.args[1])),
             *masks,
-            primfunc_name_hint="attention",
+            primfunc_name_hint=self.name,
             primfunc_attrs={"op_pattern": TAKES_ELEMENTWISE},
         )
 
 
-def _matches(mod: Any, func: Any) -> dict[Any, _Match]:
-    """Return the attentions of a function, by the call of their product with the values."""
+def matches(func: Any, softmax_input: Callable[[Any], Any]) -> dict[Any, MatchedAttention]:
+    """Return the attentions of a function, by the call of their product with the values.
 
-    def softmax_input(call: Any) -> Any:
-        return call.args[1].fields[0] if is_by_lanes(mod, call) else None
+    Args:
+        softmax_input: gives what a call of a softmax over the last axis reads; None for another call.
+    """
 
-    def match(call: Any, producer: Callable[[Any], Any]) -> _Match | None:
+    def match(call: Any, producer: Callable[[Any], Any]) -> MatchedAttention | None:
         followed = follow_scores(call, producer, softmax_input, _BETWEEN)
         if followed is None:
             return None
@@ -117,7 +136,8 @@ def _matches(mod: Any, func: Any) -> dict[Any, _Match]:
         scale, keys, masks = mixed
         mask_rows = tuple((1, 1, *static_shape(mask))[-2] for mask in masks)
         shape = AttentionShape(query[:-2], rows, columns, keys, query[-1], value[-1], scale, mask_rows)
-        return _Match(shape, scores.args[0], scores.args[1], tuple(masks)) if set(mask_rows) <= {1, rows} else None
+        known = set(mask_rows) <= {1, rows}
+        return MatchedAttention(shape, scores.args[0], scores.args[1], tuple(masks)) if known else None
 
     return match_calls(func, "matmul", match)
 
@@ -193,12 +213,7 @@ def attention(schedule: Any, block: Any) -> list[Any]:
 
     What follows with other axes or several results is left as it is, unscheduled.
     """
-    inverse, context = sorted(schedule.get_producers(block), key=lambda one: schedule.get(one).init is not None)
-    totals = _reductions_before(schedule, inverse)
-    (powers,) = schedule.get_producers(totals[-1])
-    mixed, largest = sorted(schedule.get_producers(powers), key=lambda one: schedule.get(one).init is not None)
-    maxima = [largest, *_reductions_before(schedule, largest)]
-    (scores,) = schedule.get_producers(mixed)
+    scores, mixed, maxima, powers, totals, inverse, context = blocks_of_attention(schedule, block)
     if not (chain := followers(schedule, block)):
         return [schedule]
     *inlined, last = chain
@@ -239,6 +254,24 @@ def attention(schedule: Any, block: Any) -> list[Any]:
     for one in (schedule.get_sblock("root"), *totals, *maxima):
         schedule.annotate(one, "schedule_rule", "None")
     return [schedule]
+
+
+def blocks_of_attention(schedule: Any, block: Any) -> tuple[Any, Any, list[Any], Any, list[Any], Any, Any]:
+    """Return the blocks of an attention: scores, mixed scores, maxima, powers, totals, inverse, context.
+
+    The argument is the block that divides. Of maxima and totals the last one comes first.
+    """
+
+    def sums_last(one: Any) -> tuple[Any, Any]:
+        first, last = sorted(schedule.get_producers(one), key=lambda one: schedule.get(one).init is not None)
+        return first, last
+
+    inverse, context = sums_last(block)
+    totals = _reductions_before(schedule, inverse)
+    (powers,) = schedule.get_producers(totals[-1])
+    mixed, largest = sums_last(powers)
+    (scores,) = schedule.get_producers(mixed)
+    return scores, mixed, [largest, *_reductions_before(schedule, largest)], powers, totals, inverse, context
 
 
 def _reductions_before(schedule: Any, block: Any) -> list[Any]:

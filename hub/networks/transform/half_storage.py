@@ -13,12 +13,12 @@ from tvm.ir import TensorLoad
 from tvm.ir.transform import module_pass
 from tvm.relax.analysis import has_reshape_pattern
 from tvm.s_tir.stmt import TensorRegion
-from tvm.tirx import BufferStore, Cast
-from tvm_ffi import structural_map
+from tvm.tirx import BufferStore, Cast, Max, reinterpret
+from tvm_ffi import structural_equal, structural_map, structural_walk
 
 from .elementwise import blocks_in, is_of_blocks
 from .relax_graph import bound_values, is_network, operator_name, static_shape
-from .tile_products import TYPE, is_of_tiles
+from .tile_products import TYPE, is_of_tiles, rounded
 
 # Numbers below which a tensor stays in the caches.
 _LEAST = 1 << 13
@@ -53,7 +53,9 @@ class _Halving:
     def __init__(self, builder: Any, kernels: dict[Any, Any], tiles: set[Any]) -> None:
         self.builder, self.kernels, self.tiles = builder, kernels, tiles
         self.views = {var for var, func in kernels.items() if has_reshape_pattern(func)}
-        self.readers = tiles | {var for var, func in kernels.items() if _is_elementwise(func)} - self.views
+        self.elementwise = {var for var, func in kernels.items() if _is_elementwise(func)} - self.views - tiles
+        self.once = {var for var, func in kernels.items() if _writes_once(func)} - self.views - tiles
+        self.rounded = {var: _rounded(kernels[var]) for var in tiles}
         self.made: dict[Any, Any] = {}  # functions by the one that each is of, and the parameters in bfloat16
 
     def of_network(self, func: Any) -> Any:
@@ -86,9 +88,15 @@ class _Halving:
     def _halved(self, func: Any, values: dict[Any, Any]) -> set[Any]:
         """Return the variables of a network that products of tiles write, and nothing reads that needs float32.
 
-        What only has another shape is one of them with what it is of.
+        And those of other functions, where all that read them round them. What only has another shape is one of them
+        with what it is of.
         """
-        large = {var for var, value in values.items() if _callee(value) in self.tiles | self.views and _is_large(var)}
+        writers = self.tiles | self.views | self.once
+        large = {var for var, value in values.items() if _callee(value) in writers and _is_large(var)}
+        combined = {var for var in large if _callee(values[var]) in self.once}
+        for var, value in values.items():
+            if _callee(value) in self.views and not combined.isdisjoint(relax.analysis.free_vars(value)):
+                combined.add(var)
         read = {var for value in values.values() for var in relax.analysis.free_vars(value)}
         returned = set(relax.analysis.free_vars(func.body.body))
         for var in [var for var in returned if isinstance(values.get(var), relax.Tuple)]:
@@ -101,9 +109,12 @@ class _Halving:
                 others, callee = set(relax.analysis.free_vars(value)), _callee(value)
                 if callee in self.views and not (others and others <= halved):
                     halved.discard(var)
-                reads = callee in self.readers or (callee in self.views and var in halved)
+                reads = callee in self.tiles | self.elementwise or (callee in self.views and var in halved)
                 if var in returned or not reads:
                     halved -= others
+                elif callee not in self.views:
+                    rounded = self.rounded.get(callee, set())
+                    halved -= {arg for n, arg in enumerate(value.args[1]) if n not in rounded} & combined
         return halved
 
     def _function(self, var: Any, half: tuple[bool, ...]) -> Any:
@@ -111,6 +122,14 @@ class _Halving:
         if (var, half) not in self.made:
             self.made[var, half] = self.builder.add_func(of_halves(self.kernels[var], half), var.name_hint)
         return self.made[var, half]
+
+
+def _rounded(func: Any) -> set[int]:
+    """Return the numbers of the parameters that a function with products of tiles reads as factors alone."""
+    blocks = [block for block in blocks_in(func) if block.writes]
+    other = [block for block in blocks if not str(block.writes[0].source.dtype).startswith("uint")]
+    read = [region.source for block in other for region in block.reads]
+    return {n for n, param in enumerate(func.params) if not any(param.same_as(one) for one in read)}
 
 
 def of_halves(func: Any, half: tuple[bool, ...]) -> Any:
@@ -130,7 +149,17 @@ def of_halves(func: Any, half: tuple[bool, ...]) -> Any:
     def region(one: Any) -> Any:
         return tirx.BufferRegion(halves[one.source], one.region) if one.source in halves else one
 
+    def bits(one: Any) -> Any:
+        loads: list[Any] = []
+        if str(one.ty.dtype) == "uint16":
+            structural_walk(one, (TensorLoad, loads.append))
+        halved = [x for x in loads if any(x.source.same_as(buffer) for buffer in halves.values())]
+        # What is rounded already has the bits that it is rounded to.
+        exact = bool(halved) and structural_equal(one, rounded(halved[0].astype("float32")))
+        return reinterpret("uint16", halved[0]) if exact else one
+
     body = structural_map(func.body, [(TensorLoad, load), (BufferStore, store), (TensorRegion, region)])
+    body = structural_map(body, (Cast, bits))
     return tirx.PrimFunc([halves.get(param, param) for param in func.params], body, func.ret_type, func.attrs)
 
 
@@ -147,5 +176,15 @@ def _is_large(var: Any) -> bool:
 
 
 def _is_elementwise(func: Any) -> bool:
-    """Return whether a function has no sums, and no kernel that is written by hand."""
-    return is_of_blocks(func) and all(block.init is None for block in blocks_in(func))
+    """Return whether a function has no sums, and no kernel that is written by hand; maxima are exact in any type."""
+    return is_of_blocks(func) and all(block.init is None or _is_maximum(block.body) for block in blocks_in(func))
+
+
+def _writes_once(func: Any) -> bool:
+    """Return whether a function writes its result at last, and no part of a sum or a maximum before."""
+    writing = [block for block in blocks_in(func) for region in block.writes if region.source.same_as(func.params[-1])]
+    return is_of_blocks(func) and all(block.init is None for block in writing)
+
+
+def _is_maximum(stmt: Any) -> bool:
+    return isinstance(stmt, BufferStore) and isinstance(stmt.value, Max)

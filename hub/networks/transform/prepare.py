@@ -40,6 +40,7 @@ from .reshapes import elementwise_first
 from .row_padding import pad_rows, pointwise_products
 from .simplify import channels_first_only, legal_operators, simplify
 from .softmax import by_lanes, softmax
+from .tile_attention import tile_attention, tile_attentions
 from .tile_products import tile_product, tile_products
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 
@@ -67,7 +68,7 @@ def for_inference(
         lanes: numbers of a CPU's vector register, of which products get whole ones: 16 with AVX-512.
         precision: `float16`: matrix products and convolutions read float16 and add up in float32; what stands between
             them is stored in float16, and softmax, norms, inputs and outputs stay in float32. `bfloat16`: those with
-            weights, on a CPU's tile registers.
+            weights, and attention's, on a CPU's tile registers.
     """
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
     tiles = precision == "bfloat16"
@@ -105,6 +106,7 @@ def register_rules() -> None:
         attention,
         expanded_depthwise,
         tile_product,
+        tile_attention,
     ):
         tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
 
@@ -211,6 +213,7 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], tiles: bool) -> l
         transform.DeadCodeElimination(),
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
+        *([tile_attentions(), transform.DeadCodeElimination()] if tiles else []),
         pad_attention(),
         *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu and not tiles else []),
         transform.DeadCodeElimination(),

@@ -32,11 +32,12 @@ from .relax_graph import (
     static_shape,
 )  # fmt: skip
 
-TYPE, RULE = "bfloat16", "tchub.tile_product"
+TYPE = "bfloat16"
+PRODUCT, ATTENTION = RULES = "tchub.tile_product", "tchub.tile_attention"
 # Rows and columns that are computed together, and terms of a sum that one instruction adds.
 TILE = 32
 # Rows and terms below these leave most of a tile empty.
-_LEAST_ROWS, _LEAST_DEPTH = 16, 16
+LEAST_ROWS, LEAST_DEPTH = 16, 16
 _MOST_TILES = 64  # of the inner loops
 
 
@@ -80,13 +81,13 @@ class TileShape:
     @property
     def depth(self) -> int:
         """Return the channels that are stored."""
-        return _whole(self.image[3])
+        return whole(self.image[3])
 
     @property
     def rows(self) -> int:
         """Return the rows of the products."""
         (height, width), (rows, columns) = self.extents, self.stored
-        return _whole(((self.image[0] - 1) * rows + height - 1) * columns + width)
+        return whole(((self.image[0] - 1) * rows + height - 1) * columns + width)
 
     def offset(self, i: Any, j: Any) -> tuple[Any, Any]:
         """Return the phase, and the pixels from the result's, of the pixels that the kernel's pixel (i, j) meets."""
@@ -94,7 +95,8 @@ class TileShape:
         return (i * di % si) * self.phases[1] + j * dj % sj, (i * di // si) * self.stored[1] + j * dj // sj
 
 
-def _whole(extent: int) -> int:
+def whole(extent: int) -> int:
+    """Return an extent that whole tiles have."""
     return -(-extent // TILE) * TILE
 
 
@@ -116,10 +118,10 @@ def shape_of(call: Any) -> TileShape | None:
         pairs = [tuple(map(int, pair)) for pair in (weights[:2], attrs.strides, attrs.dilation, attrs.padding[:2])]
         kernel, strides, dilation, padding = pairs
         shape = TileShape(data, kernel, strides, dilation, padding, result[1:3], weights[3])  # type: ignore[arg-type]
-    if shape is None or shape.image[0] * prod(shape.extents) < _LEAST_ROWS or shape.outputs < _LEAST_DEPTH:
+    if shape is None or shape.image[0] * prod(shape.extents) < LEAST_ROWS or shape.outputs < LEAST_DEPTH:
         return None
-    few = shape.image[3] < _LEAST_DEPTH
-    return None if few and (prod(shape.kernel) * shape.image[3] < _LEAST_DEPTH or shape.dilation[1] > 1) else shape
+    few = shape.image[3] < LEAST_DEPTH
+    return None if few and (prod(shape.kernel) * shape.image[3] < LEAST_DEPTH or shape.dilation[1] > 1) else shape
 
 
 def _of_rows(rows: int, terms: int, outputs: int) -> TileShape:
@@ -141,9 +143,9 @@ def tile_products() -> Any:
             return call
         rows, outputs, parts = shape.image[0] * prod(shape.extents), shape.outputs, prod(shape.kernel)
         window = None
-        if shape.image[3] < _LEAST_DEPTH:  # each row of the kernel is a part, in whole tiles
+        if shape.image[3] < LEAST_DEPTH:  # each row of the kernel is a part, in whole tiles
             window, parts = shape, shape.kernel[0]
-            shape = _of_rows(rows, parts * _whole(shape.kernel[1] * shape.image[3]), outputs)
+            shape = _of_rows(rows, parts * whole(shape.kernel[1] * shape.image[3]), outputs)
         key = constant_address(call.args[1]), static_shape(call.args[1])
         if key not in constants:
             weights: Any = constant_values(call.args[1])
@@ -164,17 +166,13 @@ def tile_products() -> Any:
 
 def is_of_tiles(func: Any) -> bool:
     """Return whether a tensor function has a product of tiles."""
-    return any(map(_is_product, blocks_in(func)))
+    return any(rule_of_tiles(block) for block in blocks_in(func))
 
 
-def product_of_tiles(schedule: Any) -> Any:
-    """Return the block of a product of tiles; None where a function has none."""
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    return next((block for block in blocks if _is_product(schedule.get(block))), None)
-
-
-def _is_product(block: Any) -> bool:
-    return str(block.annotations.get("schedule_rule", "")) == RULE
+def rule_of_tiles(block: Any) -> str:
+    """Return the rule by which a block's function is scheduled, where that has products of tiles; else nothing."""
+    rule = str(block.annotations.get("schedule_rule", ""))
+    return rule if rule in RULES else ""
 
 
 def packed(weights: np.ndarray) -> np.ndarray:
@@ -185,8 +183,8 @@ def packed(weights: np.ndarray) -> np.ndarray:
     from ml_dtypes import bfloat16
 
     pixels, inputs, outputs = weights.shape
-    whole = np.pad(weights, [(0, 0), (0, _whole(inputs) - inputs), (0, _whole(outputs) - outputs)])
-    pairs = whole.astype(bfloat16).reshape(pixels, _whole(inputs) // 2, 2, -1, TILE)
+    filled = np.pad(weights, [(0, 0), (0, whole(inputs) - inputs), (0, whole(outputs) - outputs)])
+    pairs = filled.astype(bfloat16).reshape(pixels, whole(inputs) // 2, 2, -1, TILE)
     return np.ascontiguousarray(pairs.transpose(3, 0, 1, 4, 2))
 
 
@@ -228,11 +226,11 @@ def _product(shape: TileShape, window: TileShape | None, result: Sequence[int], 
 
     is_image = tuple(map(int, data.shape)) == shape.image
     windows = _windows(window, data) if window else None
-    i, j, k = (_summed(n, name) for n, name in zip((*shape.kernel, shape.depth), "ijk", strict=True))
+    i, j, k = (summed(n, name) for n, name in zip((*shape.kernel, shape.depth), "ijk", strict=True))
     extents = prod(shape.phases), shape.depth // TILE, shape.rows + beyond, TILE
     tiles: Any = te.compute(extents_of(*extents), pixel, name="stored", attrs=none)
-    rule = {"schedule_rule": RULE}
-    products: Any = te.compute(extents_of(shape.rows, _whole(shape.outputs)), term, name="products", attrs=rule)
+    rule = {"schedule_rule": PRODUCT}
+    products: Any = te.compute(extents_of(shape.rows, whole(shape.outputs)), term, name="products", attrs=rule)
     return te.compute(extents_of(*result), cut, name="tile_product", attrs=none)
 
 
@@ -243,7 +241,7 @@ def _windows(shape: TileShape, data: Any) -> Any:
     """
     batch, height, width, channels = shape.image
     (top, left), (below, across) = shape.padding, shape.extents
-    parts = _whole(shape.kernel[1] * channels) // TILE
+    parts = whole(shape.kernel[1] * channels) // TILE
     rows = (below - 1) * shape.strides[0] + (shape.kernel[0] - 1) * shape.dilation[0] + 1
     columns = (across - 1) * shape.strides[1] + -(-parts * TILE // channels)
 
@@ -265,7 +263,7 @@ def _windows(shape: TileShape, data: Any) -> Any:
     return window
 
 
-def _summed(extent: int, name: str) -> Any:
+def summed(extent: int, name: str) -> Any:
     return te.reduce_axis((0, IntImm("int64", extent)), name=name)
 
 
@@ -326,9 +324,21 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
         schedule.parallel(schedule.fuse(*schedule.get_loops(stored)[:-1]))
     schedule.vectorize(schedule.get_loops(stored)[-1])
     schedule.parallel(rows)
-    start = schedule.decompose_reduction(block, i)
-    schedule.tensorize(schedule.get_loops(start)[-2], CLEAR)
-    schedule.tensorize(in_row, ADD)
-    schedule.tensorize(schedule.get_loops(written)[-2], STORE)
+    on_registers(schedule, block, written, i, in_row, ADD)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     return [schedule]
+
+
+def on_registers(schedule: Any, block: Any, written: Any, outer: Any, in_row: Any, add: str) -> None:
+    """Compute sums of products in the registers, and store them.
+
+    Args:
+        block: the sums; written: what stores them.
+        outer: outermost loop over the terms.
+        in_row: outer loop of the three of a tile.
+        add: the instruction that adds a tile's products.
+    """
+    start = schedule.decompose_reduction(block, outer)
+    schedule.tensorize(schedule.get_loops(start)[-2], CLEAR)
+    schedule.tensorize(in_row, add)
+    schedule.tensorize(schedule.get_loops(written)[-2], STORE)

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
 import tvm
 from relax_kit import compute
-from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.device.tile_registers import has_tiles, with_tile_registers
 from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.frontend.network import import_exported
@@ -20,17 +18,19 @@ from tchub.hub.networks.library import build_library
 from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.networks.transform.half_storage import half_storage
 from tchub.hub.networks.transform.prepare import for_inference, lower
-from tchub.hub.networks.transform.tile_products import packed
+from tchub.hub.networks.transform.tile_products import packed, rule_of_tiles, tile_product
 from tchub.hub.networks.weights import lift_weights, read_weights, weights_file, write_weights
 from tchub.hub.search.candidates import random_candidates
 from tchub.hub.search.roofline import TILE_GAIN, Roofline
+from tile_kit import RUNS, XEON, compiled, dtypes, lowered, outputs
 from torch import nn
+from tvm.ir import Call
+from tvm.s_tir import Schedule
+from tvm.sym import Analyzer
 from tvm.target import Target
-from tvm_ffi import structural_equal
+from tvm.tirx import IntImm, Var
+from tvm_ffi import structural_equal, structural_map, structural_walk
 
-X86 = {"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux-gnu"}
-XEON = Target(X86 | {"num-cores": 2, "opt-level": 0})
-RUNS = "amx_bf16" in read_host_facts().flags
 CONV = nn.Conv2d
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "rows of no tile": (lambda: nn.Linear(40, 72), (1, 37, 40)),
@@ -68,11 +68,6 @@ class Block(nn.Module):
         x = torch.relu(self.first(x))
         y = torch.relu(self.second(x))
         return torch.relu(self.third(y) + x).mean((2, 3))
-
-
-def lowered(module: nn.Module, x: torch.Tensor) -> Any:
-    exported = torch.export.export(module.eval(), (x,))
-    return lower(for_inference(import_exported(exported, "network"), precision="bfloat16"))
 
 
 def tile_tasks(mod: Any) -> list[TuningTask]:
@@ -123,23 +118,6 @@ def test_products_and_convolutions_read_bfloat16_and_add_up_in_float32(case: str
             np.testing.assert_allclose(outputs(scheduled, task), right, rtol=1e-4, atol=1e-4 * np.abs(right).max())
 
 
-def compiled(mod: Any) -> str:
-    return str(tvm.tirx.build(with_tile_registers(mod), target=XEON).inspect_source("s"))
-
-
-def outputs(library: Any, task: TuningTask) -> np.ndarray:
-    """Return what a program computes of random numbers."""
-    random = np.random.default_rng(0)
-    args = []
-    for param in task.mod["main"].params:
-        values = random.standard_normal([int(n) for n in param.ty.shape]).astype(np.float32)
-        dtype = str(param.ty.dtype)
-        args.append(tvm.runtime.empty(values.shape, dtype))
-        args[-1].copyfrom(values.astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else values)
-    library["main"](*args)
-    return np.asarray(args[-1].numpy(), dtype=np.float32)
-
-
 @pytest.mark.parametrize(
     ("module", "shape"),
     [
@@ -164,7 +142,8 @@ def test_between_products_tensors_are_stored_in_bfloat16_and_sums_read_float32()
     mod = lowered(module, x)
     halves = {task.name.partition("tile_product")[2]: dtypes(task) for task in tile_tasks(mod)}
     assert sorted(halves.values()) == [
-        ["bfloat16", "bfloat16", "float32", "bfloat16"],  # the second: data, weights, bias and result
+        ["bfloat16", "bfloat16", "float32", "bfloat16"],  # the first: data, weights, bias and result
+        ["bfloat16", "bfloat16", "float32", "bfloat16"],  # the second
         [
             "bfloat16",
             "bfloat16",
@@ -172,17 +151,12 @@ def test_between_products_tensors_are_stored_in_bfloat16_and_sums_read_float32()
             "bfloat16",
             "float32",
         ],  # the third: the residual, and a result to be summed
-        ["float32", "bfloat16", "float32", "bfloat16"],  # the first
     ]
     with torch.autocast("cpu", torch.bfloat16):
         expected = module(x).float().detach().numpy()
     spread = float(expected.std())
     assert np.abs(compute(mod, x)[0] - expected).max() < 0.05 * spread
     assert not find_shapes(for_inference(import_exported(torch.export.export(module, (x,)), "n"), precision="bfloat16"))
-
-
-def dtypes(task: TuningTask) -> list[str]:
-    return [str(param.ty.dtype) for param in task.mod["main"].params]
 
 
 def test_what_has_several_results_reads_float32() -> None:
@@ -220,6 +194,50 @@ def test_an_untuned_network_multiplies_in_tiles_too(run_library: Any, tmp_path: 
     if RUNS:
         (ours,) = run_library(tmp_path / "net.so", x)
         np.testing.assert_allclose(ours, expected, rtol=1e-2, atol=1e-2 * expected.std())
+
+
+def program(task: TuningTask, decisions: list[list[int]]) -> Any:
+    """Return the program of a product with these numbers of tiles, outside and inside: of rows, of columns."""
+    for seed in range(1, 100):
+        schedule: Any = Schedule(task.mod, seed=seed)
+        blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+        (space,) = tile_product(schedule, next(one for one in blocks if rule_of_tiles(schedule.get(one))))
+        if [list(map(int, one)) for one in space.trace.decisions.values()] == decisions:
+            return space.mod
+    raise AssertionError(decisions)
+
+
+def test_rows_of_a_column_of_tiles_read_the_next_ones_weights_ahead() -> None:
+    (task,) = tile_tasks(lowered(nn.Linear(256, 128, bias=False), torch.randn(128, 256)))
+    lines = 256 * 32 // 32  # of the caches, that hold the weights of 32 columns
+    body = with_tile_registers(program(task, [[1, 4], [4, 1]]))["main"].body
+    requests: list[Any] = []
+    structural_walk(body, (Call, lambda call: requests.append(call) if call.op.name == "tirx.prefetch" else None))
+    offsets = [call.args[0].args[0].indices[-1] for call in requests]
+    next_ones = [one for one in offsets if not isinstance(one, IntImm)]  # the others are two pages on
+    variables: list[Any] = []
+    structural_walk(next_ones[0], (Var, variables.append))
+    column, row, term = sorted(variables, key=lambda var: -value(next_ones[0], {var: 1}))
+    read = [
+        value(offset, {column: 2, row: i, term: k}) // 32 for i in range(4) for k in range(8) for offset in next_ones
+    ]
+    assert read == list(range(3 * lines, 4 * lines))
+
+
+def value(offset: Any, values: dict[Any, int]) -> int:
+    """Return an offset where its variables have these values; others are 0."""
+
+    def number(var: Any) -> Any:
+        return IntImm("int64", next((n for one, n in values.items() if var.same_as(one)), 0))
+
+    simple: Any = Analyzer().simplify(structural_map(offset, (Var, number)))
+    return int(simple)
+
+
+def test_a_column_of_few_rows_reads_its_own_weights_ahead() -> None:
+    (task,) = tile_tasks(lowered(nn.Linear(256, 128, bias=False), torch.randn(64, 256)))
+    ahead = str(with_tile_registers(program(task, [[1, 2], [4, 1]]))).count("T.prefetch(")
+    assert ahead == 2, "more at once would keep tiles from being read"
 
 
 def test_without_products_of_tiles_nothing_is_stored_otherwise() -> None:

@@ -1,0 +1,135 @@
+"""Attention on tile registers computes in bfloat16 what PyTorch does, whatever stands between product and softmax."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from relax_kit import compute
+from tchub.hub.device.tile_registers import with_tile_registers
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.tasks import TuningTask, network_tasks
+from tchub.hub.search.candidates import random_candidates
+from tile_kit import RUNS, XEON, compiled, dtypes, lowered, outputs
+from torch import nn
+
+Mix = Callable[[torch.Tensor], torch.Tensor]
+LEAST = float(torch.finfo(torch.float32).min)
+
+
+class Attention(nn.Module):
+    """Two heads of `width` numbers in a key and 24 in a value; `mix` makes of scores what the softmax takes."""
+
+    def __init__(self, mix: Mix, width: int, scale: float) -> None:
+        super().__init__()
+        self.mix, self.width, self.scale = mix, width, scale
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        heads = [x.unflatten(-1, (2, -1)).transpose(1, 2) for x in (query, key, value)]
+        scores = self.mix(self.scale * heads[0] @ heads[1].transpose(-1, -2))
+        return (torch.softmax(scores, -1) @ heads[2]).transpose(1, 2).flatten(2)
+
+
+def network(mix: Mix, rows: int, columns: int, width: int = 20, batch: int = 1, scale: float = 1.0) -> tuple[Any, Any]:
+    """Return an attention and its inputs."""
+    torch.manual_seed(0)
+    extents = (rows, 2 * width), (columns, 2 * width), (columns, 48)
+    return Attention(mix, width, scale).eval(), tuple(torch.randn(batch, *extent) for extent in extents)
+
+
+def attention_tasks(mod: Any) -> list[TuningTask]:
+    return [task for task in network_tasks(mod, XEON, "network") if "tile_attention" in task.name]
+
+
+def causal(value: float) -> Mix:
+    return lambda scores: scores * 0.2 + torch.full((50, 50), value).triu(1)
+
+
+def right(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> np.ndarray:
+    """Return what an attention gives in float64 of inputs that are rounded to bfloat16."""
+    return module.double()(*(x.bfloat16().double() for x in inputs)).numpy()
+
+
+CASES: dict[str, tuple[Mix, dict[str, Any]]] = {
+    "rows and keys of no tile": (lambda scores: scores * 0.2, {"rows": 37, "columns": 50}),
+    "whole tiles": (lambda scores: scores * 0.2, {"rows": 64, "columns": 32, "width": 32}),
+    "several batches": (lambda scores: scores / 5, {"rows": 33, "columns": 65, "batch": 2}),
+    "no scale, and a row of more tiles than are unrolled": (lambda scores: scores, {"rows": 16, "columns": 300}),
+    "causal": (causal(float("-inf")), {"rows": 50, "columns": 50}),
+    "masked by the least number": (causal(LEAST), {"rows": 50, "columns": 50}),
+    "a row of a mask": (lambda scores: scores + torch.linspace(-2, 2, 40), {"rows": 40, "columns": 40}),
+    "small scores all": (lambda scores: scores * 0.2 + torch.full((40,), -300.0), {"rows": 40, "columns": 40}),
+    "large scores all": (lambda scores: scores * 0.2 + torch.full((40,), 300.0), {"rows": 40, "columns": 40}),
+    "negative": (lambda scores: scores * -3.0, {"rows": 40, "columns": 40}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_attention_reads_bfloat16_and_takes_the_softmax_in_float32(case: str) -> None:
+    mix, extents = CASES[case]
+    module, inputs = network(mix, **extents)
+    mod = lowered(module, *inputs)
+    (task,) = attention_tasks(mod)
+    expected = right(module, inputs)
+    assert expected.std() > 0.1
+    (ours,) = compute(mod, *inputs)
+    np.testing.assert_allclose(ours, expected, atol=0.01 * np.abs(expected).max())
+    for candidate in random_candidates(task, XEON, 2):
+        assert compiled(candidate.mod).count("tdpbf16ps") >= 8
+        if RUNS:
+            plain = outputs(tvm.compile(task.mod, target="llvm"), task)
+            scheduled = outputs(tvm.compile(with_tile_registers(candidate.mod), target=XEON), task)
+            np.testing.assert_allclose(scheduled, plain, atol=0.01 * np.abs(plain).max())
+
+
+@pytest.mark.parametrize(
+    ("mix", "extents"),
+    [
+        (lambda scores: scores, {"rows": 12, "columns": 40}),
+        (lambda scores: scores, {"rows": 40, "columns": 12}),
+        (lambda scores: scores, {"rows": 40, "columns": 40, "width": 12}),
+        (torch.tanh, {"rows": 40, "columns": 40}),
+    ],
+    ids=["few rows", "few keys", "short keys", "another operator between"],
+)
+def test_other_attention_stays_in_float32(mix: Mix, extents: dict[str, Any]) -> None:
+    module, inputs = network(mix, **extents)
+    mod = lowered(module, *inputs)
+    assert not attention_tasks(mod)
+    expected = module(*inputs).numpy()
+    np.testing.assert_allclose(compute(mod, *inputs)[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+class Block(nn.Module):
+    """Attention between products, whose mask is computed, with positions that bfloat16 does not tell apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.positions = (nn.Linear(128, n) for n in (384, 128, 128))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        turned = (1000 * x).transpose(0, 1).contiguous()
+        waves = self.positions(torch.sin(turned)) + self.positions(torch.cos(turned))
+        heads = [part.unflatten(-1, (4, 32)).transpose(0, 1) for part in self.first(x).chunk(3, -1)]
+        scores = heads[0] @ heads[1].transpose(-1, -2) / 32**0.5 + (1 - mask) * LEAST
+        return self.last((torch.softmax(scores, -1) @ heads[2]).transpose(0, 1).flatten(1)) + waves
+
+
+def test_what_a_product_rounds_is_stored_in_bfloat16_and_masks_and_positions_are_not(
+    run_library: Any, tmp_path: Any
+) -> None:
+    torch.manual_seed(0)
+    module, x = Block().eval(), torch.rand(128, 128)
+    mask = torch.ones(128, 128).tril()
+    mod = lowered(module, x, mask)
+    (task,) = attention_tasks(mod)
+    assert dtypes(task) == [*["bfloat16"] * 3, "float32", "bfloat16"], "query, key, value, mask and result"
+    expected = module(x, mask).detach().numpy()
+    off = 0.02 * expected.std()
+    assert np.abs(compute(mod, x, mask)[0] - expected).max() < 2 * off
+    assert build_library(mod, XEON, None, tmp_path / "net.so").tuned == 0
+    if RUNS:
+        (ours,) = run_library(tmp_path / "net.so", x, mask)
+        assert np.abs(ours - expected).max() < 2 * off

@@ -1,0 +1,47 @@
+"""Networks in bfloat16 for a CPU with tile registers, and what their programs compute."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+import tvm
+from tchub.hub.device.host_facts import read_host_facts
+from tchub.hub.device.tile_registers import with_tile_registers
+from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.tasks import TuningTask
+from tchub.hub.networks.transform.prepare import for_inference, lower
+from tvm.target import Target
+
+X86 = {"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux-gnu"}
+XEON = Target(X86 | {"num-cores": 2, "opt-level": 0})
+RUNS = "amx_bf16" in read_host_facts().flags
+
+
+def lowered(module: torch.nn.Module, *inputs: torch.Tensor) -> Any:
+    """Return the tensor functions of a network in bfloat16."""
+    exported = torch.export.export(module.eval(), inputs)
+    return lower(for_inference(import_exported(exported, "network"), precision="bfloat16"))
+
+
+def compiled(mod: Any) -> str:
+    """Return the assembly of a scheduled program."""
+    return str(tvm.tirx.build(with_tile_registers(mod), target=XEON).inspect_source("s"))
+
+
+def outputs(library: Any, task: TuningTask) -> np.ndarray:
+    """Return what a program computes of random numbers."""
+    random = np.random.default_rng(0)
+    args = []
+    for param in task.mod["main"].params:
+        values = random.standard_normal([int(n) for n in param.ty.shape]).astype(np.float32)
+        dtype = str(param.ty.dtype)
+        args.append(tvm.runtime.empty(values.shape, dtype))
+        args[-1].copyfrom(values.astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else values)
+    library["main"](*args)
+    return np.asarray(args[-1].numpy(), dtype=np.float32)
+
+
+def dtypes(task: TuningTask) -> list[str]:
+    """Return the types of the arguments of a task."""
+    return [str(param.ty.dtype) for param in task.mod["main"].params]
