@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (6_522, 35),
-    "hub/networks": (12_092, 58),
+    "hub/device": (6_540, 35),
+    "hub/networks": (12_140, 58),
     "hub/search": (3_844, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_285, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_590, 60),
-    "tests": (32_127, 220),
+    "tests": (32_216, 220),
 }
-PRODUCT = (54_601, 306)
+PRODUCT = (54_667, 306)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

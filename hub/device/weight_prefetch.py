@@ -108,7 +108,7 @@ class _Nest:
     load: Any
     alone: int
 
-    line, most_lines = _HALF_LINE, _MAX_TILE_LINES
+    line, most_lines = _LINE, _MAX_LINES
 
     @cached_property
     def sums(self) -> list[int]:
@@ -149,13 +149,17 @@ class _Nest:
         return int(moved)
 
 
+class _Tiles(_Nest):
+    """A nest around instructions that read a weight by its address."""
+
+    line, most_lines = _HALF_LINE, _MAX_TILE_LINES
+
+
 @dataclass(frozen=True)
 class _Product(_Nest):
     """A nest around a store that adds to the element that it stores to."""
 
     store: Any
-
-    line, most_lines = _LINE, _MAX_LINES
 
     @cached_property
     def sums(self) -> list[int]:
@@ -216,10 +220,10 @@ def prefetch_tiles(body: Any) -> Any:
     return body
 
 
-def _tile_nests(body: Any) -> Iterator[_Nest]:
+def _tile_nests(body: Any) -> Iterator[_Tiles]:
     """Yield the nests of statements that take weights of bfloat16 by their address, each where it does so first."""
 
-    def visit(stmt: Any, loops: tuple[Any, ...], alone: int) -> Iterator[_Nest]:
+    def visit(stmt: Any, loops: tuple[Any, ...], alone: int) -> Iterator[_Tiles]:
         several: list[Any] = list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else []
         if isinstance(stmt, For):
             yield from visit(stmt.body, (*loops, stmt), alone)
@@ -229,7 +233,7 @@ def _tile_nests(body: Any) -> Iterator[_Nest]:
                 if str(one.value.op.name) == "tirx.call_llvm_intrin":  # and not a prefetch of what is further on
                     structural_walk(one, (TensorLoad, loads.append))
             if loads and str(loads[0].source.ty.dtype) == "bfloat16":
-                yield _Nest(loops, loads[0], alone)
+                yield _Tiles(loops, loads[0], alone)
         elif several:
             for one in several:
                 yield from visit(one, loops, len(loops))
@@ -241,7 +245,7 @@ def _tile_nests(body: Any) -> Iterator[_Nest]:
 
 @dataclass(frozen=True)
 class _Factor:
-    """A factor of a loop: (loop // below) % extent. `step` is how far the weight moves with it, in floats."""
+    """A factor of a loop: (loop // below) % extent. `step` is how far the weight moves with it, in elements."""
 
     loop: int
     below: int
@@ -270,7 +274,7 @@ class _Prefetch:
     Attributes:
         outermost: variable of the outermost loop of the sums.
         loop: position of the loop whose iterations are the steps.
-        offset: of what a step reads, in floats.
+        offset: of what a step reads, in elements.
         lines: that it reads from there.
     """
 

@@ -133,8 +133,8 @@ def first_build(
             if precision == "bfloat16" and not _multiplies_in_tiles(graph):
                 raise TuningError(
                     f"no product of {network.name} is computed in bfloat16",
-                    remedy="leave out --precision: products with weights are, from 16 rows, terms and columns on, and "
-                    "without torch.cond and --layout as-imported",
+                    remedy="leave out --precision: products with weights and attention are, from 16 rows, terms and "
+                    "columns on, without torch.cond and --layout as-imported",
                     network=network.name,
                 )
             mod, comparison, shapes, wrong = _Checks(network, graph, target, compare, linker, builders).of_ways(kinds)

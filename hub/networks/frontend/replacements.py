@@ -21,7 +21,7 @@ def attention(
 ) -> Any:
     """Compute attention by two products and a softmax; PyTorch's decomposition looks at every score three times more.
 
-    Rows that a mask covers wholly give zeros, as in PyTorch.
+    A mask is added to scores, so that all can be one function. Rows that it covers wholly give zeros, as in PyTorch.
     """
     if dropout_p > 0:
         return NotImplemented
@@ -33,13 +33,11 @@ def attention(
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
     if attn_mask is None:
         return scores.softmax(-1) @ value
-    if attn_mask.dtype != torch.bool:
-        scores = scores + attn_mask
-        attn_mask = attn_mask != -math.inf
-    weights = torch.where(attn_mask, scores, least).softmax(-1)
-    if not is_causal:  # where the first key of each row counts
-        weights = torch.where(attn_mask, weights, 0.0)
-    return weights @ value
+    counts = attn_mask if attn_mask.dtype == torch.bool else attn_mask != -math.inf
+    added = torch.zeros((), dtype=scores.dtype) if counts is attn_mask else attn_mask
+    context = (scores + torch.where(counts, added, least)).softmax(-1) @ value
+    # Of a causal mask, the first key of each row counts.
+    return context if is_causal else torch.where(counts.any(-1, keepdim=True), context, 0.0)
 
 
 def _repeated_heads(x: Tensor, heads: int) -> Tensor:

@@ -14,7 +14,7 @@ from .relax_graph import call_pass
 
 # 2 ** f for f from -0.5 to 0.5, the constant first, to 8e-8.
 _POWERS = (1.00000007, 0.693146967, 0.240221197, 0.0555071334, 0.00967554117, 0.00132764519)
-_LEAST_EXPONENT = -126.0
+LEAST_EXPONENT = -126.0
 # Exponents of e whose powers are normal numbers; and log(2) as a number of few bits, and the rest.
 _LEAST, _MOST = -87.3, 88.3
 _LOG_2 = (0.693359375, log(2) - 0.693359375)
@@ -62,7 +62,7 @@ def power_of_e(x: Any) -> Any:
 
 def power_of_two(x: Any) -> Any:
     """Return 2 ** x of an expression, for x of at most 0; what is less than -126 counts as that."""
-    x = te.max(x, const(_LEAST_EXPONENT, "float32"))
+    x = te.max(x, const(LEAST_EXPONENT, "float32"))
     whole = te.floor(x + const(0.5, "float32"))
     return _power(whole, x - whole)
 

@@ -17,7 +17,7 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import IntImm, Select, const
 
-from .attention import follow_scores, match_calls
+from .attention import follow_scores, match_calls, padded, padded_alone
 from .elementwise import followers
 from .exponentials import power_of_two
 from .relax_graph import TAKES_ELEMENTWISE, constant_values, function_pass, operator_name, static_shape
@@ -92,19 +92,25 @@ class Fuser(PyExprMutator):
         matches: by the call that each ends in.
         compute: gives the tensor of an attention, by its shape and the tensors of query, key, value and masks.
         name: of the function.
+        whole: masks are given for multiples of so many queries and keys.
     """
 
-    def __init__(self, mod: Any, matches: dict[Any, MatchedAttention], compute: Callable[..., Any], name: str) -> None:
+    def __init__(
+        self,
+        mod: Any,
+        matches: dict[Any, MatchedAttention],
+        compute: Callable[..., Any],
+        name: str,
+        whole: int = 1,
+    ) -> None:
         super().__init__(mod)
-        self.matches, self.compute, self.name = matches, compute, name
+        self.matches, self.compute, self.name, self.whole = matches, compute, name, whole
 
     def visit_call_(self, call: Any) -> Any:
         if (one := self.matches.get(call)) is None:
             return super().visit_call_(call)
-        columns = one.shape.columns
         masks = [
-            self.builder_.emit(op.reshape(self.visit_expr(mask), (rows, columns)))
-            for mask, rows in zip(one.masks, one.shape.masks, strict=True)
+            self._mask(mask, (rows, one.shape.columns)) for mask, rows in zip(one.masks, one.shape.masks, strict=True)
         ]
         return self.builder_.call_te(
             partial(self.compute, one.shape),
@@ -113,6 +119,16 @@ class Fuser(PyExprMutator):
             primfunc_name_hint=self.name,
             primfunc_attrs={"op_pattern": TAKES_ELEMENTWISE},
         )
+
+    def _mask(self, mask: Any, extents: tuple[int, int]) -> Any:
+        """Return a mask of two axes with zeros for the rows and columns that fill up the others."""
+        given = self.builder_.emit(op.reshape(self.visit_expr(mask), extents))
+        more = {axis: -(-n // self.whole) * self.whole for axis, n in zip((-2, -1), extents, strict=True) if n > 1}
+        if constant_values(mask) is None and any(extents[axis] != n for axis, n in more.items()):
+            return padded_alone(self.builder_, given, more)
+        for axis, extent in more.items():  # when the network is compiled
+            given = padded(self.builder_, given, axis, extent)
+        return given
 
 
 def matches(func: Any, softmax_input: Callable[[Any], Any]) -> dict[Any, MatchedAttention]:
@@ -156,8 +172,10 @@ def _mixed(chain: Sequence[tuple[Any, int]], columns: int) -> tuple[float, int, 
             scale = scale * float(values.item()) if operator_name(step) == "multiply" else scale / float(values.item())
         elif operator_name(step) != "add" or shape[-1:] != (columns,) or any(n != 1 for n in shape[:-2]):
             return None
-        elif values is not None and keys == columns and (padded := _keys(values)):
-            keys = padded
+        elif values is not None and keys == columns and (counted := _keys(values)):
+            keys = counted
+        elif values is not None and not values.any():
+            continue
         else:
             masks.append(other)
     return scale, keys, masks
@@ -175,25 +193,18 @@ def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: 
     wide, long = (te.reduce_axis((0, IntImm("int64", n)), name="k") for n in (shape.width, shape.keys))
     # A mask may hold the least number that there is: what it leaves is multiplied after the largest is subtracted.
     before, after = (1.0, log2(e)) if masks else (log2(e), 1.0)
-    padded = shape.keys < shape.columns
 
     def score(*i: Any) -> Any:
         return te.sum(query(*i[:-1], wide) * key(*i[:-2], wide, i[-1]), axis=wide)
 
-    def mix(*i: Any) -> Any:
-        x = scores(*i) * const(shape.scale * before, "float32")
-        for mask, rows in zip(masks, shape.masks, strict=True):
-            x = x + mask(i[-2] if rows > 1 else 0, i[-1])
-        return Select(i[-1] < shape.keys, x, te.min_value("float32")) if padded else x
-
     def power(*i: Any) -> Any:
         x = mixed(*i) - largest(*i[:-1], 0)
         x = power_of_two(x * const(after, "float32") if masks else x)
-        return Select(i[-1] < shape.keys, x, const(0.0, "float32")) if padded else x
+        return Select(i[-1] < shape.keys, x, const(0.0, "float32")) if shape.keys < shape.columns else x
 
     extents = [*query.shape[:-1], key.shape[-1]]
     scores: Any = te.compute(extents, score, name="scores", attrs=none)
-    mixed: Any = te.compute(extents, mix, name="mixed", attrs=none)
+    mixed = mixed_scores(shape, scores, masks, before)
     largest = reduced_by_lanes(mixed, te.max, "largest")
     powers: Any = te.compute(extents, power, name="powers", attrs=none)
     total = reduced_by_lanes(powers, te.sum, "total")
@@ -206,6 +217,19 @@ def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: 
     )
     rule = {"schedule_rule": "tchub.attention"}
     return te.compute(context.shape, lambda *i: inverse(*i[:-1], 0) * context(*i), name="attention", attrs=rule)
+
+
+def mixed_scores(shape: AttentionShape, scores: Any, masks: Sequence[Any], scale: float) -> Any:
+    """Return scores times both scales, with masks; those of keys that do not count are less than all others."""
+
+    def mix(*i: Any) -> Any:
+        x = scores(*i) * const(shape.scale * scale, "float32")
+        for mask, rows in zip(masks, shape.masks, strict=True):
+            x = x + mask(i[-2] if rows > 1 else 0, i[-1])
+        counts = int(scores.shape[-1]) == shape.keys
+        return x if counts else Select(i[-1] < shape.keys, x, te.min_value("float32"))
+
+    return te.compute(scores.shape, mix, name="mixed", attrs={"schedule_rule": "None"})
 
 
 def attention(schedule: Any, block: Any) -> list[Any]:
@@ -270,8 +294,9 @@ def blocks_of_attention(schedule: Any, block: Any) -> tuple[Any, Any, list[Any],
     totals = _reductions_before(schedule, inverse)
     (powers,) = schedule.get_producers(totals[-1])
     mixed, largest = sums_last(powers)
+    maxima = [largest, *_reductions_before(schedule, largest)]
     (scores,) = schedule.get_producers(mixed)
-    return scores, mixed, [largest, *_reductions_before(schedule, largest)], powers, totals, inverse, context
+    return scores, mixed, maxima, powers, totals, inverse, context
 
 
 def _reductions_before(schedule: Any, block: Any) -> list[Any]:

@@ -1,8 +1,9 @@
 """Tensors between kernels on tile registers in bfloat16: half of what a network writes to memory and reads again.
 
 A product rounds what it reads to bfloat16 anyway. So where all that read a tensor are products, or only combine
-elements as a residual addition does, the kernel that computes it rounds it, and they read that. Sums, norms and what
-the network returns stay in float32.
+elements as a residual addition does, or take maxima, the kernel of the product that computes it rounds it, and they
+read that. What another function computes, a norm say, is rounded where all that read it are products. Sums and what the
+network returns stay in float32.
 """
 
 from math import prod
@@ -22,6 +23,7 @@ from .tile_products import TYPE, is_of_tiles, rounded
 
 # Numbers below which a tensor stays in the caches.
 _LEAST = 1 << 13
+_FACTORS = ("uint16", "uint32")  # of what a function with products of tiles computes from factors alone
 
 
 def half_storage() -> Any:
@@ -86,9 +88,10 @@ class _Halving:
         return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
 
     def _halved(self, func: Any, values: dict[Any, Any]) -> set[Any]:
-        """Return the variables of a network that products of tiles write, and nothing reads that needs float32.
+        """Return the variables of a network that may be stored in bfloat16.
 
-        And those of other functions, where all that read them round them. What only has another shape is one of them
+        Products of tiles write them, and nothing reads them that needs float32; or others do, where all that read them
+        are products that round them. What only has another shape is one of them
         with what it is of.
         """
         writers = self.tiles | self.views | self.once
@@ -127,7 +130,7 @@ class _Halving:
 def _rounded(func: Any) -> set[int]:
     """Return the numbers of the parameters that a function with products of tiles reads as factors alone."""
     blocks = [block for block in blocks_in(func) if block.writes]
-    other = [block for block in blocks if not str(block.writes[0].source.dtype).startswith("uint")]
+    other = [block for block in blocks if str(block.writes[0].source.dtype) not in _FACTORS]
     read = [region.source for block in other for region in block.reads]
     return {n for n, param in enumerate(func.params) if not any(param.same_as(one) for one in read)}
 
@@ -183,7 +186,7 @@ def _is_elementwise(func: Any) -> bool:
 def _writes_once(func: Any) -> bool:
     """Return whether a function writes its result at last, and no part of a sum or a maximum before."""
     writing = [block for block in blocks_in(func) for region in block.writes if region.source.same_as(func.params[-1])]
-    return is_of_blocks(func) and all(block.init is None for block in writing)
+    return is_of_blocks(func) and bool(writing) and all(block.init is None for block in writing)
 
 
 def _is_maximum(stmt: Any) -> bool:

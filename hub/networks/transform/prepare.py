@@ -38,7 +38,7 @@ from .half_storage import half_storage
 from .recurrence import recurrences
 from .reshapes import elementwise_first
 from .row_padding import pad_rows, pointwise_products
-from .simplify import channels_first_only, legal_operators, simplify
+from .simplify import channels_first_only, legal_operators, settled_choices, simplify
 from .softmax import by_lanes, softmax
 from .tile_attention import tile_attention, tile_attentions
 from .tile_products import tile_product, tile_products
@@ -206,6 +206,8 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], tiles: bool) -> l
         fold_arrays(),
         transform.CanonicalizeBindings(),  # constants in the places of the variables that are bound to them
         fold_operators(),
+        transform.CanonicalizeBindings(),
+        settled_choices(),
         transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
         transform.CanonicalizeBindings(),
         *([pointwise_products(), transform.CanonicalizeBindings()] if cpu else []),

@@ -300,6 +300,16 @@ def _of_several(combine: Callable[[Any, Any], Any], *, mean: bool = False) -> Ca
     return rule
 
 
+def settled_choices() -> Any:
+    """Return a pass that drops choices of the same everywhere, as where a mask leaves some key to each query."""
+
+    def rewrite(_: Any, call: Any) -> Any:
+        settled = operator_name(call) == "where" and _same_type(call, call.args[1]) and _is_all(call.args[0], 1)
+        return call.args[1] if settled else call
+
+    return call_pass("TchubSettledChoices", rewrite)
+
+
 def _same_type(one: Any, other: Any) -> bool:
     return tvm_ffi.structural_equal(one.ty, other.ty)
 

@@ -17,16 +17,27 @@ from tvm.tirx import Select, const, reinterpret
 from ....zoo.tile_instructions import ADD_COMPUTED, register_instructions
 from .attention import softmax_input
 from .elementwise import followers
-from .fused_attention import AttentionShape, Fuser, blocks_of_attention, matches
+from .exponentials import LEAST_EXPONENT
+from .fused_attention import AttentionShape, Fuser, blocks_of_attention, matches, mixed_scores
 from .relax_graph import extents_of, function_pass
 from .softmax import reduced_by_lanes, vectorise_reductions
-from .tile_products import ATTENTION, LEAST_DEPTH, LEAST_ROWS, TILE, on_registers, rounded, summed, whole, widened
+from .tile_products import (
+    ATTENTION,
+    LEAST_DEPTH,
+    LEAST_ROWS,
+    TILE,
+    on_registers,
+    rounded,
+    summed,
+    vectorise,
+    whole,
+    widened,
+)
 
 _MOST_TILES = 8  # of a block of queries
 _UNROLLED = 8  # tiles of a row
-# 2 ** f for f from -0.5 to 0.5, the constant first, to a thirteenth of bfloat16's last digit.
+# 2 ** f for f from -0.5 to 0.5, the constant first, to 7.5e-5: bfloat16 rounds by up to 2e-3.
 _POWERS = (0.99992807, 0.69326099, 0.24261112, 0.05517166)
-_LEAST_EXPONENT = -126.0
 # To add it rounds a float32 to a whole number, which its last bits then are.
 _SHIFT = 1.5 * 2**23
 
@@ -37,7 +48,7 @@ def tile_attentions() -> Any:
     def fuser(mod: Any, func: Any) -> Any:
         every = matches(func, softmax_input)
         large = {call: one for call, one in every.items() if _fills_tiles(one.shape)}
-        return Fuser(mod, large, _attention, "tile_attention")
+        return Fuser(mod, large, _attention, "tile_attention", TILE)
 
     return function_pass("TchubTileAttentions", fuser)
 
@@ -74,17 +85,11 @@ def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: 
 
         return term
 
-    def mix(*i: Any) -> Any:
-        x = scores(*i) * const(shape.scale * before, "float32")
-        for mask, each in zip(masks, shape.masks, strict=True):
-            inside = te.all(i[-2] < shape.rows, i[-1] < shape.keys) if each > 1 else i[-1] < shape.keys
-            x = x + te.if_then_else(inside, mask(i[-2] if each > 1 else 0, i[-1]), const(0.0, "float32"))
-        # What is left of keys that are none meets values of 0.
-        return Select(i[-1] < shape.keys, x, te.min_value("float32")) if shape.keys < columns else x
-
     def power(*i: Any) -> Any:
         x = mixed(*i) - largest(*i[:-1], 0)
-        return _power_of_two(x * const(after, "float32") if masks else x)
+        bits = _power_of_two(x * const(after, "float32") if masks else x)
+        # Of a row that masks cover wholly all keys weigh 1, and those that do not count nothing even there.
+        return Select(i[-1] < shape.keys, bits, const(0, "uint16")) if shape.keys < columns else bits
 
     def summed_up(x: Any, axis: Any) -> Any:
         return te.sum(widened(x) if str(x.ty.dtype) == "uint16" else x, axis=axis)
@@ -93,7 +98,7 @@ def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: 
     keys = compute("keys", (columns // TILE, width // 2, TILE), partial(pairs, key, (shape.width, shape.keys)))
     numbers = compute("values", (values // TILE, columns // 2, TILE), partial(pairs, value, (shape.keys, shape.values)))
     scores = compute("scores", (rows, columns), product(queries, keys, width))
-    mixed = compute("mixed", (rows, columns), mix)
+    mixed = mixed_scores(shape, scores, masks, before)
     largest = reduced_by_lanes(mixed, te.max, "largest")
     powers = compute("powers", (rows, columns), power)
     total = reduced_by_lanes(powers, summed_up, "total")
@@ -101,13 +106,13 @@ def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: 
     context = compute("context", (rows, values), product(powers, numbers, columns))
     # Of whole tiles, which the result's rows are not.
     divided = compute("divided", (rows, values), lambda *i: inverse(*i[:-1], 0) * context(*i))
-    result = [*query.shape[:-1], value.shape[-1]]
-    return te.compute(result, divided, name="attention", attrs={"schedule_rule": ATTENTION})
+    result, rule = [*query.shape[:-1], value.shape[-1]], {"schedule_rule": ATTENTION}
+    return te.compute(result, lambda *i: divided[i], name="attention", attrs=rule)
 
 
 def _power_of_two(x: Any) -> Any:
     """Return the bits of 2 ** x in bfloat16, for x of at most 0; what is less than -126 counts as that."""
-    x = te.max(x, const(_LEAST_EXPONENT, "float32"))
+    x = te.max(x, const(LEAST_EXPONENT, "float32"))
     shifted = reinterpret("uint32", x + const(_SHIFT, "float32"))
     # By way of its bits, or TVM finds that nothing was added.
     rest = x - (reinterpret("float32", shifted) - const(_SHIFT, "float32"))
@@ -132,13 +137,13 @@ def tile_attention(schedule: Any, block: Any) -> list[Any]:
     if not (chain := followers(schedule, block)):
         return [schedule]
     *inlined, last = chain
-    if any(len(schedule.get_loops(one)) != axes for one in chain):
+    if len(schedule.get_loops(last)) != axes:
         return [schedule]
     for one in (*inlined, mixed):
         schedule.compute_inline(one)
 
     *heads, rows, _ = schedule.get_loops(divided)
-    row, in_row = schedule.split(rows, [None, TILE])
+    row, _ = schedule.split(rows, [None, TILE])
     outer, _ = schedule.split(row, schedule.sample_perfect_tile(row, 2, _MOST_TILES))
     block_of_rows = schedule.fuse(*heads, outer)
     schedule.parallel(block_of_rows)
@@ -156,9 +161,7 @@ def tile_attention(schedule: Any, block: Any) -> list[Any]:
     schedule.compute_at(scores, block_of_rows, preserve_unit_loops=True)
     schedule.compute_at(queries, block_of_rows, preserve_unit_loops=True)
     for one in (last, divided, queries):
-        in_row = schedule.get_loops(one)[-1]
-        if int(schedule.get(in_row).extent) % TILE == 0:  # else LLVM finds the vectors
-            schedule.vectorize(schedule.split(in_row, [None, TILE])[1])
+        vectorise(schedule, one)
     for one in (keys, values):
         *before, _, lanes = schedule.get_loops(one)
         schedule.parallel(schedule.fuse(*before))

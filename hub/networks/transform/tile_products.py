@@ -314,8 +314,7 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
         schedule.reverse_compute_at(last, rows if width % TILE else more_columns, preserve_unit_loops=True)
     else:
         schedule.parallel(schedule.fuse(*schedule.get_loops(last)[:-1]))
-    if width % TILE == 0:  # else LLVM finds the vectors
-        schedule.vectorize(schedule.split(schedule.get_loops(last)[-1], [None, TILE])[1])
+    vectorise(schedule, last)
     for padded in schedule.get_producers(stored):
         schedule.parallel(schedule.fuse(*schedule.get_loops(padded)[:2]))
     if alone:
@@ -327,6 +326,14 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
     on_registers(schedule, block, written, i, in_row, ADD)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     return [schedule]
+
+
+def vectorise(schedule: Any, block: Any) -> None:
+    """Vectorise the last loop of a block where it has whole vectors; else LLVM finds them."""
+    loop = schedule.get_loops(block)[-1]
+    lanes = next((lanes for lanes in (TILE, TILE // 2) if int(schedule.get(loop).extent) % lanes == 0), 0)
+    if lanes:
+        schedule.vectorize(schedule.split(loop, [None, lanes])[1])
 
 
 def on_registers(schedule: Any, block: Any, written: Any, outer: Any, in_row: Any, add: str) -> None:

@@ -12,6 +12,7 @@ import tvm
 from relax_kit import calls, compute
 from tchub.hub.device.candidate import trace_json
 from tchub.hub.networks.alternatives import find_alternatives, find_shapes
+from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.networks.transform.attention import padded_columns, padded_rows
 from tchub.hub.networks.transform.fused_attention import attentions
@@ -252,3 +253,28 @@ def test_it_competes_with_the_three_functions_that_it_replaces() -> None:
     assert sorted(names[one].split("_")[0].rstrip("0123456789") for one in ways.direct) == ["fused", "fused", "softmax"]
     assert [names[one].split("_")[:2] for one in ways.other] == [["fused", "attention"]]
     assert [task.weight for task in added] == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "masks"),
+    [
+        ({"is_causal": True}, (48,)),
+        ({"attn_mask": torch.ones(48, 48, dtype=torch.bool)}, ()),
+        ({"attn_mask": torch.ones(48, 48, dtype=torch.bool).tril(3)}, (48,)),
+        ({"attn_mask": torch.zeros(1, 1, 1, 48).masked_fill(torch.arange(48) > 40, -torch.inf)}, (1,)),
+    ],
+    ids=["causal", "of all keys", "of some keys", "of padding"],
+)
+def test_pytorchs_own_attention_can_be_one_function(options: dict[str, Any], masks: tuple[int, ...]) -> None:
+    class Attend(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, **options)
+
+    x = torch.randn(1, 2, 48, 8)
+    graph = for_inference(import_exported(torch.export.export(Attend(), (x,)), "net"))
+    (shape,) = attentions(graph)
+    assert shape.masks == masks
+    mod = lower(graph, {shape})
+    assert not any("where" in var.name_hint for var in mod.functions)
+    expected = Attend()(x).numpy()
+    np.testing.assert_allclose(compute(mod, x)[0], expected, atol=1e-5 * np.abs(expected).max())

@@ -20,23 +20,25 @@ LEAST = float(torch.finfo(torch.float32).min)
 
 
 class Attention(nn.Module):
-    """Two heads of `width` numbers in a key and 24 in a value; `mix` makes of scores what the softmax takes."""
+    """Heads of `width` numbers in a key and 24 in a value; `mix` makes of scores what the softmax takes."""
 
-    def __init__(self, mix: Mix, width: int, scale: float) -> None:
+    def __init__(self, mix: Mix, width: int, heads: int = 2) -> None:
         super().__init__()
-        self.mix, self.width, self.scale = mix, width, scale
+        self.mix, self.width, self.heads = mix, width, heads
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        heads = [x.unflatten(-1, (2, -1)).transpose(1, 2) for x in (query, key, value)]
-        scores = self.mix(self.scale * heads[0] @ heads[1].transpose(-1, -2))
+        heads = [x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, key, value)]
+        scores = self.mix(heads[0] @ heads[1].transpose(-1, -2))
         return (torch.softmax(scores, -1) @ heads[2]).transpose(1, 2).flatten(2)
 
 
-def network(mix: Mix, rows: int, columns: int, width: int = 20, batch: int = 1, scale: float = 1.0) -> tuple[Any, Any]:
+def network(
+    mix: Mix, rows: int, columns: int, width: int = 20, batch: int = 1, heads: int = 2
+) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Return an attention and its inputs."""
     torch.manual_seed(0)
-    extents = (rows, 2 * width), (columns, 2 * width), (columns, 48)
-    return Attention(mix, width, scale).eval(), tuple(torch.randn(batch, *extent) for extent in extents)
+    extents = (rows, heads * width), (columns, heads * width), (columns, heads * 24)
+    return Attention(mix, width, heads).eval(), tuple(torch.randn(batch, *extent) for extent in extents)
 
 
 def attention_tasks(mod: Any) -> list[TuningTask]:
@@ -45,6 +47,13 @@ def attention_tasks(mod: Any) -> list[TuningTask]:
 
 def causal(value: float) -> Mix:
     return lambda scores: scores * 0.2 + torch.full((50, 50), value).triu(1)
+
+
+def covered(value: float) -> Mix:
+    """Return a causal mask of which the first row and another one are masked throughout, as padding tokens are."""
+    mask = torch.full((50, 50), value).triu(1)
+    mask[[0, 40]] = value
+    return lambda scores: scores + mask
 
 
 def right(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> np.ndarray:
@@ -57,8 +66,10 @@ CASES: dict[str, tuple[Mix, dict[str, Any]]] = {
     "whole tiles": (lambda scores: scores * 0.2, {"rows": 64, "columns": 32, "width": 32}),
     "several batches": (lambda scores: scores / 5, {"rows": 33, "columns": 65, "batch": 2}),
     "no scale, and a row of more tiles than are unrolled": (lambda scores: scores, {"rows": 16, "columns": 300}),
+    "one head of few rows": (lambda scores: scores, {"rows": 20, "columns": 40, "heads": 1}),
     "causal": (causal(float("-inf")), {"rows": 50, "columns": 50}),
     "masked by the least number": (causal(LEAST), {"rows": 50, "columns": 50}),
+    "rows that a mask covers wholly": (covered(LEAST), {"rows": 50, "columns": 50}),
     "a row of a mask": (lambda scores: scores + torch.linspace(-2, 2, 40), {"rows": 40, "columns": 40}),
     "small scores all": (lambda scores: scores * 0.2 + torch.full((40,), -300.0), {"rows": 40, "columns": 40}),
     "large scores all": (lambda scores: scores * 0.2 + torch.full((40,), 300.0), {"rows": 40, "columns": 40}),
@@ -77,7 +88,9 @@ def test_attention_reads_bfloat16_and_takes_the_softmax_in_float32(case: str) ->
     (ours,) = compute(mod, *inputs)
     np.testing.assert_allclose(ours, expected, atol=0.01 * np.abs(expected).max())
     for candidate in random_candidates(task, XEON, 2):
-        assert compiled(candidate.mod).count("tdpbf16ps") >= 8
+        assembly = compiled(candidate.mod)
+        assert assembly.count("tdpbf16ps") >= 8
+        assert "expf" not in assembly
         if RUNS:
             plain = outputs(tvm.compile(task.mod, target="llvm"), task)
             scheduled = outputs(tvm.compile(with_tile_registers(candidate.mod), target=XEON), task)
@@ -100,6 +113,28 @@ def test_other_attention_stays_in_float32(mix: Mix, extents: dict[str, Any]) -> 
     assert not attention_tasks(mod)
     expected = module(*inputs).numpy()
     np.testing.assert_allclose(compute(mod, *inputs)[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_what_follows_attention_is_computed_with_it() -> None:
+    class Gated(Attention):
+        def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            scores = query @ key.transpose(-1, -2) * 0.2
+            return torch.relu(torch.softmax(scores, -1) @ value + 0.1) * query[..., :24]
+
+    torch.manual_seed(0)
+    module = Gated(lambda scores: scores, 32).eval()
+    inputs = tuple(torch.randn(3, 50, n) for n in (32, 32, 24))
+    mod = lowered(module, *inputs)
+    (task,) = attention_tasks(mod)
+    assert "relu" in task.name
+    expected = right(module, inputs)
+    np.testing.assert_allclose(compute(mod, *inputs)[0], expected, atol=0.01 * np.abs(expected).max())
+    (candidate,) = random_candidates(task, XEON, 1)
+    assert "tdpbf16ps" in compiled(candidate.mod)
+    if RUNS:
+        plain = outputs(tvm.compile(task.mod, target="llvm"), task)
+        scheduled = outputs(tvm.compile(with_tile_registers(candidate.mod), target=XEON), task)
+        np.testing.assert_allclose(scheduled, plain, atol=0.01 * np.abs(plain).max())
 
 
 class Block(nn.Module):

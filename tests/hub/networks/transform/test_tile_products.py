@@ -156,6 +156,10 @@ def test_between_products_tensors_are_stored_in_bfloat16_and_sums_read_float32()
         expected = module(x).float().detach().numpy()
     spread = float(expected.std())
     assert np.abs(compute(mod, x)[0] - expected).max() < 0.05 * spread
+    second = next(task for task in tile_tasks(mod) if dtypes(task).count("bfloat16") == 3)
+    assert 'T.reinterpret("uint16"' in second.mod.script(), "what is rounded is not rounded again"
+    (candidate,) = random_candidates(second, XEON, 1)
+    assert "vcvtneps2bf16" in compiled(candidate.mod)
     assert not find_shapes(for_inference(import_exported(torch.export.export(module, (x,)), "n"), precision="bfloat16"))
 
 
@@ -170,6 +174,30 @@ def test_what_has_several_results_reads_float32() -> None:
             return self.last(one), two.transpose(0, 1), three.sum(0)
 
     assert_equal_halved(Parts, 128, 64)
+
+
+def test_maxima_read_bfloat16_and_give_float32() -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(CONV(32, 64, 1), nn.MaxPool2d(3, 2, 1), CONV(64, 32, 1)), torch.randn(1, 32, 32, 32)
+    mod = lowered(module, x)
+    (pool,) = (task for task in network_tasks(mod, XEON, "network") if "max_pool" in task.name)
+    assert dtypes(pool) == ["bfloat16", "float32"]
+    expected = module(x).detach().numpy()
+    assert np.abs(compute(mod, x)[0] - expected).max() < 0.05 * expected.std()
+
+
+def test_what_is_a_factor_and_a_residual_stays_float32() -> None:
+    class Post(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.first = nn.LayerNorm(128), nn.Linear(128, 128)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.norm(x)
+            return self.first(x) + x
+
+    (task,) = tile_tasks(lowered(Post(), torch.randn(128, 128)))
+    assert dtypes(task) == ["float32", "bfloat16", *["float32"] * 3], "input, weights, bias, residual and result"
 
 
 def test_a_comparison_behind_a_product_stays_one() -> None:
