@@ -28,14 +28,15 @@ def attention(
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         key, value = (_repeated_heads(x, query.shape[-3]) for x in (key, value))
     scores = (query * (scale or 1 / math.sqrt(query.shape[-1]))) @ key.transpose(-2, -1)
-    least = torch.finfo(scores.dtype).min
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
     if attn_mask is None:
         return scores.softmax(-1) @ value
-    counts = attn_mask if attn_mask.dtype == torch.bool else attn_mask != -math.inf
-    added = torch.zeros((), dtype=scores.dtype) if counts is attn_mask else attn_mask
-    context = (scores + torch.where(counts, added, least)).softmax(-1) @ value
+    if attn_mask.dtype == torch.bool:
+        counts, attn_mask = attn_mask, torch.where(attn_mask, 0.0, -math.inf).to(scores.dtype)
+    else:
+        counts = attn_mask != -math.inf
+    context = (scores + attn_mask).softmax(-1) @ value
     # Of a causal mask, the first key of each row counts.
     return context if is_causal else torch.where(counts.any(-1, keepdim=True), context, 0.0)
 

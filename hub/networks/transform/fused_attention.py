@@ -220,14 +220,14 @@ def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: 
 
 
 def mixed_scores(shape: AttentionShape, scores: Any, masks: Sequence[Any], scale: float) -> Any:
-    """Return scores times both scales, with masks; those of keys that do not count are less than all others."""
+    """Return scores times both scales, with masks; those of keys that do not count are the least number there is."""
 
     def mix(*i: Any) -> Any:
         x = scores(*i) * const(shape.scale * scale, "float32")
         for mask, rows in zip(masks, shape.masks, strict=True):
             x = x + mask(i[-2] if rows > 1 else 0, i[-1])
-        counts = int(scores.shape[-1]) == shape.keys
-        return x if counts else Select(i[-1] < shape.keys, x, te.min_value("float32"))
+        all_count = int(scores.shape[-1]) == shape.keys
+        return x if all_count else Select(i[-1] < shape.keys, x, te.min_value("float32"))
 
     return te.compute(scores.shape, mix, name="mixed", attrs={"schedule_rule": "None"})
 

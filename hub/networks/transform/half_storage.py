@@ -91,8 +91,7 @@ class _Halving:
         """Return the variables of a network that may be stored in bfloat16.
 
         Products of tiles write them, and nothing reads them that needs float32; or others do, where all that read them
-        are products that round them. What only has another shape is one of them
-        with what it is of.
+        are products that round them. What only has another shape is one of them with what it is of.
         """
         writers = self.tiles | self.views | self.once
         large = {var for var, value in values.items() if _callee(value) in writers and _is_large(var)}

@@ -208,6 +208,7 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], tiles: bool) -> l
         fold_operators(),
         transform.CanonicalizeBindings(),
         settled_choices(),
+        transform.CanonicalizeBindings(),
         transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
         transform.CanonicalizeBindings(),
         *([pointwise_products(), transform.CanonicalizeBindings()] if cpu else []),
@@ -215,7 +216,7 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], tiles: bool) -> l
         transform.DeadCodeElimination(),
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
-        *([tile_attentions(), transform.DeadCodeElimination()] if tiles else []),
+        *([*constants, tile_attentions(), transform.EliminateCommonSubexpr()] if tiles else []),
         pad_attention(),
         *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu and not tiles else []),
         transform.DeadCodeElimination(),
