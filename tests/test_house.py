@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (6_540, 35),
-    "hub/networks": (12_141, 58),
+    "hub/networks": (12_144, 58),
     "hub/search": (3_844, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_285, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_590, 60),
     "tests": (32_216, 220),
 }
-PRODUCT = (54_668, 306)
+PRODUCT = (54_671, 306)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -60,9 +60,9 @@ def power_of_e(x: Any) -> Any:
     return _power(whole, x * const(log2(e), "float32"))
 
 
-def power_of_two(x: Any) -> Any:
-    """Return 2 ** x of an expression, for x of at most 0; what is less than -126 counts as that."""
-    x = te.max(x, const(LEAST_EXPONENT, "float32"))
+def power_of_two(x: Any, least: float = LEAST_EXPONENT) -> Any:
+    """Return 2 ** x of an expression, for x of at most 0; what is less than `least` counts as that."""
+    x = te.max(x, const(least, "float32"))
     whole = te.floor(x + const(0.5, "float32"))
     return _power(whole, x - whole)
 

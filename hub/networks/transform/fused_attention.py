@@ -27,6 +27,9 @@ op: Any = relax.op
 
 # Rows of a product's tile, registers of a row, and lanes of one where no vector register divides the columns, at most.
 _ROWS, _REGISTERS, _LANES = 16, 4, 16
+# Exponent of two that a masked key weighs: nothing beside another key, and its products with values are numbers that a
+# core multiplies at full speed, which those below 2 ** -126 are not.
+_MASKED = -64.0
 _BETWEEN = ("add", "divide", "multiply", "reshape")  # which may stand between product and softmax
 
 
@@ -199,7 +202,7 @@ def _attention(shape: AttentionShape, query: Any, key: Any, value: Any, *masks: 
 
     def power(*i: Any) -> Any:
         x = mixed(*i) - largest(*i[:-1], 0)
-        x = power_of_two(x * const(after, "float32") if masks else x)
+        x = power_of_two(x * const(after, "float32"), _MASKED) if masks else power_of_two(x)
         return Select(i[-1] < shape.keys, x, const(0.0, "float32")) if shape.keys < shape.columns else x
 
     extents = [*query.shape[:-1], key.shape[-1]]
