@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (6_540, 35),
+    "hub/device": (6_597, 37),
     "hub/networks": (12_144, 58),
     "hub/search": (3_844, 22),
     "hub/records": (646, 5),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_590, 60),
-    "tests": (32_216, 220),
+    "tests": (32_217, 220),
 }
-PRODUCT = (54_671, 306)
+PRODUCT = (54_728, 308)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -1,7 +1,5 @@
 """What a program on a CPU's tile registers (AMX) needs around it: the system's permission, and the form of the tiles.
 
-And what makes it faster where its loops are known: it rounds to bfloat16 by an instruction, and reads weights ahead.
-
 Linux keeps a process from tile registers until it asks for them, once; a compiled network asks by itself, so that it
 runs wherever it is loaded. A thread then states how many rows and bytes each register holds, and lets them go at the
 end, after which the system has less to save.
@@ -12,21 +10,20 @@ from functools import cache
 from typing import Any
 
 from tvm import DataType, IRModule, tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import Call
 from tvm.s_tir.stmt import SBlock
 from tvm.target import codegen
-from tvm.tirx import BufferStore, Cast, For, ForKind, IntImm, PrimFunc, Var
+from tvm.tirx import AllocBuffer, For, ForKind, PrimFunc
 from tvm_ffi import structural_map, structural_walk
 
 from .host_facts import TILE_PERMISSION
-from .weight_prefetch import LOOPS, prefetch_tiles
+from .read_ahead import LOOPS, with_body
+from .tile_kernels import prefetch_tiles, with_rounding
 
 _INSTRUCTIONS = ("tilezero", "tileloadd64", "tdpbf16ps", "tilestored64")
 EXTENSIONS = ("amx-tile", "amx-bf16", "avx512bf16")
 """LLVM's names of what a CPU must have."""
 _TILES, _ROWS, _BYTES = 8, 16, 64
-_ROUND, _LANES = "llvm.x86.avx512bf16.cvtneps2bf16.512", 16
-_PUT_OFF = "tchub.vectorised"
 
 
 def has_tiles(target: Any) -> bool:
@@ -41,69 +38,12 @@ def with_tile_registers(mod: Any) -> Any:
     using = {var: func for var, func in kernels.items() if _has_factors(func) and _uses_tiles(func.body)}
     if not using:
         return mod
-    lowered = _with_rounding(LOOPS(IRModule(using)))
+    lowered = with_rounding(LOOPS(IRModule(using)))
     own = {
         var.name_hint: func.with_body(tirx.stmt_seq(_permission(), _set_up(_read_ahead(func.body))))
         for var, func in lowered.functions_items()
     }
     return IRModule({v: own.get(v.name_hint) or func for v, func in functions}, mod.attrs, mod.global_infos)
-
-
-def _with_rounding(mod: Any) -> Any:
-    """Return lowered functions that round results to bfloat16 by the CPU's instruction for it, 16 numbers at a time.
-
-    Where loops are still loops, TVM rounds by six operations on integers, which take longer than all else that follows
-    a product.
-    """
-
-    def prepared(loop: Any) -> Any:
-        """Return a loop of vectors of 16 where numbers are rounded; other vectorised loops are put off."""
-        if loop.kind != ForKind.VECTORIZED:
-            return loop
-        extent = int(loop.extent) if isinstance(loop.extent, IntImm) else 0
-        if extent % _LANES or not _has(loop.body, Cast, _rounds) or not _is_last(loop):
-            marked: Any = {**loop.annotations, _PUT_OFF: 1}
-            return For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, loop.body, None, marked)
-        ty = loop.loop_var.ty
-        number, lane = Var("vector", ty), Var("lane", ty)
-        value = {loop.loop_var: number * _LANES + lane}
-        body = structural_map(loop.body, (Var, lambda var: value.get(var, var)))
-        zero, lanes, vectors = (tirx.const(n, str(ty.dtype)) for n in (0, _LANES, extent // _LANES))
-        return For(number, zero, vectors, ForKind.UNROLLED, For(lane, zero, lanes, ForKind.VECTORIZED, body))
-
-    def instruction(cast: Any) -> Any:
-        if not _rounds(cast) or str(cast.ty.dtype) != f"bfloat16x{_LANES}":
-            return cast
-        bits = tirx.call_llvm_pure_intrin(f"uint16x{_LANES}", _ROUND, cast.value)
-        return tirx.reinterpret(str(cast.ty.dtype), bits)
-
-    def restored(loop: Any) -> Any:
-        if _PUT_OFF not in loop.annotations:
-            return loop
-        others = {key: value for key, value in loop.annotations.items() if key != _PUT_OFF}
-        return For(loop.loop_var, loop.min, loop.extent, ForKind.VECTORIZED, loop.body, None, others)
-
-    def mapped(mod: Any, *change: Any) -> Any:
-        functions = {var: func.with_body(structural_map(func.body, change)) for var, func in mod.functions_items()}
-        return IRModule(functions, mod.attrs, mod.global_infos)
-
-    vectors = tirx.transform.VectorizeLoop()(mapped(mod, For, prepared))
-    return mapped(mapped(vectors, Cast, instruction), For, restored)
-
-
-def _is_last(loop: Any) -> bool:
-    """Return whether the variable of a loop is in the last index alone of what is read and written, as vectors need."""
-    accesses: list[Any] = []
-    structural_walk(loop.body, [(TensorLoad, accesses.append), (BufferStore, accesses.append)])
-    used: list[Any] = []
-    for one in accesses:
-        for index in one.indices[:-1]:
-            structural_walk(index, (Var, used.append))
-    return not any(var.same_as(loop.loop_var) for var in used)
-
-
-def _rounds(cast: Any) -> bool:
-    return str(cast.ty.dtype).startswith("bfloat16") and str(cast.value.ty.dtype).startswith("float32")
 
 
 def _read_ahead(body: Any) -> Any:
@@ -137,8 +77,7 @@ def _set_up(stmt: Any) -> Any:
     if isinstance(stmt, tirx.AttrStmt):
         return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _set_up(stmt.body))
     if isinstance(stmt, For) and _has(stmt, For, lambda loop: loop.kind == ForKind.PARALLEL):
-        body = _within(stmt.body) if stmt.kind == ForKind.PARALLEL else _set_up(stmt.body)
-        return For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, stmt.annotations)
+        return with_body(stmt, _within(stmt.body) if stmt.kind == ForKind.PARALLEL else _set_up(stmt.body))
     return _within(stmt)
 
 
@@ -172,9 +111,15 @@ def _numbers() -> set[int]:
 
 def _has_factors(func: Any) -> bool:
     """Return whether a function computes numbers of 16 bits, as factors of tiles are: to look at each call is slow."""
-    blocks: list[Any] = []
-    structural_walk(func.body, (SBlock, blocks.append))
-    return not blocks or any(str(buffer.dtype) == "uint16" for block in blocks for buffer in block.alloc_buffers)
+    buffers: list[Any] = []
+    structural_walk(
+        func.body,
+        [
+            (SBlock, lambda block: buffers.extend(block.alloc_buffers)),
+            (AllocBuffer, lambda one: buffers.append(one.buffer)),
+        ],
+    )
+    return any(str(buffer.dtype) == "uint16" for buffer in buffers)
 
 
 def _uses_tiles(stmt: Any) -> bool:

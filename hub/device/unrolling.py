@@ -18,7 +18,7 @@ from tvm.s_tir.stmt import SBlockRealize
 from tvm.tirx import AttrStmt, BufferStore, For, ForKind, IfThenElse, IntImm, IterVar, SeqStmt, Var
 from tvm_ffi import structural_walk
 
-from .weight_prefetch import LOOPS
+from .read_ahead import LOOPS
 
 # Operations on floats that are written out one by one, at most; more stay in a loop. A product of 512 steps has 2,500.
 MOST = 8192

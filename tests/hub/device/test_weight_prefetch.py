@@ -9,7 +9,8 @@ import pytest
 import tvm
 from tchub.hub.device import build_jobs, weight_prefetch
 from tchub.hub.device.candidate import WEIGHTS
-from tchub.hub.device.weight_prefetch import MAX_BLOCK, MIN_WEIGHT, prefetch_weights
+from tchub.hub.device.read_ahead import MAX_BLOCK
+from tchub.hub.device.weight_prefetch import MIN_WEIGHT, prefetch_weights
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 from tvm.sym import Analyzer

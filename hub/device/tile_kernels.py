@@ -1,0 +1,125 @@
+"""What makes programs on tile registers (AMX) faster once their loops are known.
+
+They round to bfloat16 by the CPU's instruction, and a column of tiles reads the weights of the next one ahead.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tvm import IRModule, tirx
+from tvm.ir import TensorLoad
+from tvm.tirx import BufferStore, Cast, For, ForKind, IntImm, Var
+from tvm_ffi import structural_map, structural_walk
+
+from .read_ahead import WeightNest, next_block, request, substituted, with_body, with_loop
+
+_ROUND, _LANES = "llvm.x86.avx512bf16.cvtneps2bf16.512", 16
+_PUT_OFF = "tchub.vectorised"
+# Numbers of bfloat16 in a line of the caches, lines that one step asks for, at most, and weights that a step reads.
+_LINE, _MAX_LINES, _STEP = 32, 8, 32 * 32
+
+
+def with_rounding(mod: Any) -> Any:
+    """Return lowered functions that round results to bfloat16 by the CPU's instruction for it, 16 numbers at a time.
+
+    Where loops are still loops, TVM rounds by six operations on integers, which take longer than all else that follows
+    a product.
+    """
+
+    def prepared(loop: Any) -> Any:
+        """Return a loop of vectors of 16 where numbers are rounded; other vectorised loops are put off."""
+        if loop.kind != ForKind.VECTORIZED:
+            return loop
+        extent = int(loop.extent) if isinstance(loop.extent, IntImm) else 0
+        if extent % _LANES or not _is_rounding(loop.body) or not _is_last(loop):
+            marked: Any = {**loop.annotations, _PUT_OFF: 1}
+            return For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, loop.body, None, marked)
+        ty = loop.loop_var.ty
+        number, lane = Var("vector", ty), Var("lane", ty)
+        body = substituted(loop.body, [(loop.loop_var, number * _LANES + lane)])
+        zero, lanes, vectors = (tirx.const(n, str(ty.dtype)) for n in (0, _LANES, extent // _LANES))
+        return For(number, zero, vectors, ForKind.UNROLLED, For(lane, zero, lanes, ForKind.VECTORIZED, body))
+
+    def instruction(cast: Any) -> Any:
+        if not _rounds(cast) or str(cast.ty.dtype) != f"bfloat16x{_LANES}":
+            return cast
+        bits = tirx.call_llvm_pure_intrin(f"uint16x{_LANES}", _ROUND, cast.value)
+        return tirx.reinterpret(str(cast.ty.dtype), bits)
+
+    def restored(loop: Any) -> Any:
+        if _PUT_OFF not in loop.annotations:
+            return loop
+        others = {key: value for key, value in loop.annotations.items() if key != _PUT_OFF}
+        return For(loop.loop_var, loop.min, loop.extent, ForKind.VECTORIZED, loop.body, None, others)
+
+    def mapped(mod: Any, *change: Any) -> Any:
+        functions = {var: func.with_body(structural_map(func.body, change)) for var, func in mod.functions_items()}
+        return IRModule(functions, mod.attrs, mod.global_infos)
+
+    vectors = tirx.transform.VectorizeLoop()(mapped(mod, For, prepared))
+    return mapped(mapped(vectors, Cast, instruction), For, restored)
+
+
+def _is_rounding(stmt: Any) -> bool:
+    casts: list[Any] = []
+    structural_walk(stmt, (Cast, casts.append))
+    return any(map(_rounds, casts))
+
+
+def _is_last(loop: Any) -> bool:
+    """Return whether the variable of a loop is in the last index alone of what is read and written, as vectors need."""
+    accesses: list[Any] = []
+    structural_walk(loop.body, [(TensorLoad, accesses.append), (BufferStore, accesses.append)])
+    used: list[Any] = []
+    for one in accesses:
+        for index in one.indices[:-1]:
+            structural_walk(index, (Var, used.append))
+    return not any(var.same_as(loop.loop_var) for var in used)
+
+
+def _rounds(cast: Any) -> bool:
+    return str(cast.ty.dtype).startswith("bfloat16") and str(cast.value.ty.dtype).startswith("float32")
+
+
+class _Tiles(WeightNest):
+    """A nest around instructions that read a weight by its address."""
+
+    line, most_lines = _LINE, _MAX_LINES
+
+
+def prefetch_tiles(body: Any) -> Any:
+    """Return lowered statements whose products on tile registers prefetch their weights, those of bfloat16."""
+    done = list[Any]()
+    for nest in _tile_nests(body):
+        prefetch = next_block(nest, _STEP) if nest.sums and nest.is_regular else None
+        if prefetch is None or any(prefetch.outermost.same_as(var) for var in done):
+            continue
+        done.append(prefetch.outermost)
+        offsets = [prefetch.offset + line * _LINE for line in range(prefetch.lines)]
+        loop = nest.loops[prefetch.loop]
+        requests = [request(nest.load.source, offset) for offset in offsets]
+        body = with_loop(body, loop.loop_var, with_body(loop, tirx.SeqStmt([*requests, loop.body])))
+    return body
+
+
+def _tile_nests(body: Any) -> Iterator[_Tiles]:
+    """Yield the nests of statements that take weights of bfloat16 by their address, each where it does so first."""
+
+    def visit(stmt: Any, loops: tuple[Any, ...], alone: int) -> Iterator[_Tiles]:
+        several: list[Any] = list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else []
+        if isinstance(stmt, For):
+            yield from visit(stmt.body, (*loops, stmt), alone)
+        elif several and all(isinstance(one, tirx.Evaluate) for one in several):
+            loads = list[Any]()
+            for one in several:
+                if str(one.value.op.name) == "tirx.call_llvm_intrin":  # and not a prefetch of what is further on
+                    structural_walk(one, (TensorLoad, loads.append))
+            if loads and str(loads[0].source.ty.dtype) == "bfloat16":
+                yield _Tiles(loops, loads[0], alone)
+        elif several:
+            for one in several:
+                yield from visit(one, loops, len(loops))
+        elif isinstance(stmt, tirx.AttrStmt):
+            yield from visit(stmt.body, loops, len(loops))
+
+    return visit(body, (), 0)
