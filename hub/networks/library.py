@@ -23,6 +23,7 @@ from ..device.pool import JobResult, WorkerPool
 from ..device.tile_registers import with_tile_registers
 from ..device.unrolling import bounded_unrolling, unrolled_sums
 from ..device.weight_prefetch import prefetch_weights
+from .in_place import results_in_place
 from .transform.default_schedules import default_schedules
 from .transform.elementwise import blocks_in
 from .transform.fold import fold_functions
@@ -81,7 +82,8 @@ def build_library(
     counts, weights = [], []
 
     def lower(mod: Any, _context: Any) -> Any:
-        views, *passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
+        views, *calls = pipeline.dataflow_lower_passes(target)
+        passes = [*calls, results_in_place(), *pipeline.finalize_passes(target)]
         if database is not None:
             # The schedules, and the weights permuted as these read them, here and now.
             mod = _split_prepacking(transform.MetaScheduleApplyDatabase()(mod))
@@ -90,11 +92,11 @@ def build_library(
         mod = views(mod)  # TVM finds what only reshapes by its blocks, which are lowered from here on
         if database is not None:
             mod = prefetch_weights(bounded_unrolling(unrolled_sums(mod)), target)
-        mod, weights[:] = lift_weights(with_tile_registers(default_schedules(mod)), large)
-        functions = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
-        counts[:] = len(functions), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in functions)
-        mod = tvm.transform.Sequential(passes)(mod)
+        mod, weights[:] = lift_weights(default_schedules(mod), large)
+        # Tiles come last: of the last tile a kernel stores the result by another statement.
+        mod = with_tile_registers(tvm.transform.Sequential(passes)(mod))
         kernels.update((v, f) for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc))
+        counts[:] = len(kernels), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels.values())
         for var in kernels:
             mod[var] = relax.ExternFunc(var.name_hint)
         return mod
