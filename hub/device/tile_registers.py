@@ -18,7 +18,9 @@ from tvm_ffi import structural_map, structural_walk
 
 from .host_facts import TILE_PERMISSION
 from .read_ahead import LOOPS, with_body
+from .tile_epilogues import overlap_epilogues
 from .tile_kernels import prefetch_tiles, with_rounding
+from .tile_sources import read_directly
 
 _INSTRUCTIONS = ("tilezero", "tileloadd64", "tdpbf16ps", "tilestored64")
 EXTENSIONS = ("amx-tile", "amx-bf16", "avx512bf16")
@@ -48,7 +50,7 @@ def with_tile_registers(mod: Any) -> Any:
 
 def _read_ahead(body: Any) -> Any:
     """Return lowered statements that prefetch weights, with plain pointers."""
-    return structural_map(prefetch_tiles(body), (Call, _addressed))
+    return overlap_epilogues(read_directly(structural_map(prefetch_tiles(body), (Call, _addressed))))
 
 
 def _addressed(call: Any) -> Any:

@@ -120,6 +120,8 @@ def shape_of(call: Any) -> TileShape | None:
         shape = TileShape(data, kernel, strides, dilation, padding, result[1:3], weights[3])  # type: ignore[arg-type]
     if shape is None or shape.image[0] * prod(shape.extents) < LEAST_ROWS or shape.outputs < LEAST_DEPTH:
         return None
+    if shape.kernel == (1, 1) and name != "matmul" and any(map(int, call.attrs.padding)):
+        return None  # rows beyond the data would be results
     few = shape.image[3] < LEAST_DEPTH
     return None if few and (prod(shape.kernel) * shape.image[3] < LEAST_DEPTH or shape.dilation[1] > 1) else shape
 

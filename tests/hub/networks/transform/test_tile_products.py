@@ -28,7 +28,7 @@ from tvm.ir import Call
 from tvm.s_tir import Schedule
 from tvm.sym import Analyzer
 from tvm.target import Target
-from tvm.tirx import IntImm, Var
+from tvm.tirx import AllocBuffer, IntImm, Max, Var
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
 CONV = nn.Conv2d
@@ -36,6 +36,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "rows of no tile": (lambda: nn.Linear(40, 72), (1, 37, 40)),
     "several batches": (lambda: nn.Linear(64, 32), (3, 10, 64)),
     "columns of no tile": (lambda: nn.Linear(33, 50, bias=False), (40, 33)),
+    "many terms": (lambda: nn.Sequential(nn.Linear(544, 96), nn.GELU()), (40, 544)),
+    "a thousand terms": (lambda: nn.Linear(1056, 64), (70, 1056)),
     "whole tiles": (lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU()), (64, 64)),
     "3x3": (lambda: CONV(32, 64, 3, padding=1), (1, 32, 14, 14)),
     "3x3 of images": (lambda: CONV(16, 32, 3), (2, 16, 9, 7)),
@@ -123,10 +125,11 @@ def test_products_and_convolutions_read_bfloat16_and_add_up_in_float32(case: str
     [
         (nn.Linear(64, 64), (4, 64)),
         (CONV(3, 32, 1), (1, 3, 20, 20)),
+        (nn.Sequential(nn.ZeroPad2d((0, 0, 0, 1)), CONV(32, 32, 1)), (1, 32, 15, 16)),
         (CONV(32, 32, 3, groups=32), (1, 32, 20, 20)),
         (Squared(), (30, 20)),
     ],
-    ids=["few rows", "few channels", "groups", "no constant weights"],
+    ids=["few rows", "few channels", "rows of zeros", "groups", "no constant weights"],
 )
 def test_what_would_leave_most_of_a_tile_empty_stays_in_float32(module: nn.Module, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape)
@@ -224,6 +227,29 @@ def test_an_untuned_network_multiplies_in_tiles_too(run_library: Any, tmp_path: 
         np.testing.assert_allclose(ours, expected, rtol=1e-2, atol=1e-2 * expected.std())
 
 
+def test_a_stream_of_bfloat16_takes_what_is_added_to_it(run_library: Any, tmp_path: Path) -> None:
+    class Stream(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(CONV(32, 32, 1) for _ in range(5))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second, third, fourth, last = self.blocks
+            x = torch.relu(first(x))
+            x = torch.relu(third(torch.relu(second(x))) + x)
+            return last(torch.relu(fourth(x) + x)).mean((2, 3))
+
+    torch.manual_seed(0)
+    module, x = Stream(), torch.randn(1, 32, 19, 18)
+    mod, path = lowered(module, x), tmp_path / "net.so"
+    (expected,) = compute(mod, x)
+    build_library(mod, XEON, None, path)
+    assert path.read_bytes().count(b"_in_place") > 1
+    if RUNS:
+        (ours,) = run_library(path, x)
+        np.testing.assert_allclose(ours, expected, rtol=1e-2, atol=1e-2 * expected.std())
+
+
 def program(task: TuningTask, decisions: list[list[int]]) -> Any:
     """Return the program of a product with these numbers of tiles, outside and inside: of rows, of columns."""
     for seed in range(1, 100):
@@ -266,6 +292,33 @@ def test_a_column_of_few_rows_reads_its_own_weights_ahead() -> None:
     (task,) = tile_tasks(lowered(nn.Linear(256, 128, bias=False), torch.randn(64, 256)))
     ahead = str(with_tile_registers(program(task, [[1, 2], [4, 1]]))).count("T.prefetch(")
     assert ahead == 2, "more at once would keep tiles from being read"
+
+
+@pytest.mark.parametrize(("terms", "overlap"), [(512, True), (480, False)], ids=["many steps", "few steps"])
+def test_a_tile_is_brought_to_its_end_during_the_sums_of_the_next_one(terms: int, overlap: bool) -> None:
+    (task,) = tile_tasks(lowered(nn.Sequential(nn.Linear(terms, 96), nn.ReLU()), torch.randn(64, terms)))
+    body = with_tile_registers(program(task, [[1, 2], [3, 1]]))["main"].body
+    maxima: list[Any] = []
+    structural_walk(body, (Max, maxima.append))
+    assert len(maxima) == (2 if overlap else 1), "the last tile is followed by none"
+    assert "for tile in range(T.int64(6))" in str(body) or not overlap
+
+
+@pytest.mark.parametrize(("rows", "copied"), [(64, False), (48, False), (40, True), (67, True)])
+def test_rows_of_bfloat16_are_read_where_they_lie(rows: int, copied: bool) -> None:
+    """Those are copied at whose end a register would read beyond the data: it reads 16."""
+    module = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 32), nn.ReLU())
+    tasks = tile_tasks(lowered(module, torch.randn(rows, 64)))
+    second = next(task for task in tasks if dtypes(task)[0] == "bfloat16")
+    for candidate in random_candidates(second, XEON, 3):
+        mod = with_tile_registers(candidate.mod)
+        buffers: list[Any] = []
+        structural_walk(mod["main"].body, (AllocBuffer, buffers.append))
+        assert any(str(one.buffer.dtype) == "uint16" for one in buffers) == copied
+        if RUNS:
+            right = outputs(tvm.compile(second.mod, target="llvm"), second)
+            ours = outputs(tvm.compile(mod, target=XEON), second)
+            np.testing.assert_allclose(ours, right, rtol=1e-2, atol=1e-4 * np.abs(right).max())
 
 
 def test_without_products_of_tiles_nothing_is_stored_otherwise() -> None:
