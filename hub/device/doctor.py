@@ -138,7 +138,7 @@ def _why_not(*command: str) -> str | None:
 def check_device(local: LocalDevice) -> Check:
     """Check that this machine is a known device."""
     value = f"{local.device.name} ({local.cpu_model}), mcpu {local.mcpu}"
-    value += ", --precision bfloat16" if "amx_bf16" in local.isa else ""
+    value += ", --precision bfloat16" if {"amx_bf16", "avx512_bf16"} <= set(local.isa) else ""
     remedy = "no spec sheet for this CPU: adapt a checkpoint before you trust it"
     return _judged("device", value, remedy, warn=not local.exact)
 

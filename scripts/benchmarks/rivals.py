@@ -104,29 +104,34 @@ def best_rival(row: dict[str, Any]) -> tuple[str, float]:
 @benchmark("rivals", CLOCK, work_option("rivals"))
 def main(clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals.json."""
-    return measure(clock, work, family="epyc")
+    return measure(clock, work, family="epyc", avx2=True)
 
 
 def measure(
-    clock: Clock, work: Path, family: str, networks: Sequence[str] = NETWORKS, one_thread: bool = False, **options: Any
+    clock: Clock,
+    work: Path,
+    family: str,
+    networks: Sequence[str] = NETWORKS,
+    threads: Sequence[int] = THREADS,
+    avx2: bool = False,
+    **options: Any,
 ) -> Document:
     """Tune and time what is not in the journal of `work` yet, on a machine of the device family that is asked for.
 
     Args:
-        one_thread: with all of the CPU's instructions alone, too.
+        avx2: for `AVX2` on one thread, too.
         options: of `tune`.
     """
     on_family(family)
-    cases: list[tuple[int, str, str | None]] = [(threads, network, None) for threads in THREADS for network in networks]
-    cases += [(1, network, AVX2) for network in networks]
-    cases = cases[: len(networks)] if one_thread else cases
+    cases: list[tuple[int, str, str | None]] = [(count, network, None) for count in threads for network in networks]
+    cases += [(1, network, AVX2) for network in networks if avx2]
     journal, rows = Journal(work / "results.jsonl"), []
-    for threads, network, target in cases:
-        key = {"network": network, "threads": threads, "trials": TRIALS, "seed": SEED, "target": target}
+    for count, network, target in cases:
+        key = {"network": network, "threads": count, "trials": TRIALS, "seed": SEED, "target": target}
         folder = work / "-".join(str(value) for value in key.values() if value is not None)
         if row := journal.get(lambda k=key, f=folder: tuned(**k, folder=f, **options), clock, **key):
             rows.append(key | row)
-            note(f"{network}, {threads} threads{f', {target}' if target else ''}: {row['ms']}")
+            note(f"{network}, {count} threads{f', {target}' if target else ''}: {row['ms']}")
     return (
         summary(rows),
         {"rivals": rows, "not_done": lacking(len(cases) - len(rows), len(cases), "runs")},

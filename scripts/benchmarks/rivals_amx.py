@@ -9,4 +9,4 @@ from scripts.benchmarks.rivals import measure
 @benchmark("rivals_amx", CLOCK, work_option("rivals_amx"))
 def main(clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals_amx.json."""
-    return measure(clock, work, family="xeon", one_thread=True)
+    return measure(clock, work, family="xeon", threads=(1,))

@@ -1,4 +1,4 @@
-"""Run the benchmark `rivals` in bfloat16, OpenVINO's default there, on one thread of a Xeon with AMX."""
+"""Run the benchmark `rivals` in bfloat16, OpenVINO's default there, on a Xeon with AMX."""
 
 from pathlib import Path
 
@@ -13,4 +13,4 @@ _LOST = "mobilenet-v2"
 def main(clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals_bfloat16.json."""
     networks = [network for network in NETWORKS if network != _LOST]
-    return measure(clock, work, "xeon", networks, one_thread=True, precision="bfloat16")
+    return measure(clock, work, "xeon", networks, precision="bfloat16")

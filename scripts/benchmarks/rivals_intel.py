@@ -9,4 +9,4 @@ from scripts.benchmarks.rivals import measure
 @benchmark("rivals_intel", CLOCK, work_option("rivals_intel"))
 def main(clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals_intel.json."""
-    return measure(clock, work, family="xeon")
+    return measure(clock, work, family="xeon", avx2=True)
