@@ -1,4 +1,4 @@
-"""What makes programs on tile registers (AMX) faster once their loops are known.
+"""Rounding and prefetching in programs on tile registers (AMX), once their loops are known.
 
 They round to bfloat16 by the CPU's instruction, and a column of tiles reads the weights of the next one ahead.
 """

@@ -1,4 +1,6 @@
-"""What a program on a CPU's tile registers (AMX) needs around it: the system's permission, and the form of the tiles.
+"""Scheduled programs on a CPU's tile registers (AMX), as they are compiled.
+
+They need the system's permission, and the form of the tiles; and other passes over the lowered loops make them faster.
 
 Linux keeps a process from tile registers until it asks for them, once; a compiled network asks by itself, so that it
 runs wherever it is loaded. A thread then states how many rows and bytes each register holds, and lets them go at the
@@ -42,14 +44,14 @@ def with_tile_registers(mod: Any) -> Any:
         return mod
     lowered = with_rounding(LOOPS(IRModule(using)))
     own = {
-        var.name_hint: func.with_body(tirx.stmt_seq(_permission(), _set_up(_read_ahead(func.body))))
+        var.name_hint: func.with_body(tirx.stmt_seq(_permission(), _set_up(_faster(func.body))))
         for var, func in lowered.functions_items()
     }
     return IRModule({v: own.get(v.name_hint) or func for v, func in functions}, mod.attrs, mod.global_infos)
 
 
-def _read_ahead(body: Any) -> Any:
-    """Return lowered statements that prefetch weights, with plain pointers."""
+def _faster(body: Any) -> Any:
+    """Return lowered statements, with plain pointers, that prefetch weights, copy less, and overlap their epilogues."""
     return overlap_epilogues(read_directly(structural_map(prefetch_tiles(body), (Call, _addressed))))
 
 
