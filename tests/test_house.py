@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (6_597, 37),
-    "hub/networks": (12_144, 58),
+    "hub/device": (7_017, 39),
+    "hub/networks": (12_398, 59),
     "hub/search": (3_844, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_285, 11),
@@ -34,10 +34,10 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_590, 60),
-    "tests": (32_217, 220),
+    "scripts": (9_595, 60),
+    "tests": (32_411, 222),
 }
-PRODUCT = (54_728, 308)
+PRODUCT = (55_402, 311)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

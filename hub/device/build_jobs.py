@@ -105,7 +105,8 @@ def build(
             if PREPACKED in module_json:
                 mod[PREPACK], prepacked = _prepack(scheduled["main"])
             cpu = _target(json.dumps(target))
-            mod = with_tile_registers(prefetch_weights(bounded_unrolling(unrolled_sums(mod)), cpu))
+            mod = prefetch_weights(bounded_unrolling(unrolled_sums(mod)), cpu)
+            mod = with_tile_registers(mod, int(target.get("num-cores", 1)))
             _export(tvm.tirx.build(mod, target=cpu), unfinished, linker or shutil.which("ld"))
         sha256 = file_sha256(unfinished)
         os.replace(unfinished, library)

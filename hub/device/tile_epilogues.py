@@ -1,7 +1,7 @@
 """What follows a product on tile registers, computed while the next tile's products are added up.
 
-The vector units have nothing to do while tiles are multiplied, and wait for the sums afterwards. So each step of a
-tile's sums brings some rows of the tile before to their end: bias, activation, rounding and what else a function has.
+The vector units have nothing to do while tiles are multiplied, and wait for the sums afterwards. So the first steps of
+a long sum also bring the rows of the tile before to their end: bias, activation, rounding and what else follows.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class _TileNest:
         variables: Any = [Var(name, kind) for name in ("tile", "row", "row")]
         tile, row, last = variables
         count, steps = prod(int(loop.extent) for loop in self.loops), int(self.steps.extent)
-        rows = next(n for n in (1, 2, 4, 8, 16, 32) if n * steps >= _TILE)
+        rows = -(-_TILE // steps)
         sums = tirx.decl_buffer([2 * _TILE, _TILE], "float32", "sums")  # of this tile and of the one before
 
         def serial(var: Any, extent: int, body: Any) -> Any:
@@ -111,31 +111,32 @@ def _nest(stmt: Any) -> _TileNest | None:
     loops = [stmt]
     while isinstance(loops[-1].body, For):
         loops.append(loops[-1].body)
-    serial = all(loop.kind == ForKind.SERIAL and isinstance(loop.extent, IntImm) for loop in loops)
-    if not serial or not isinstance(loops[-1].body, SeqStmt):
+    if not all(map(_is_serial, loops)) or not isinstance(loops[-1].body, SeqStmt):
         return None
     parts = _flat(loops[-1].body)
     allocations = [one for one in parts if isinstance(one, AllocBuffer)]
     *parts, epilogue = [one for one in parts if not isinstance(one, AllocBuffer)]
     inner = [number for number, one in enumerate(parts) if isinstance(one, For)]
     plain = all(isinstance(one, For | tirx.Evaluate) for one in parts)
-    if len(inner) != 1 or not plain or not isinstance(epilogue, For) or not _is_of_tile(epilogue):
+    if len(inner) != 1 or not plain or not _is_serial(epilogue) or int(epilogue.extent) != _TILE:
         return None
-    loads: list[Any] = []
-    structural_walk(epilogue, (TensorLoad, loads.append))
+    steps = parts[inner[0]]
+    if not _is_serial(steps) or len({str(loop.loop_var.ty.dtype) for loop in (*loops, steps, epilogue)}) > 1:
+        return None
+    loads, own = list[Any](), list[Any]()
+    structural_walk(epilogue, [(TensorLoad, loads.append), (AllocBuffer, own.append)])
     buffers = [one.buffer for one in allocations]
     sums: list[Any] = [one for one in buffers if any(load.source.same_as(one) for load in loads)]
-    if len(sums) != 1 or [*map(int, sums[0].shape)] != [_TILE, _TILE]:
+    if own or len(sums) != 1 or [*map(int, sums[0].shape)] != [_TILE, _TILE]:
         return None
-    steps = inner[0]
-    if prod(int(loop.extent) for loop in loops) < 2 or int(parts[steps].extent) < _MIN_STEPS:
+    if prod(int(loop.extent) for loop in loops) < 2 or int(steps.extent) < _MIN_STEPS:
         return None
     others = [one for one in allocations if not one.buffer.same_as(sums[0])]
-    return _TileNest(loops, [*others, *parts[:steps]], parts[steps], parts[steps + 1 :], epilogue, sums[0])
+    return _TileNest(loops, [*others, *parts[: inner[0]]], steps, parts[inner[0] + 1 :], epilogue, sums[0])
 
 
-def _is_of_tile(loop: Any) -> bool:
-    return loop.kind == ForKind.SERIAL and isinstance(loop.extent, IntImm) and int(loop.extent) == _TILE
+def _is_serial(loop: Any) -> bool:
+    return isinstance(loop, For) and loop.kind == ForKind.SERIAL and isinstance(loop.extent, IntImm)
 
 
 def _flat(stmt: Any) -> list[Any]:

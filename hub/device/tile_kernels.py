@@ -1,6 +1,8 @@
-"""Rounding and prefetching in programs on tile registers (AMX), once their loops are known.
+"""Rounding, prefetching and threads in programs on tile registers (AMX), once their loops are known.
 
-They round to bfloat16 by the CPU's instruction, and a column of tiles reads the weights of the next one ahead.
+They round to bfloat16 by the CPU's instruction, and a column of tiles reads the weights of the next one ahead. Threads
+share the columns where a product has fewer blocks of rows, which a schedule gives to threads, than there are threads: a
+short sequence or a small image has one or two.
 """
 
 from collections.abc import Iterator
@@ -123,3 +125,46 @@ def _tile_nests(body: Any) -> Iterator[_Tiles]:
             yield from visit(stmt.body, loops, len(loops))
 
     return visit(body, (), 0)
+
+
+def share_columns(stmt: Any, clears: Any, threads: int) -> Any:
+    """Return lowered statements of one product whose loop over tiles is shared by so many threads, if it can be.
+
+    Args:
+        clears: whether statements clear the sums of a tile: those of a loop around them are of tiles of its own each.
+    """
+    if isinstance(stmt, tirx.SeqStmt):
+        return tirx.SeqStmt([share_columns(one, clears, threads) if clears(one) else one for one in stmt.seq])
+    if isinstance(stmt, tirx.AttrStmt):
+        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, share_columns(stmt.body, clears, threads))
+    if not isinstance(stmt, For) or not isinstance(stmt.extent, IntImm):
+        return stmt
+    if stmt.kind != ForKind.PARALLEL:
+        return _shared(None, stmt, threads)
+    *before, tiles = stmt.body.seq if isinstance(stmt.body, tirx.SeqStmt) else [stmt.body]
+    alone = isinstance(tiles, For) and isinstance(tiles.extent, IntImm) and not any(map(clears, before))
+    if not alone or int(stmt.extent) >= threads:
+        return stmt
+    return _shared(stmt, tiles, threads, before)
+
+
+def _shared(rows: Any, tiles: Any, threads: int, before: list[Any] | None = None) -> Any:
+    """Return a loop over tiles as parts, one for each thread.
+
+    Args:
+        rows: the parallel loop around it; None without one.
+        before: what is done for each block of rows; each part does it.
+    """
+    if tiles.kind != ForKind.SERIAL or threads < 2:
+        return rows or tiles
+    blocks, extent = int(rows.extent) if rows is not None else 1, int(tiles.extent)
+    parts = next((n for n in range(1, extent + 1) if extent % n == 0 and n * blocks >= threads), extent)
+    kind = tiles.loop_var.ty
+    number, own = Var("part", kind), Var("tile", kind)
+    part: Any = number % parts if rows is not None else number
+    body = substituted(tiles.body, [(tiles.loop_var, part * (extent // parts) + own)])
+    zero = IntImm(str(kind.dtype), 0)
+    body = For(own, zero, IntImm(str(kind.dtype), extent // parts), ForKind.SERIAL, body)
+    if rows is not None:
+        body = substituted(tirx.stmt_seq(*(before or ()), body), [(rows.loop_var, number // parts)])
+    return For(number, zero, IntImm(str(kind.dtype), blocks * parts), ForKind.PARALLEL, body)

@@ -21,13 +21,14 @@ from tvm_ffi import structural_map, structural_walk
 from .host_facts import TILE_PERMISSION
 from .read_ahead import LOOPS, with_body
 from .tile_epilogues import overlap_epilogues
-from .tile_kernels import prefetch_tiles, with_rounding
+from .tile_kernels import prefetch_tiles, share_columns, with_rounding
 from .tile_sources import read_directly
 
 _INSTRUCTIONS = ("tilezero", "tileloadd64", "tdpbf16ps", "tilestored64")
 EXTENSIONS = ("amx-tile", "amx-bf16", "avx512bf16")
 """LLVM's names of what a CPU must have."""
 _TILES, _ROWS, _BYTES = 8, 16, 64
+_SUMS = 4  # of these, in which a product adds up
 
 
 def has_tiles(target: Any) -> bool:
@@ -35,8 +36,12 @@ def has_tiles(target: Any) -> bool:
     return target.kind.name == "llvm" and set(EXTENSIONS) <= set(map(str, codegen.llvm_get_cpu_features(target)))
 
 
-def with_tile_registers(mod: Any) -> Any:
-    """Return a scheduled `IRModule` whose functions ask for tile registers and set them up, where they need them."""
+def with_tile_registers(mod: Any, threads: int = 1) -> Any:
+    """Return a scheduled `IRModule` whose functions ask for tile registers and set them up, where they need them.
+
+    Args:
+        threads: that run a function.
+    """
     functions: Any = mod.functions_items()
     kernels: dict[Any, Any] = {var: func for var, func in functions if isinstance(func, PrimFunc)}
     using = {var: func for var, func in kernels.items() if _has_factors(func) and _uses_tiles(func.body)}
@@ -44,15 +49,26 @@ def with_tile_registers(mod: Any) -> Any:
         return mod
     lowered = with_rounding(LOOPS(IRModule(using)))
     own = {
-        var.name_hint: func.with_body(tirx.stmt_seq(_permission(), _set_up(_faster(func.body))))
+        var.name_hint: func.with_body(tirx.stmt_seq(_permission(), _set_up(_faster(func.body, threads))))
         for var, func in lowered.functions_items()
     }
     return IRModule({v: own.get(v.name_hint) or func for v, func in functions}, mod.attrs, mod.global_infos)
 
 
-def _faster(body: Any) -> Any:
+def _faster(body: Any, threads: int) -> Any:
     """Return lowered statements, with plain pointers, that prefetch weights, copy less, and overlap their epilogues."""
-    return overlap_epilogues(read_directly(structural_map(prefetch_tiles(body), (Call, _addressed))))
+    direct = read_directly(structural_map(prefetch_tiles(body), (Call, _addressed)))
+    clears: list[Any] = []
+    structural_walk(direct, (Call, lambda call: clears.append(call) if _is_clear(call) else None))
+    if threads > 1 and len(clears) == _SUMS:  # attention has two products
+        direct = share_columns(direct, lambda stmt: _has(stmt, Call, _is_clear), threads)
+    return overlap_epilogues(direct)
+
+
+def _is_clear(call: Any) -> bool:
+    """Return whether a call clears a register."""
+    llvm = str(getattr(call.op, "name", "")) == "tirx.call_llvm_intrin"
+    return llvm and int(getattr(call.args[0], "value", -1)) == _number("tilezero")
 
 
 def _addressed(call: Any) -> Any:
@@ -109,8 +125,13 @@ def _instruction(name: str, args: Sequence[Any] = ()) -> Any:
 
 
 @cache
+def _number(name: str) -> int:
+    return int(codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}"))
+
+
+@cache
 def _numbers() -> set[int]:
-    return {int(codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}")) for name in _INSTRUCTIONS}
+    return set(map(_number, _INSTRUCTIONS))
 
 
 def _has_factors(func: Any) -> bool:

@@ -22,7 +22,10 @@ _INTRINSIC, _CONDITIONAL = "tirx.call_llvm_intrin", "prim.if_then_else"
 
 
 def read_directly(stmt: Any, loops: tuple[Any, ...] = ()) -> Any:
-    """Return lowered statements, with plain pointers, that read tiles from the data where these are rows."""
+    """Return lowered statements, with plain pointers, that read tiles from the data where these are rows.
+
+    Rows that a copy fills with zeros, at its end, must be no results: other numbers take their place.
+    """
     if isinstance(stmt, tirx.AttrStmt):
         return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, read_directly(stmt.body, loops))
     if isinstance(stmt, For):
@@ -34,8 +37,9 @@ def read_directly(stmt: Any, loops: tuple[Any, ...] = ()) -> Any:
         for copying in [one for one in parts if isinstance(one, For)]:
             copy = _copy(copying, allocation.buffer)
             others = [one for one in parts if not one.same_as(copying) and not one.same_as(allocation)]
-            direct = copy and copy.avoided(allocation, others, loops)
-            parts = direct or parts
+            if direct := copy and copy.avoided(allocation, others, loops):
+                parts = direct
+                break
     return tirx.stmt_seq(*(read_directly(one, loops) for one in parts))
 
 
@@ -101,7 +105,7 @@ class _Copy:
         return int(self.condition.b) % _ROWS if self.condition is not None else 0
 
     def _position(self, row: Any) -> Any:
-        """Return the number of a row among all of the data, where some rows are beyond them; else 0."""
+        """Return a row's number among the data's rows; 0 where no row is beyond them."""
         return _number(0) if self.condition is None else substituted(self.condition.a, [(self.row, row)])
 
     def _last_rows(self, begin: Any) -> Any:
@@ -185,6 +189,9 @@ def _copy(loop: Any, buffer: Any) -> _Copy | None:
     source: Any = load.source if isinstance(load, TensorLoad) else None
     of_halves = source is not None and str(source.dtype) == "bfloat16"
     if not known or len(loops) != 3 or not of_halves:
+        return None
+    extents = [next(one.extent for one in loops if one.loop_var.same_as(index)) for index in indices]
+    if [*map(int, extents)] != [*map(int, buffer.shape[1:])]:
         return None
     if condition is not None and not (isinstance(condition, LT) and isinstance(condition.b, IntImm)):
         return None

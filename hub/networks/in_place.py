@@ -6,7 +6,6 @@ finds it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
 from math import inf
 from typing import Any
 
@@ -28,7 +27,7 @@ _ALLOCATION, _VIEWS = "builtin.alloc_tensor", ("reshape", "memory.view")
 def results_in_place() -> Any:
     """Return a pass over a module whose functions are given their results' memory, as `CallTIRRewrite` leaves it.
 
-    It is that of an argument which is read for the last time there, element by element, each before the result's is
+    The memory is that of an argument which is read there for the last time. Each element is read before the result's is
     stored in its place. Functions of blocks are lowered for it.
     """
 
@@ -243,5 +242,5 @@ def _is_once(store: Any, loops: Sequence[Any], conditions: Sequence[Any]) -> boo
         return base + index.stride * lane
 
     scalars = [scalar(index) for index in store.indices]
-    condition: Any = reduce(tirx.all, conditions) if conditions else True
+    condition: Any = tirx.all(*conditions) if conditions else True
     return bool(detect_iter_map(scalars, ranges, condition, IterMapLevel.Bijective).indices)

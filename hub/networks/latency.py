@@ -174,8 +174,8 @@ def measure(
 ) -> dict[str, list[float]]:
     """Return seconds a run of each system, one number a repeat; systems take turns until the time is up.
 
-    A turn begins with a run that is not timed: after another system's, a network finds its weights in no cache and its
-    threads asleep, which it does not in a service that runs it over and over.
+    Where several are compared, a turn begins with a run that is not timed: after another system's, a network finds its
+    weights in no cache and its threads asleep. In a service that runs it over and over it does not.
 
     Args:
         max_seconds: shared by the systems.

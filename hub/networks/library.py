@@ -93,8 +93,9 @@ def build_library(
         if database is not None:
             mod = prefetch_weights(bounded_unrolling(unrolled_sums(mod)), target)
         mod, weights[:] = lift_weights(default_schedules(mod), large)
-        # Tiles come last: of the last tile a kernel stores the result by another statement.
-        mod = with_tile_registers(tvm.transform.Sequential(passes)(mod))
+        # Tiles come last: they may store results by two statements, and `results_in_place` needs a single one.
+        threads = int(target.attrs.get("num-cores", 1))
+        mod = with_tile_registers(tvm.transform.Sequential(passes)(mod), threads)
         kernels.update((v, f) for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc))
         counts[:] = len(kernels), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels.values())
         for var in kernels:

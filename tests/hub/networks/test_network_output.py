@@ -366,7 +366,7 @@ def test_slow_systems_leave_a_real_time_process_rests_that_keep_its_core(monkeyp
 
 
 def test_a_turn_begins_with_a_run_that_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which fetches what the systems before have pushed out of the caches: 0.3 s here, of 0.4."""
+    """It fetches what other systems have pushed out of the caches, 0.3 s of the 0.4 here."""
     now, order = 0.0, ""
 
     def advance(seconds: float) -> None:

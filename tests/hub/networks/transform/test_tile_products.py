@@ -15,21 +15,17 @@ from tchub.hub.device.tile_registers import has_tiles, with_tile_registers
 from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.library import build_library
-from tchub.hub.networks.tasks import TuningTask, network_tasks
+from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.transform.half_storage import half_storage
 from tchub.hub.networks.transform.prepare import for_inference, lower
-from tchub.hub.networks.transform.tile_products import packed, rule_of_tiles, tile_product
+from tchub.hub.networks.transform.tile_products import packed
 from tchub.hub.networks.weights import lift_weights, read_weights, weights_file, write_weights
 from tchub.hub.search.candidates import random_candidates
 from tchub.hub.search.roofline import TILE_GAIN, Roofline
-from tile_kit import RUNS, XEON, compiled, dtypes, lowered, outputs
+from tile_kit import RUNS, XEON, compiled, dtypes, lowered, outputs, tile_tasks
 from torch import nn
-from tvm.ir import Call
-from tvm.s_tir import Schedule
-from tvm.sym import Analyzer
 from tvm.target import Target
-from tvm.tirx import AllocBuffer, IntImm, Max, Var
-from tvm_ffi import structural_equal, structural_map, structural_walk
+from tvm_ffi import structural_equal
 
 CONV = nn.Conv2d
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -70,10 +66,6 @@ class Block(nn.Module):
         x = torch.relu(self.first(x))
         y = torch.relu(self.second(x))
         return torch.relu(self.third(y) + x).mean((2, 3))
-
-
-def tile_tasks(mod: Any) -> list[TuningTask]:
-    return [task for task in network_tasks(mod, XEON, "network") if "tile_product" in task.name]
 
 
 def halved(x: Any) -> Any:
@@ -248,77 +240,6 @@ def test_a_stream_of_bfloat16_takes_what_is_added_to_it(run_library: Any, tmp_pa
     if RUNS:
         (ours,) = run_library(path, x)
         np.testing.assert_allclose(ours, expected, rtol=1e-2, atol=1e-2 * expected.std())
-
-
-def program(task: TuningTask, decisions: list[list[int]]) -> Any:
-    """Return the program of a product with these numbers of tiles, outside and inside: of rows, of columns."""
-    for seed in range(1, 100):
-        schedule: Any = Schedule(task.mod, seed=seed)
-        blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-        (space,) = tile_product(schedule, next(one for one in blocks if rule_of_tiles(schedule.get(one))))
-        if [list(map(int, one)) for one in space.trace.decisions.values()] == decisions:
-            return space.mod
-    raise AssertionError(decisions)
-
-
-def test_rows_of_a_column_of_tiles_read_the_next_ones_weights_ahead() -> None:
-    (task,) = tile_tasks(lowered(nn.Linear(256, 128, bias=False), torch.randn(128, 256)))
-    lines = 256 * 32 // 32  # of the caches, that hold the weights of 32 columns
-    body = with_tile_registers(program(task, [[1, 4], [4, 1]]))["main"].body
-    requests: list[Any] = []
-    structural_walk(body, (Call, lambda call: requests.append(call) if call.op.name == "tirx.prefetch" else None))
-    offsets = [call.args[0].args[0].indices[-1] for call in requests]
-    next_ones = [one for one in offsets if not isinstance(one, IntImm)]  # the others are two pages on
-    variables: list[Any] = []
-    structural_walk(next_ones[0], (Var, variables.append))
-    column, row, term = sorted(variables, key=lambda var: -value(next_ones[0], {var: 1}))
-    read = [
-        value(offset, {column: 2, row: i, term: k}) // 32 for i in range(4) for k in range(8) for offset in next_ones
-    ]
-    assert read == list(range(3 * lines, 4 * lines))
-
-
-def value(offset: Any, values: dict[Any, int]) -> int:
-    """Return an offset where its variables have these values; others are 0."""
-
-    def number(var: Any) -> Any:
-        return IntImm("int64", next((n for one, n in values.items() if var.same_as(one)), 0))
-
-    simple: Any = Analyzer().simplify(structural_map(offset, (Var, number)))
-    return int(simple)
-
-
-def test_a_column_of_few_rows_reads_its_own_weights_ahead() -> None:
-    (task,) = tile_tasks(lowered(nn.Linear(256, 128, bias=False), torch.randn(64, 256)))
-    ahead = str(with_tile_registers(program(task, [[1, 2], [4, 1]]))).count("T.prefetch(")
-    assert ahead == 2, "more at once would keep tiles from being read"
-
-
-@pytest.mark.parametrize(("terms", "overlap"), [(512, True), (480, False)], ids=["many steps", "few steps"])
-def test_a_tile_is_brought_to_its_end_during_the_sums_of_the_next_one(terms: int, overlap: bool) -> None:
-    (task,) = tile_tasks(lowered(nn.Sequential(nn.Linear(terms, 96), nn.ReLU()), torch.randn(64, terms)))
-    body = with_tile_registers(program(task, [[1, 2], [3, 1]]))["main"].body
-    maxima: list[Any] = []
-    structural_walk(body, (Max, maxima.append))
-    assert len(maxima) == (2 if overlap else 1), "the last tile is followed by none"
-    assert "for tile in range(T.int64(6))" in str(body) or not overlap
-
-
-@pytest.mark.parametrize(("rows", "copied"), [(64, False), (48, False), (40, True), (67, True)])
-def test_rows_of_bfloat16_are_read_where_they_lie(rows: int, copied: bool) -> None:
-    """Those are copied at whose end a register would read beyond the data: it reads 16."""
-    module = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 32), nn.ReLU())
-    tasks = tile_tasks(lowered(module, torch.randn(rows, 64)))
-    second = next(task for task in tasks if dtypes(task)[0] == "bfloat16")
-    for candidate in random_candidates(second, XEON, 3):
-        mod = with_tile_registers(candidate.mod)
-        buffers: list[Any] = []
-        structural_walk(mod["main"].body, (AllocBuffer, buffers.append))
-        assert any(str(one.buffer.dtype) == "uint16" for one in buffers) == copied
-        if RUNS:
-            right = outputs(tvm.compile(second.mod, target="llvm"), second)
-            ours = outputs(tvm.compile(mod, target=XEON), second)
-            np.testing.assert_allclose(ours, right, rtol=1e-2, atol=1e-4 * np.abs(right).max())
 
 
 def test_without_products_of_tiles_nothing_is_stored_otherwise() -> None:

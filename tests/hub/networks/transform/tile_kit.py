@@ -9,8 +9,10 @@ import tvm
 from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.device.tile_registers import with_tile_registers
 from tchub.hub.networks.frontend.network import import_exported
-from tchub.hub.networks.tasks import TuningTask
+from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.networks.transform.prepare import for_inference, lower
+from tchub.hub.networks.transform.tile_products import rule_of_tiles, tile_product
+from tvm.s_tir import Schedule
 from tvm.target import Target
 
 X86 = {"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux-gnu"}
@@ -45,3 +47,19 @@ def outputs(library: Any, task: TuningTask) -> np.ndarray:
 def dtypes(task: TuningTask) -> list[str]:
     """Return the types of the arguments of a task."""
     return [str(param.ty.dtype) for param in task.mod["main"].params]
+
+
+def tile_tasks(mod: Any) -> list[TuningTask]:
+    """Return the tasks of a network that are products of tiles."""
+    return [task for task in network_tasks(mod, XEON, "network") if "tile_product" in task.name]
+
+
+def program(task: TuningTask, decisions: list[list[int]]) -> Any:
+    """Return the program of a product with these numbers of tiles, outside and inside: of rows, of columns."""
+    for seed in range(1, 100):
+        schedule: Any = Schedule(task.mod, seed=7919 * seed)  # the first draws of small seeds are alike
+        blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+        (space,) = tile_product(schedule, next(one for one in blocks if rule_of_tiles(schedule.get(one))))
+        if [list(map(int, one)) for one in space.trace.decisions.values()] == decisions:
+            return space.mod
+    raise AssertionError(decisions)
