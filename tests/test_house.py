@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (7_017, 39),
-    "hub/networks": (12_398, 59),
+    "hub/device": (7_008, 39),
+    "hub/networks": (12_396, 59),
     "hub/search": (3_844, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_285, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_595, 60),
     "tests": (32_411, 222),
 }
-PRODUCT = (55_402, 311)
+PRODUCT = (55_391, 311)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -223,3 +223,8 @@ def substituted(tree: Any, values: Sequence[tuple[Any, Any]]) -> Any:
         return next((new for old, new in values if var.same_as(old)), var)
 
     return structural_map(tree, (Var, value))
+
+
+def call_name(expr: Any) -> str:
+    """Return the name of the operator that an expression calls; empty for another expression."""
+    return str(getattr(getattr(expr, "op", None), "name", ""))

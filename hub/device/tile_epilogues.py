@@ -14,7 +14,7 @@ from tvm.ir import Call, TensorLoad
 from tvm.tirx import AllocBuffer, BufferLoad, For, ForKind, IfThenElse, IntImm, SeqStmt, Var
 from tvm_ffi import structural_map, structural_walk
 
-from .read_ahead import substituted, with_body
+from .read_ahead import call_name, substituted, with_body
 
 # Rows and columns of a tile's sums, and their bytes.
 _TILE, _BYTES = 32, 4 * 32 * 32
@@ -70,7 +70,7 @@ class _TileNest:
             """Return a statement of the present tile."""
 
             def moved(call: Any) -> Any:
-                if str(getattr(call.op, "name", "")) != "tirx.buffer_data" or not call.args[0].same_as(self.sums):
+                if call_name(call) != "tirx.buffer_data" or not call.args[0].same_as(self.sums):
                     return call
                 return tirx.handle_add_byte_offset(sums.data, tile % 2 * _BYTES)
 

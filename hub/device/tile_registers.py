@@ -19,7 +19,7 @@ from tvm.tirx import AllocBuffer, For, ForKind, PrimFunc
 from tvm_ffi import structural_map, structural_walk
 
 from .host_facts import TILE_PERMISSION
-from .read_ahead import LOOPS, with_body
+from .read_ahead import LOOPS, call_name, with_body
 from .tile_epilogues import overlap_epilogues
 from .tile_kernels import prefetch_tiles, share_columns, with_rounding
 from .tile_sources import read_directly
@@ -58,17 +58,9 @@ def with_tile_registers(mod: Any, threads: int = 1) -> Any:
 def _faster(body: Any, threads: int) -> Any:
     """Return lowered statements, with plain pointers, that prefetch weights, copy less, and overlap their epilogues."""
     direct = read_directly(structural_map(prefetch_tiles(body), (Call, _addressed)))
-    clears: list[Any] = []
-    structural_walk(direct, (Call, lambda call: clears.append(call) if _is_clear(call) else None))
-    if threads > 1 and len(clears) == _SUMS:  # attention has two products
-        direct = share_columns(direct, lambda stmt: _has(stmt, Call, _is_clear), threads)
+    if threads > 1 and len(_calls(direct, "tilezero")) == _SUMS:  # attention has two products
+        direct = share_columns(direct, lambda stmt: bool(_calls(stmt, "tilezero")), threads)
     return overlap_epilogues(direct)
-
-
-def _is_clear(call: Any) -> bool:
-    """Return whether a call clears a register."""
-    llvm = str(getattr(call.op, "name", "")) == "tirx.call_llvm_intrin"
-    return llvm and int(getattr(call.args[0], "value", -1)) == _number("tilezero")
 
 
 def _addressed(call: Any) -> Any:
@@ -77,7 +69,7 @@ def _addressed(call: Any) -> Any:
     The region is what TVM leaves room for. Once it has, it may let tensors of several types share their memory, and
     then refuses pointers of either type.
     """
-    if str(getattr(call.op, "name", "")) != "tirx.tvm_access_ptr":
+    if call_name(call) != "tirx.tvm_access_ptr":
         return call
     kind, data, offset, *_ = call.args
     size = tirx.const(DataType(str(kind.ty)).itemsize, str(offset.ty))
@@ -129,11 +121,6 @@ def _number(name: str) -> int:
     return int(codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}"))
 
 
-@cache
-def _numbers() -> set[int]:
-    return set(map(_number, _INSTRUCTIONS))
-
-
 def _has_factors(func: Any) -> bool:
     """Return whether a function computes numbers of 16 bits, as factors of tiles are: to look at each call is slow."""
     buffers: list[Any] = []
@@ -149,12 +136,15 @@ def _has_factors(func: Any) -> bool:
 
 def _uses_tiles(stmt: Any) -> bool:
     """Return whether statements have instructions on tile registers."""
+    return bool(_calls(stmt, *_INSTRUCTIONS))
 
-    def is_instruction(call: Any) -> bool:
-        llvm = str(getattr(call.op, "name", "")) == "tirx.call_llvm_intrin"
-        return llvm and int(getattr(call.args[0], "value", -1)) in _numbers()
 
-    return _has(stmt, Call, is_instruction)
+def _calls(stmt: Any, *names: str) -> list[Any]:
+    """Return the calls of some instructions in statements."""
+    numbers, calls = set(map(_number, names)), list[Any]()
+    structural_walk(stmt, (Call, calls.append))
+    llvm = [call for call in calls if call_name(call) == "tirx.call_llvm_intrin"]
+    return [call for call in llvm if int(getattr(call.args[0], "value", -1)) in numbers]
 
 
 def _has(stmt: Any, kind: type, matches: Callable[[Any], bool]) -> bool:

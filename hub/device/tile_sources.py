@@ -14,7 +14,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import LT, AllocBuffer, BufferLoad, BufferStore, Evaluate, For, IfThenElse, IntImm, Select, SeqStmt, Var
 from tvm_ffi import structural_map, structural_walk
 
-from .read_ahead import substituted, with_body
+from .read_ahead import call_name, substituted, with_body
 
 # Rows of a register, and terms of each.
 _ROWS, _TERMS = 16, 32
@@ -83,7 +83,7 @@ class _Copy:
         def direct(stmt: Any) -> Any:
             """Return the read of a register, from the data where it was from the copy."""
             call = stmt.value
-            offset = self._offset(call.args[2]) if _name(call) == _INTRINSIC and len(call.args) == 4 else None
+            offset = self._offset(call.args[2]) if call_name(call) == _INTRINSIC and len(call.args) == 4 else None
             if offset is None:
                 return stmt
             size = int(self.buffer.shape[2]) * _TERMS
@@ -122,10 +122,10 @@ class _Copy:
         return IfThenElse(among, nest, None)
 
     def _bits(self, value: Any) -> Any:
-        return value.args[1] if _name(value) == _CONDITIONAL else value
+        return value.args[1] if call_name(value) == _CONDITIONAL else value
 
     def _is_pointer(self, call: Any) -> bool:
-        return _name(call) == "tirx.buffer_data" and call.args[0].same_as(self.buffer)
+        return call_name(call) == "tirx.buffer_data" and call.args[0].same_as(self.buffer)
 
     def _is_accessed(self, stmt: Any) -> bool:
         """Return whether a statement reads or writes an element of the copy."""
@@ -136,7 +136,7 @@ class _Copy:
 
     def _offset(self, pointer: Any) -> Any:
         """Return how far into the buffer a pointer is, in elements; None for one to something else."""
-        is_sum = _name(pointer) == "tirx.handle_add_byte_offset"
+        is_sum = call_name(pointer) == "tirx.handle_add_byte_offset"
         return pointer.args[1] // 2 if is_sum and self._is_pointer(pointer.args[0]) else None
 
     def _element(self, part: Any, row: Any, term: Any) -> Any:
@@ -182,10 +182,10 @@ def _copy(loop: Any, buffer: Any) -> _Copy | None:
     known = all(any(index.same_as(var) for var in variables) for index in indices)
     value: Any = store.value
     condition: Any = None
-    if _name(value) == _CONDITIONAL:
+    if call_name(value) == _CONDITIONAL:
         condition, value, other = value.args
         known = known and isinstance(other, IntImm) and int(other) == 0
-    load: Any = value.args[0] if _name(value) == "tirx.reinterpret" else None
+    load: Any = value.args[0] if call_name(value) == "tirx.reinterpret" else None
     source: Any = load.source if isinstance(load, TensorLoad) else None
     of_halves = source is not None and str(source.dtype) == "bfloat16"
     if not known or len(loops) != 3 or not of_halves:
@@ -196,10 +196,6 @@ def _copy(loop: Any, buffer: Any) -> _Copy | None:
     if condition is not None and not (isinstance(condition, LT) and isinstance(condition.b, IntImm)):
         return None
     return _Copy(buffer, loops, part, row, term, load, condition)
-
-
-def _name(expr: Any) -> str:
-    return str(getattr(getattr(expr, "op", None), "name", ""))
 
 
 def _number(value: int) -> Any:

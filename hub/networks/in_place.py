@@ -34,13 +34,11 @@ def results_in_place() -> Any:
     @module_pass(opt_level=0, name="TchubResultsInPlace")
     def run(mod: Any, _: Any) -> IRModule:
         variants = _Variants(mod)
-        functions = dict(mod.functions_items())
+        functions, called = dict(mod.functions_items()), list[Any]()
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                functions[var] = _shared(func, variants)
-        called: list[Any] = []
-        for func in functions.values():
-            structural_walk(func.body, (GlobalVar, called.append))
+                functions[var] = own = _shared(func, variants)
+                structural_walk(own.body, (GlobalVar, called.append))
         names = {var.name_hint for var in called}
         kept = {v: f for v, f in functions.items() if v.name_hint in names or v.name_hint not in variants.replaced}
         return IRModule(kept | variants.functions, mod.attrs, mod.global_infos)
