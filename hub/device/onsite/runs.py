@@ -98,10 +98,15 @@ def random_values(args_info: ArgsInfo) -> list[Any]:
 
 
 def random_integers(generator: np.random.Generator, shape: Sequence[int], dtype: str, args_info: ArgsInfo) -> Any:
-    """Both booleans, or integers that may be indices or divisors: 1 and 2, where a dimension has extent 2 only 1."""
+    """Both booleans, or integers that may be indices or divisors: 1 and 2, where a dimension has extent 2 only 1.
+
+    Those of a quantised product have either sign, or its sums would be cut off to the largest number of 8 bits.
+    """
     drawn = generator.integers(0, 2, size=tuple(shape))
     if dtype.startswith("bool"):
         return drawn
+    if dtype == "int8" and len(shape) > 2:
+        return 2 * drawn - 1
     return np.minimum(drawn + 1, 1 if any(2 in extents for extents, _ in args_info) else 2)
 
 

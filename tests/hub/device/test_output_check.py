@@ -80,3 +80,36 @@ def test_a_program_with_permuted_weights_is_checked_too(target: Any, target_dict
             measurer.refer(task.task_id, reference.mod).result()
             assert [m.error for _, m in measurer.measure(candidates)] == [error] * 2
             assert measurer.watched["checked"] == 2
+
+
+def rounded(size: int = 4000) -> np.ndarray:
+    """Return numbers of 8 bits, of many levels."""
+    return np.random.default_rng(0).integers(3, 250, size).astype(np.uint8)
+
+
+@pytest.mark.parametrize("scale", [None, np.float32(0.05)])
+def test_a_few_rounded_numbers_may_be_on_the_next_level(scale: np.float32 | None) -> None:
+    """Where a sum is halfway between two, as it is added up decides."""
+    right = rounded()
+    ours = right.copy()
+    ours[[7, 99, 1234]] += 1
+    if scale is not None:
+        ours, right = ours * scale, right * scale
+    assert complaint({0: ours}, {0: right}) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "count"), [(2, 1), (1, 40), (-3, 4000)], ids=["two levels", "many numbers", "all numbers"]
+)
+def test_numbers_further_off_are_wrong(change: int, count: int) -> None:
+    right = rounded()
+    ours = right.copy()
+    ours[:count] += np.array(change).astype(np.uint8)
+    assert complaint({0: ours}, {0: right})
+
+
+@pytest.mark.parametrize("right", [np.arange(4000) % 3 > 0, np.arange(4000, dtype=np.int32) % 5])
+def test_integers_and_booleans_have_no_levels(right: np.ndarray) -> None:
+    ours = right.copy()
+    ours[0] = ours[1]
+    assert complaint({0: ours}, {0: right})
