@@ -58,7 +58,12 @@ class WeightNest:
     load: Any
     alone: int
 
-    line, most_lines = LINE, _MAX_LINES
+    most_lines = _MAX_LINES
+
+    @property
+    def line(self) -> int:
+        """Return the numbers of the weight in a line of the caches."""
+        return LINE
 
     @cached_property
     def sums(self) -> list[int]:

@@ -60,7 +60,7 @@ class _TileNest:
         tile, row, last = variables
         count, steps = prod(int(loop.extent) for loop in self.loops), int(self.steps.extent)
         rows = -(-_TILE // steps)
-        sums = tirx.decl_buffer([2 * _TILE, _TILE], "float32", "sums")  # of this tile and of the one before
+        sums = tirx.decl_buffer([2 * _TILE, _TILE], str(self.sums.dtype), "sums")  # of this tile and of the one before
 
         def serial(var: Any, extent: int, body: Any) -> Any:
             zero, end = (IntImm(str(kind.dtype), n) for n in (0, extent))

@@ -8,17 +8,19 @@ short sequence or a small image has one or two.
 from collections.abc import Iterator
 from typing import Any
 
-from tvm import IRModule, tirx
+from tvm import DataType, IRModule, tirx
 from tvm.ir import TensorLoad
 from tvm.tirx import BufferStore, Cast, For, ForKind, IntImm, Var
 from tvm_ffi import structural_map, structural_walk
 
+from ...zoo.tile_instructions import FACTORS
 from .read_ahead import WeightNest, next_block, request, substituted, with_body, with_loop
 
 _ROUND, _LANES = "llvm.x86.avx512bf16.cvtneps2bf16.512", 16
 _PUT_OFF = "tchub.vectorised"
-# Numbers of bfloat16 in a line of the caches, lines that one step asks for, at most, and weights that a step reads.
-_LINE, _MAX_LINES, _STEP = 32, 8, 32 * 32
+# Bytes of a line of the caches, lines that one step asks for, at most, and bytes of the weights that a step reads.
+_LINE, _MAX_LINES, _STEP = 64, 8, 64 * 32
+_WEIGHTS = frozenset(one.weights for one in FACTORS)
 
 
 def with_rounding(mod: Any) -> Any:
@@ -86,18 +88,28 @@ def _rounds(cast: Any) -> bool:
 class _Tiles(WeightNest):
     """A nest around instructions that read a weight by its address."""
 
-    line, most_lines = _LINE, _MAX_LINES
+    most_lines = _MAX_LINES
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of a number of the weight."""
+        return int(DataType(str(self.load.source.ty.dtype)).itemsize)
+
+    @property
+    def line(self) -> int:
+        """Return the numbers of a line."""
+        return _LINE // self.size
 
 
 def prefetch_tiles(body: Any) -> Any:
-    """Return lowered statements whose products on tile registers prefetch their weights, those of bfloat16."""
+    """Return lowered statements whose products on tile registers prefetch their weights."""
     done = list[Any]()
     for nest in _tile_nests(body):
-        prefetch = next_block(nest, _STEP) if nest.sums and nest.is_regular else None
+        prefetch = next_block(nest, _STEP // nest.size) if nest.sums and nest.is_regular else None
         if prefetch is None or any(prefetch.outermost.same_as(var) for var in done):
             continue
         done.append(prefetch.outermost)
-        offsets = [prefetch.offset + line * _LINE for line in range(prefetch.lines)]
+        offsets = [prefetch.offset + line * nest.line for line in range(prefetch.lines)]
         loop = nest.loops[prefetch.loop]
         requests = [request(nest.load.source, offset) for offset in offsets]
         body = with_loop(body, loop.loop_var, with_body(loop, tirx.SeqStmt([*requests, loop.body])))
@@ -105,7 +117,7 @@ def prefetch_tiles(body: Any) -> Any:
 
 
 def _tile_nests(body: Any) -> Iterator[_Tiles]:
-    """Yield the nests of statements that take weights of bfloat16 by their address, each where it does so first."""
+    """Yield the nests of statements that take weights by their address, each where it does so first."""
 
     def visit(stmt: Any, loops: tuple[Any, ...], alone: int) -> Iterator[_Tiles]:
         several: list[Any] = list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else []
@@ -116,7 +128,7 @@ def _tile_nests(body: Any) -> Iterator[_Tiles]:
             for one in several:
                 if str(one.value.op.name) == "tirx.call_llvm_intrin":  # and not a prefetch of what is further on
                     structural_walk(one, (TensorLoad, loads.append))
-            if loads and str(loads[0].source.ty.dtype) == "bfloat16":
+            if loads and str(loads[0].source.ty.dtype) in _WEIGHTS:
                 yield _Tiles(loops, loads[0], alone)
         elif several:
             for one in several:

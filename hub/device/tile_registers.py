@@ -18,21 +18,23 @@ from tvm.target import codegen
 from tvm.tirx import AllocBuffer, For, ForKind, PrimFunc
 from tvm_ffi import structural_map, structural_walk
 
+from ...zoo.tile_instructions import FACTORS
 from .host_facts import TILE_PERMISSION
 from .read_ahead import LOOPS, call_name, with_body
 from .tile_epilogues import overlap_epilogues
 from .tile_kernels import prefetch_tiles, share_columns, with_rounding
 from .tile_sources import read_directly
 
-_INSTRUCTIONS = ("tilezero", "tileloadd64", "tdpbf16ps", "tilestored64")
-EXTENSIONS = ("amx-tile", "amx-bf16", "avx512bf16")
+_INSTRUCTIONS = ("tilezero", "tileloadd64", "tdpbf16ps", "tdpbusd", "tdpbssd", "tilestored64")
+EXTENSIONS = ("amx-tile", "amx-bf16", "amx-int8", "avx512bf16")
 """LLVM's names of what a CPU must have."""
 _TILES, _ROWS, _BYTES = 8, 16, 64
+_FACTORS = frozenset(one.data for one in FACTORS)
 _SUMS = 4  # of these, in which a product adds up
 
 
 def has_tiles(target: Any) -> bool:
-    """Return whether programs for a `tvm.target.Target` may use tile registers of bfloat16."""
+    """Return whether programs for a `tvm.target.Target` may use tile registers, of bfloat16 and of whole numbers."""
     return target.kind.name == "llvm" and set(EXTENSIONS) <= set(map(str, codegen.llvm_get_cpu_features(target)))
 
 
@@ -122,7 +124,7 @@ def _number(name: str) -> int:
 
 
 def _has_factors(func: Any) -> bool:
-    """Return whether a function computes numbers of 16 bits, as factors of tiles are: to look at each call is slow."""
+    """Return whether a function computes numbers of 8 or 16 bits, as factors are: to look at each call is slow."""
     buffers: list[Any] = []
     structural_walk(
         func.body,
@@ -131,7 +133,7 @@ def _has_factors(func: Any) -> bool:
             (AllocBuffer, lambda one: buffers.append(one.buffer)),
         ],
     )
-    return any(str(buffer.dtype) == "uint16" for buffer in buffers)
+    return any(str(buffer.dtype) in _FACTORS for buffer in buffers)
 
 
 def _uses_tiles(stmt: Any) -> bool:

@@ -1,23 +1,26 @@
 """Tiles read from where the data lie, instead of from a copy in which a tile's rows follow each other.
 
 A product copies its data as a rule, for they may have to be rounded or padded, or be an image. Where they are rows of
-bfloat16 already, a register can read 16 of them as they are.
+its factors' type already, a register can read 16 of them as they are.
 """
 
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from tvm import tirx
+from tvm import DataType, tirx
 from tvm.ir import Call, Range, TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx import LT, AllocBuffer, BufferLoad, BufferStore, Evaluate, For, IfThenElse, IntImm, Select, SeqStmt, Var
 from tvm_ffi import structural_map, structural_walk
 
+from ...zoo.tile_instructions import BFLOAT16, INT8, UINT8
 from .read_ahead import call_name, substituted, with_body
 
-# Rows of a register, and terms of each.
-_ROWS, _TERMS = 16, 32
+# Rows of a register, and bytes of each.
+_ROWS, _BYTES = 16, 64
+# Types of data of which a copy in a type has the bits.
+_TYPES = {(BFLOAT16.weights, BFLOAT16.data), *((one, one) for one in (UINT8.data, INT8.data))}
 _INTRINSIC, _CONDITIONAL = "tirx.call_llvm_intrin", "prim.if_then_else"
 
 
@@ -45,7 +48,7 @@ def read_directly(stmt: Any, loops: tuple[Any, ...] = ()) -> Any:
 
 @dataclass(frozen=True)
 class _Copy:
-    """Loops that copy rows of data to a buffer, in parts of `_TERMS` terms.
+    """Loops that copy rows of data to a buffer, in parts of a register's terms.
 
     Attributes:
         loops: over the parts, rows and terms, in some order.
@@ -86,9 +89,10 @@ class _Copy:
             offset = self._offset(call.args[2]) if call_name(call) == _INTRINSIC and len(call.args) == 4 else None
             if offset is None:
                 return stmt
-            size = int(self.buffer.shape[2]) * _TERMS
+            terms = _BYTES // self._size
+            size = int(self.buffer.shape[2]) * terms
             part: Any = analyzer.simplify(offset // size)
-            row: Any = analyzer.simplify(offset % size // _TERMS)
+            row: Any = analyzer.simplify(offset % size // terms)
             if not analyzer.can_prove(row % _ROWS == 0):
                 return stmt
             direct_ones.append(call)
@@ -98,6 +102,11 @@ class _Copy:
         if sum(map(self._is_pointer, pointers)) != len(direct_ones) or any(map(self._is_accessed, others)):
             return None
         return [allocation, self._last_rows(begin), *changed] if self._rest else changed
+
+    @property
+    def _size(self) -> int:
+        """Return the bytes of a number."""
+        return int(DataType(str(self.buffer.dtype)).itemsize)
 
     @property
     def _rest(self) -> int:
@@ -137,7 +146,7 @@ class _Copy:
     def _offset(self, pointer: Any) -> Any:
         """Return how far into the buffer a pointer is, in elements; None for one to something else."""
         is_sum = call_name(pointer) == "tirx.handle_add_byte_offset"
-        return pointer.args[1] // 2 if is_sum and self._is_pointer(pointer.args[0]) else None
+        return pointer.args[1] // self._size if is_sum and self._is_pointer(pointer.args[0]) else None
 
     def _element(self, part: Any, row: Any, term: Any) -> Any:
         """Return the load of an element of the data."""
@@ -165,7 +174,7 @@ class _Copy:
             inside = self._position(row) + _ROWS <= self.condition.b
             row = row if self._rest else Select(inside, row, _number(0))  # nobody reads what comes of the others
         address = tirx.address_of(self._element(part, row, _number(0)))
-        read = Evaluate(tirx.call_intrin("void", _INTRINSIC, number, tile, address, _number(2 * stride)))
+        read = Evaluate(tirx.call_intrin("void", _INTRINSIC, number, tile, address, _number(self._size * stride)))
         return IfThenElse(inside, read, stmt) if self._rest else read
 
 
@@ -185,10 +194,10 @@ def _copy(loop: Any, buffer: Any) -> _Copy | None:
     if call_name(value) == _CONDITIONAL:
         condition, value, other = value.args
         known = known and isinstance(other, IntImm) and int(other) == 0
-    load: Any = value.args[0] if call_name(value) == "tirx.reinterpret" else None
+    load: Any = value.args[0] if call_name(value) == "tirx.reinterpret" else value
     source: Any = load.source if isinstance(load, TensorLoad) else None
-    of_halves = source is not None and str(source.dtype) == "bfloat16"
-    if not known or len(loops) != 3 or not of_halves:
+    as_read = source is not None and (str(source.dtype), str(buffer.dtype)) in _TYPES
+    if not known or len(loops) != 3 or not as_read:
         return None
     extents = [next(one.extent for one in loops if one.loop_var.same_as(index)) for index in indices]
     if [*map(int, extents)] != [*map(int, buffer.shape[1:])]:

@@ -13,6 +13,7 @@ from ...zoo.files import StorageError
 from ..device.device_choice import ChosenDevice
 from ..device.extensions import vector_lanes
 from ..device.pool import WorkerPool
+from ..device.tile_registers import has_tiles
 from ..networks import LAYOUTS
 from ..networks.alternatives import find_shapes
 from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
@@ -129,8 +130,9 @@ def first_build(
         try:
             with refused(network.name, "compile", network.where):
                 cpu = str(target.kind.name) == "llvm"
-                graph = for_inference(imported, one, cpu=cpu, lanes=vector_lanes(target), precision=precision)
-            if precision == "bfloat16" and not _multiplies_in_tiles(graph):
+                lanes, tiles = vector_lanes(target), has_tiles(target)
+                graph = for_inference(imported, one, cpu=cpu, lanes=lanes, tiles=tiles, precision=precision)
+            if precision == "bfloat16" and not _multiplies_halves(graph):
                 raise TuningError(
                     f"no product of {network.name} is computed in bfloat16",
                     remedy="leave out --precision: products with weights and attention are, from 16 rows, terms and "
@@ -158,8 +160,10 @@ def first_build(
     raise first
 
 
-def _multiplies_in_tiles(graph: Any) -> bool:
-    return any(isinstance(func, tvm.tirx.PrimFunc) and is_of_tiles(func) for func in graph.functions.values())
+def _multiplies_halves(graph: Any) -> bool:
+    return any(
+        isinstance(func, tvm.tirx.PrimFunc) and is_of_tiles(func, halves=True) for func in graph.functions.values()
+    )
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,10 @@ _QUANTISED = {
     "QLinearGlobalAveragePool": ("GlobalAveragePool", 1), "QLinearAveragePool": ("AveragePool", 1),
     "QGemm": ("Gemm", 2),
 }  # fmt: skip
-# Attributes of theirs that the operators on real numbers have not, with the only value that is known here.
+_FLOAT, _INT32 = 1, 6  # ONNX's numbers of the types
+# Operators on integers that are these on real numbers.
+_INTEGERS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
+# Attributes of quantised operators that those on real numbers have not, with the only value that is known here.
 _OWN = {"channels_last": 0, "opset": None}
 
 
@@ -101,6 +104,8 @@ class _Fold(GraphWriter):
         self.opset, self.version = opset_of(model), model.ir_version
         self._types: dict[str, Any] | None = None
         self._inferred = 0  # constants that the types take into account
+        self._floats: dict[str, str] = {}  # real numbers by the name of the integers that they are
+        self._read_as_floats = frozenset[str]()
         self._hold(model.graph)
 
     def _hold(self, graph: Any, renamed: bool = False) -> dict[str, str]:
@@ -114,6 +119,8 @@ class _Fold(GraphWriter):
 
     def write(self, nodes: Sequence[Any], names: dict[str, str], outermost: bool = False) -> None:
         """Write nodes, of whose tensors `names` says how they are called here; add those of their outputs."""
+        if outermost:
+            self._read_as_floats = _read_as_floats(self._model.graph)
         for node in nodes:
             inputs = [names.get(name, name) for name in map(str, node.input)]
             outputs = self._written(node, inputs, names)
@@ -144,8 +151,10 @@ class _Fold(GraphWriter):
                 outputs = (self._loop if kind == "Loop" else self._scan)(node, inputs, names)
             elif kind == "If":
                 outputs = self._if(node, inputs[0], names)
-            elif kind == "ConvInteger":
-                outputs = self._integer_convolution(node, inputs)
+            elif kind in _INTEGERS:
+                outputs = self._product_of_integers(node, inputs)
+            elif kind == "Cast" and inputs[0] in self._floats and attributes_of(node).get("to") == _FLOAT:
+                outputs = [self._floats[inputs[0]]]
             elif (arrays := self._computed(node, inputs)) is not None:
                 outputs = [self.constant(array) for array in arrays]
             elif kind in RULES:
@@ -335,9 +344,19 @@ class _Fold(GraphWriter):
             self.op("QuantizeLinear", result, self.constant(np.float32(1)), *filter(None, [zero])) if scale else result
         ]
 
-    def _integer_convolution(self, node: Any, inputs: list[str]) -> list[str]:
-        integers = [self._shifted(x, zero, True) for x, zero in zip(inputs[:2], [*inputs[2:], "", ""], strict=False)]
-        return [self.op("Cast", self.op("Conv", *integers, **attributes_of(node)), to=6)]
+    def _product_of_integers(self, node: Any, inputs: list[str]) -> list[str] | None:
+        """Write a product of integers as one of the real numbers that they are."""
+        zeros, kind = [*inputs[2:], "", ""][:2], _INTEGERS[node.op_type]
+        if kind == "MatMul":
+            dims = self.dims(zeros[0]) if zeros[0] else ()
+            one = dims is not None and prod(dims) == 1  # and not one for each row
+            if not one or str(node.output[0]) not in self._read_as_floats:
+                return None
+        integers = [self._shifted(x, zero, kind == "Conv") for x, zero in zip(inputs[:2], zeros, strict=True)]
+        floats = self.op(kind, *integers, **attributes_of(node))
+        result = self.op("Cast", floats, to=_INT32)
+        self._floats[result] = floats
+        return [result]
 
     def _shifted(self, x: str, zero: str, for_convolution: bool) -> str:
         """Return integers less their zero point as float32, which holds sums of them exactly up to 2**24."""
@@ -351,6 +370,17 @@ class _Fold(GraphWriter):
 
     def _reshaped(self, x: str, shape: Sequence[int]) -> str:
         return self.op("Reshape", x, self.constant(np.array(shape, np.int64)))
+
+
+def _read_as_floats(graph: Any) -> frozenset[str]:
+    """Return the tensors that nothing but casts to float32 read: those lose what exceeds 2**24 anyway."""
+    casts, others = set[str](), {str(one.name) for one in graph.output}
+    for node in graph.node:
+        inner = [one for attribute in node.attribute for one in (attribute.g, *attribute.graphs)]
+        others |= {str(name) for one in inner for part in one.node for name in part.input}
+        as_float = node.op_type == "Cast" and attributes_of(node).get("to") == _FLOAT
+        (casts if as_float else others).update(map(str, node.input))
+    return frozenset(casts - others)
 
 
 def _sizes(tensor: Any) -> list[int] | None:

@@ -110,7 +110,7 @@ class _Padder(PyExprMutator):
             args: list[Any] = [_lengthened(arg, columns, more) for arg in step.args]
             args[position] = whole
             whole = self.builder_.emit(relax.Call(step.op, args, step.attrs))
-        nothing = relax.const(float("-inf"), "float32")
+        nothing = relax.const(float("-inf"), str(call.ty.dtype))
         whole = self.builder_.emit(op.where(relax.const(np.arange(more) < columns), whole, nothing))
         for step in one.reshapes:
             whole = self.builder_.emit(op.reshape(whole, (*static_shape(step)[:-1], more)))

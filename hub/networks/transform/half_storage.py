@@ -32,7 +32,7 @@ def half_storage() -> Any:
     @module_pass(opt_level=0, name="TchubHalfStorage")
     def run(mod: IRModule, _: Any) -> IRModule:
         kernels = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
-        tiles = {var for var, func in kernels.items() if is_of_tiles(func)}
+        tiles = {var for var, func in kernels.items() if is_of_tiles(func, halves=True)}
         if not tiles:
             return mod
         halving = _Halving(relax.BlockBuilder(mod.clone()), kernels, tiles)

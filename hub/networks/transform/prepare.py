@@ -15,13 +15,14 @@ from math import prod
 from typing import Any
 
 import tvm
-from tvm import IRModule
+from tvm import IRModule, tirx
+from tvm.ir import Call
 from tvm.ir.transform import Sequential
 from tvm.relax import backend, transform
 from tvm.sym import detect_linear_equation
 from tvm.target import Target
 from tvm.tirx import IterVar, Var
-from tvm_ffi import structural_walk
+from tvm_ffi import structural_map, structural_walk
 
 from ...device.candidate import WEIGHTS
 from .. import LAYOUTS
@@ -42,6 +43,7 @@ from .simplify import channels_first_only, legal_operators, settled_choices, sim
 from .softmax import by_lanes, softmax
 from .tile_attention import tile_attention, tile_attentions
 from .tile_products import tile_product, tile_products
+from .whole_products import whole_products
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 
 OperatorShape = ConvShape | AttentionShape | DepthwiseShape
@@ -60,19 +62,26 @@ def prepare(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRM
 
 
 def for_inference(
-    mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True, lanes: int = 16, precision: str = "float32"
+    mod: IRModule,
+    layout: str = LAYOUTS[0],
+    *,
+    cpu: bool = True,
+    lanes: int = 16,
+    tiles: bool = False,
+    precision: str = "float32",
 ) -> IRModule:
     """Return an imported Relax module with its operators as they are run; see `prepare`.
 
     Args:
         lanes: numbers of a CPU's vector register, of which products get whole ones: 16 with AVX-512.
+        tiles: the CPU has tile registers, on which a quantised network's products are computed.
         precision: `float16`: matrix products and convolutions read float16 and add up in float32; what stands between
             them is stored in float16, and softmax, norms, inputs and outputs stay in float32. `bfloat16`: those with
             weights, and attention's, on a CPU's tile registers.
     """
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
-    tiles = precision == "bfloat16"
-    steps = _inference_passes(cpu, lanes, mixed, tiles) if layout == LAYOUTS[0] else mixed
+    half = precision == "bfloat16"
+    steps = _inference_passes(cpu, lanes, mixed, tiles, half) if layout == LAYOUTS[0] else mixed
     return _run([legal_operators(), bounded_indices(), recurrences(cpu), *steps], mod)
 
 
@@ -127,11 +136,26 @@ def _tensor_functions(cpu: bool) -> list[Any]:
         fold_operators(),
         transform.FuseOps(),
         transform.FuseTIR(),
+        *([_vectorised_rounding] if cpu else []),
         half_storage(),
         *([own_spaces(), channel_spaces()] if cpu else []),
         transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
         _keep_weights,
     ]
+
+
+@tvm.transform.module_pass(opt_level=0, name="VectorisedRounding")
+def _vectorised_rounding(mod: Any, _context: Any) -> Any:
+    """Round by an operator that TVM vectorises: on CPUs it rounds as the one that `LegalizeOps` takes, half to even."""
+
+    def rewrite(call: Any) -> Any:
+        return tirx.round(call.args[0]) if str(getattr(call.op, "name", "")) == "tirx.nearbyint" else call
+
+    for var, function in mod.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            body: Any = function.body  # pyright: ignore[reportAttributeAccessIssue]
+            mod[var] = function.with_body(structural_map(body, (Call, rewrite)))
+    return mod
 
 
 @tvm.transform.module_pass(opt_level=0, name="KeepWeights")
@@ -191,10 +215,12 @@ def _reads_backwards(function: Any, parameter: Any) -> bool:
     return any(int(factor) < 0 for factor in factors)
 
 
-def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], tiles: bool) -> list[Any]:
+def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], tiles: bool, half: bool) -> list[Any]:
     constants = fold_arrays(), transform.CanonicalizeBindings()  # constants in the places of what is bound to them
-    widened = [tile_products(), elementwise_first()] if tiles else [pad_columns(lanes)]
+    widened = [tile_products(halves=half), elementwise_first()] if tiles or half else []
+    widened += [] if half else [pad_columns(lanes)]
     products = *constants, *widened, transform.DeadCodeElimination()
+    whole = *constants, whole_products(tiles=tiles), transform.CanonicalizeBindings()
     return [
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
@@ -216,9 +242,10 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], tiles: bool) -> l
         transform.DeadCodeElimination(),
         transform.EliminateCommonSubexpr(),  # reshapes of one tensor, whose products are joined
         join_projections(),
-        *([*constants, tile_attentions(), transform.EliminateCommonSubexpr()] if tiles else []),
+        *(whole if cpu and not mixed else []),
+        *([tile_attentions(), transform.EliminateCommonSubexpr()] if half else []),
         pad_attention(),
-        *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu and not tiles else []),
+        *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu and not half else []),
         transform.DeadCodeElimination(),
         *([sigmoids(), *products, by_lanes()] if cpu else []),
         *mixed,

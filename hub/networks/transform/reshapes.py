@@ -22,7 +22,7 @@ op: Any = relax.op
 
 UNARY = (
     *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "negative", "round", "rsqrt", "sigmoid", "sin", "sqrt"),
-    *("square", "tanh", "nn.relu", "nn.silu", "nn.gelu_tanh", "nn.softplus"),
+    *("square", "tanh", "nn.relu", "nn.silu", "nn.gelu_tanh", "nn.softplus", "astype"),
 )
 BINARY = ("add", "divide", "maximum", "minimum", "multiply", "subtract")
 SHAPING = ("reshape", "squeeze", "expand_dims", "permute_dims")

@@ -14,7 +14,7 @@ from typing import Any
 from tvm import te
 from tvm.tirx import Select, const, reinterpret
 
-from ....zoo.tile_instructions import ADD_COMPUTED, register_instructions
+from ....zoo.tile_instructions import ADD_COMPUTED, BFLOAT16, register_instructions
 from .attention import softmax_input
 from .elementwise import followers
 from .exponentials import LEAST_EXPONENT
@@ -182,4 +182,4 @@ def _in_tiles(schedule: Any, block: Any) -> None:
     )
     schedule.reorder(column, row, term, in_row, in_column, in_term)
     schedule.reverse_compute_at(written, row, preserve_unit_loops=True)
-    on_registers(schedule, block, written, term, in_row, ADD_COMPUTED)
+    on_registers(schedule, block, written, (term, in_row), BFLOAT16, ADD_COMPUTED)

@@ -1,8 +1,9 @@
-"""Matrix products and convolutions of bfloat16 on a CPU's tile registers, as Intel's Xeons have them since 2023 (AMX).
+"""Matrix products and convolutions on a CPU's tile registers, as Intel's Xeons have them since 2023 (AMX).
 
-A tile register holds 16 rows of 64 bytes; one instruction multiplies two of them into a third, sixteen times as many
-multiply-adds in a cycle as the vector registers do in float32. A product is computed 32 rows by 32 columns at a time,
-which four registers add up in float32 while two pairs of others read the factors. A convolution is a sum of such
+A tile register holds 16 rows of 64 bytes; one instruction multiplies two of them into a third, of bfloat16 sixteen times
+as many multiply-adds in a cycle as the vector registers do in float32, of whole numbers of 8 bits 32 times. A product is
+computed 32 rows by 32 columns at a time, which four registers add up in 32 bits while two pairs of others read the
+factors. A convolution is a sum of such
 products, one for each pixel of its kernel: images are stored with their padding, pixel by pixel, so that the pixels
 that a kernel's pixel meets are rows that follow each other; those at the end of a row meet the next row, and what is
 computed for them is left out. Of a convolution with a stride, each of its phases is an image of its own.
@@ -20,7 +21,7 @@ import numpy as np
 from tvm import relax, te
 from tvm.tirx import IntImm, Select, const, reinterpret
 
-from ....zoo.tile_instructions import ADD, CLEAR, STORE, register_instructions
+from ....zoo.tile_instructions import BFLOAT16, FACTORS, Factors, register_instructions
 from .elementwise import blocks_in, followers
 from .relax_graph import (
     TAKES_ELEMENTWISE,
@@ -32,9 +33,9 @@ from .relax_graph import (
     static_shape,
 )  # fmt: skip
 
-TYPE = "bfloat16"
+TYPE = BFLOAT16.weights
 PRODUCT, ATTENTION = RULES = "tchub.tile_product", "tchub.tile_attention"
-# Rows and columns that are computed together, and terms of a sum that one instruction adds.
+# Rows and columns that are computed together, and terms of bfloat16 that one instruction adds.
 TILE = 32
 # Rows and terms below these leave most of a tile empty.
 LEAST_ROWS, LEAST_DEPTH = 16, 16
@@ -51,6 +52,7 @@ class TileShape:
         padding: rows at the top, columns at the left.
         extents: height and width of the result.
         outputs: its channels.
+        factors: their types.
     """
 
     image: tuple[int, int, int, int]
@@ -60,6 +62,7 @@ class TileShape:
     padding: tuple[int, int]
     extents: tuple[int, int]
     outputs: int
+    factors: Factors = BFLOAT16
 
     @property
     def phases(self) -> tuple[int, int]:
@@ -81,7 +84,7 @@ class TileShape:
     @property
     def depth(self) -> int:
         """Return the channels that are stored."""
-        return whole(self.image[3])
+        return whole(self.image[3], self.factors.terms)
 
     @property
     def rows(self) -> int:
@@ -95,21 +98,28 @@ class TileShape:
         return (i * di % si) * self.phases[1] + j * dj % sj, (i * di // si) * self.stored[1] + j * dj // sj
 
 
-def whole(extent: int) -> int:
+def whole(extent: int, part: int = TILE) -> int:
     """Return an extent that whole tiles have."""
-    return -(-extent // TILE) * TILE
+    return -(-extent // part) * part
 
 
 def shape_of(call: Any) -> TileShape | None:
-    """Return the shape of a product or a convolution with constant weights, in float32; None for any other call."""
+    """Return the shape of a product or a convolution with constant weights; None for any other call.
+
+    It is of float32, which is rounded, or of whole numbers of 8 bits.
+    """
     name = operator_name(call)
-    if name not in ("matmul", "nn.conv2d") or str(call.ty.dtype) != "float32":
+    types = [str(one.ty.dtype) for one in (*call.args[:2], call)] if name in ("matmul", "nn.conv2d") else []
+    factors = BFLOAT16 if types == ["float32"] * 3 else factors_of(*types[:2]) if types[2:] == ["int32"] else None
+    if factors is None:
         return None
     data, weights, result = static_shape(call.args[0]), static_shape(call.args[1]), static_shape(call)
     if not data or not result or constant_address(call.args[1]) is None:
         return None
     if name == "matmul":
-        shape = _of_rows(prod(data[:-1]), data[-1], weights[-1]) if len(weights) == 2 and len(data) > 1 else None
+        if len(weights) != 2 or len(data) < 2:
+            return None
+        shape = _of_rows(prod(data[:-1]), data[-1], weights[-1], factors)
     else:
         attrs = call.attrs
         layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
@@ -117,7 +127,7 @@ def shape_of(call: Any) -> TileShape | None:
             return None
         pairs = [tuple(map(int, pair)) for pair in (weights[:2], attrs.strides, attrs.dilation, attrs.padding[:2])]
         kernel, strides, dilation, padding = pairs
-        shape = TileShape(data, kernel, strides, dilation, padding, result[1:3], weights[3])  # type: ignore[arg-type]
+        shape = TileShape(data, kernel, strides, dilation, padding, result[1:3], weights[3], factors)  # type: ignore[arg-type]
     if shape is None or shape.image[0] * prod(shape.extents) < LEAST_ROWS or shape.outputs < LEAST_DEPTH:
         return None
     if shape.kernel == (1, 1) and name != "matmul" and any(map(int, call.attrs.padding)):
@@ -126,33 +136,44 @@ def shape_of(call: Any) -> TileShape | None:
     return None if few and (prod(shape.kernel) * shape.image[3] < LEAST_DEPTH or shape.dilation[1] > 1) else shape
 
 
-def _of_rows(rows: int, terms: int, outputs: int) -> TileShape:
-    return TileShape((1, 1, rows, terms), (1, 1), (1, 1), (1, 1), (0, 0), (1, rows), outputs)
+def factors_of(data: str, weights: str) -> Factors | None:
+    """Return the factors of which some data, as they are stored, and weights are."""
+    return next((one for one in FACTORS if (one.data, one.weights) == (data, weights)), None)
 
 
-def tile_products() -> Any:
-    """Return a pass that computes products and convolutions with constant weights by tile registers, in bfloat16.
+def _of_rows(rows: int, terms: int, outputs: int, factors: Factors) -> TileShape:
+    return TileShape((1, 1, rows, terms), (1, 1), (1, 1), (1, 1), (0, 0), (1, rows), outputs, factors)
 
-    What comes in and goes out stays in float32. Where the rows of the products are the result's pixels, the result is a
+
+def tile_products(*, halves: bool) -> Any:
+    """Return a pass that computes products and convolutions with constant weights by tile registers.
+
+    What comes in and goes out keeps its type. Where the rows of the products are the result's pixels, the result is a
     matrix, so that what follows can be computed for a tile at a time.
+
+    Args:
+        halves: compute those of float32 too, in bfloat16.
     """
 
     constants: dict[Any, Any] = {}  # of weights that several products may share
 
     def rewrite(builder: Any, call: Any) -> Any:
         shape = shape_of(call)
-        if shape is None:
+        if shape is None or (shape.factors is BFLOAT16 and not halves):
             return call
         rows, outputs, parts = shape.image[0] * prod(shape.extents), shape.outputs, prod(shape.kernel)
         window = None
         if shape.image[3] < LEAST_DEPTH:  # each row of the kernel is a part, in whole tiles
             window, parts = shape, shape.kernel[0]
-            shape = _of_rows(rows, parts * whole(shape.kernel[1] * shape.image[3]), outputs)
+            terms = whole(shape.kernel[1] * shape.image[3], shape.factors.terms)
+            shape = _of_rows(rows, parts * terms, outputs, shape.factors)
         key = constant_address(call.args[1]), static_shape(call.args[1])
         if key not in constants:
             weights: Any = constant_values(call.args[1])
-            tiles = packed(weights.reshape(parts, -1, outputs))
-            constants[key] = relax.const(tiles.reshape(-1, prod(shape.kernel), shape.depth // 2, TILE, 2), TYPE)
+            factors = shape.factors
+            tiles = packed(weights.reshape(parts, -1, outputs), factors)
+            tiles = tiles.reshape(-1, prod(shape.kernel), shape.depth // factors.group, TILE, factors.group)
+            constants[key] = relax.const(tiles, factors.weights)
         by_rows = shape.kernel == (1, 1)
         product = builder.call_te(
             partial(_product, shape, window, (rows, outputs) if by_rows else static_shape(call)),
@@ -166,9 +187,10 @@ def tile_products() -> Any:
     return call_pass("TchubTileProducts", rewrite)
 
 
-def is_of_tiles(func: Any) -> bool:
-    """Return whether a tensor function has a product of tiles."""
-    return any(rule_of_tiles(block) for block in blocks_in(func))
+def is_of_tiles(func: Any, *, halves: bool = False) -> bool:
+    """Return whether a tensor function has a product of tiles; `halves`: one of bfloat16."""
+    of_tiles = [block for block in blocks_in(func) if rule_of_tiles(block)]
+    return any(not halves or str(block.writes[0].source.dtype) == BFLOAT16.sums for block in of_tiles)
 
 
 def rule_of_tiles(block: Any) -> str:
@@ -177,17 +199,18 @@ def rule_of_tiles(block: Any) -> str:
     return rule if rule in RULES else ""
 
 
-def packed(weights: np.ndarray) -> np.ndarray:
-    """Return weights (pixels, inputs, outputs) as tiles read them: (outputs / 32, pixels, inputs / 2, 32, 2).
+def packed(weights: np.ndarray, factors: Factors = BFLOAT16) -> np.ndarray:
+    """Return weights (pixels, inputs, outputs) as tiles read them: (outputs / 32, pixels, inputs / group, 32, group).
 
     Inputs and outputs are filled up with zeros to whole tiles.
     """
-    from ml_dtypes import bfloat16
+    import ml_dtypes  # noqa: F401 (NumPy then knows bfloat16 by its name)
 
     pixels, inputs, outputs = weights.shape
-    filled = np.pad(weights, [(0, 0), (0, whole(inputs) - inputs), (0, whole(outputs) - outputs)])
-    pairs = filled.astype(bfloat16).reshape(pixels, whole(inputs) // 2, 2, -1, TILE)
-    return np.ascontiguousarray(pairs.transpose(3, 0, 1, 4, 2))
+    depth = whole(inputs, factors.terms)
+    filled = np.pad(weights, [(0, 0), (0, depth - inputs), (0, whole(outputs) - outputs)])
+    groups = filled.astype(factors.weights).reshape(pixels, depth // factors.group, factors.group, -1, TILE)
+    return np.ascontiguousarray(groups.transpose(3, 0, 1, 4, 2))
 
 
 def _product(shape: TileShape, window: TileShape | None, result: Sequence[int], data: Any, weights: Any) -> Any:
@@ -200,11 +223,12 @@ def _product(shape: TileShape, window: TileShape | None, result: Sequence[int], 
     none = {"schedule_rule": "None"}
     batch, height, width, channels = shape.image
     (rows, columns), (top, left) = shape.stored, shape.padding
+    factors = shape.factors
     # Of the last rows the kernel meets pixels that no image has.
     beyond = max(shape.offset(i, j)[1] for i in range(shape.kernel[0]) for j in range(shape.kernel[1]))
 
     def pixel(phase: Any, part: Any, p: Any, lane: Any) -> Any:
-        c = part * TILE + lane
+        c = part * factors.terms + lane
         if windows is not None:
             return windows(part, p, lane)
         n, i, j = p // (rows * columns), p // columns % rows, p % columns
@@ -212,13 +236,15 @@ def _product(shape: TileShape, window: TileShape | None, result: Sequence[int], 
         j = j * shape.strides[1] + phase % shape.phases[1] - left
         index = (n, i, j) if is_image else _unflattened(p, data.shape[:-1])
         inside = te.all(p < batch * rows * columns, i >= 0, i < height, j >= 0, j < width, c < channels)
-        return te.if_then_else(inside, rounded(data[*index, c]), const(0, "uint16"))
+        return te.if_then_else(inside, _stored(factors, data(*index, c)), const(0, factors.data))
 
     def term(m: Any, n: Any) -> Any:
         phase, offset = shape.offset(i, j)
-        weight = weights[n // TILE, i * shape.kernel[1] + j, k // 2, n % TILE, k % 2]
-        factor = tiles[phase, k // TILE, m + offset, k % TILE]
-        return te.sum(widened(factor) * weight.astype("float32"), axis=[i, j, k])
+        group = factors.group
+        weight = weights[n // TILE, i * shape.kernel[1] + j, k // group, n % TILE, k % group].astype(factors.sums)
+        factor = tiles[phase, k // factors.terms, m + offset, k % factors.terms]
+        wide = widened(factor) if factors is BFLOAT16 else factor.astype(factors.sums)
+        return te.sum(wide * weight, axis=[i, j, k])
 
     def cut(*index: Any) -> Any:
         *pixel, channel = index
@@ -229,7 +255,7 @@ def _product(shape: TileShape, window: TileShape | None, result: Sequence[int], 
     is_image = tuple(map(int, data.shape)) == shape.image
     windows = _windows(window, data) if window else None
     i, j, k = (summed(n, name) for n, name in zip((*shape.kernel, shape.depth), "ijk", strict=True))
-    extents = prod(shape.phases), shape.depth // TILE, shape.rows + beyond, TILE
+    extents = prod(shape.phases), shape.depth // factors.terms, shape.rows + beyond, factors.terms
     tiles: Any = te.compute(extents_of(*extents), pixel, name="stored", attrs=none)
     rule = {"schedule_rule": PRODUCT}
     products: Any = te.compute(extents_of(shape.rows, whole(shape.outputs)), term, name="products", attrs=rule)
@@ -243,24 +269,25 @@ def _windows(shape: TileShape, data: Any) -> Any:
     """
     batch, height, width, channels = shape.image
     (top, left), (below, across) = shape.padding, shape.extents
-    parts = whole(shape.kernel[1] * channels) // TILE
+    terms = shape.factors.terms
+    parts = whole(shape.kernel[1] * channels, terms) // terms
     rows = (below - 1) * shape.strides[0] + (shape.kernel[0] - 1) * shape.dilation[0] + 1
-    columns = (across - 1) * shape.strides[1] + -(-parts * TILE // channels)
+    columns = (across - 1) * shape.strides[1] + -(-parts * terms // channels)
 
     def pixel(n: Any, i: Any, j: Any, c: Any) -> Any:
         inside = te.all(i >= top, i < top + height, j >= left, j < left + width)
-        return te.if_then_else(inside, rounded(data[n, i - top, j - left, c]), const(0, "uint16"))
+        return te.if_then_else(inside, _stored(shape.factors, data(n, i - top, j - left, c)), nothing)
 
-    none = {"schedule_rule": "None"}
+    none, nothing = {"schedule_rule": "None"}, const(0, shape.factors.data)
     padded: Any = te.compute(extents_of(batch, rows, columns, channels), pixel, name="padded", attrs=none)
 
     def window(part: Any, p: Any, lane: Any) -> Any:
         n, y, x = p // (below * across), p // across % below, p % across
-        term = x * shape.strides[1] * channels + part % parts * TILE + lane
+        term = x * shape.strides[1] * channels + part % parts * terms + lane
         number = padded[n, y * shape.strides[0] + part // parts * shape.dilation[0], term // channels, term % channels]
         # Behind the row of the kernel come other pixels: their weights are 0, which a NaN times 0 is not.
-        number = Select(part % parts * TILE + lane < shape.kernel[1] * channels, number, const(0, "uint16"))
-        return te.if_then_else(p < batch * below * across, number, const(0, "uint16"))
+        number = Select(part % parts * terms + lane < shape.kernel[1] * channels, number, nothing)
+        return te.if_then_else(p < batch * below * across, number, nothing)
 
     return window
 
@@ -276,6 +303,11 @@ def _unflattened(number: Any, extents: Sequence[Any]) -> list[Any]:
         index.insert(0, number % extent)
         number = number // extent
     return index
+
+
+def _stored(factors: Factors, x: Any) -> Any:
+    """Return a number of the data as tiles have it: of float32 the bits of the nearest bfloat16."""
+    return rounded(x) if factors is BFLOAT16 else x
 
 
 def rounded(x: Any) -> Any:
@@ -297,7 +329,8 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
     """Return the space of a product of tiles and what elementwise follows it: how many tiles share rows and columns."""
     register_instructions()
     (stored,) = schedule.get_producers(block)
-    chain = followers(schedule, block)[1:]
+    own = schedule.get(block).name_hint
+    chain = [one for one in followers(schedule, block) if schedule.get(one).name_hint != own]
     if not chain:
         return [schedule]
     *inlined, last = chain
@@ -305,7 +338,10 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
         schedule.compute_inline(one)
     written = schedule.cache_write(block, 0, "global")
     m, n, i, j, k = schedule.get_loops(block)
-    (row, in_row), (column, in_column), (term, in_term) = (schedule.split(loop, [None, TILE]) for loop in (m, n, k))
+    factors = _factors(schedule.get(block))
+    (row, in_row), (column, in_column), (term, in_term) = (
+        schedule.split(loop, [None, size]) for loop, size in ((m, TILE), (n, TILE), (k, factors.terms))
+    )
     rows, more_rows = schedule.split(row, schedule.sample_perfect_tile(row, 2, _MOST_TILES))
     columns, more_columns = schedule.split(column, schedule.sample_perfect_tile(column, 2, _MOST_TILES))
     schedule.reorder(rows, columns, more_rows, more_columns, i, j, term, in_row, in_column, in_term)
@@ -325,7 +361,7 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
         schedule.parallel(schedule.fuse(*schedule.get_loops(stored)[:-1]))
     schedule.vectorize(schedule.get_loops(stored)[-1])
     schedule.parallel(rows)
-    on_registers(schedule, block, written, i, in_row, ADD)
+    on_registers(schedule, block, written, (i, in_row), factors)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     return [schedule]
 
@@ -338,16 +374,24 @@ def vectorise(schedule: Any, block: Any) -> None:
         schedule.vectorize(schedule.split(loop, [None, lanes])[1])
 
 
-def on_registers(schedule: Any, block: Any, written: Any, outer: Any, in_row: Any, add: str) -> None:
+def _factors(block: Any) -> Factors:
+    """Return the types of the factors that a product's block reads."""
+    types = {str(region.source.dtype) for region in block.reads}
+    return next(one for one in FACTORS if {one.data, one.weights} == types - {one.sums})
+
+
+def on_registers(
+    schedule: Any, block: Any, written: Any, loops: tuple[Any, Any], factors: Factors, add: str | None = None
+) -> None:
     """Compute sums of products in the registers, and store them.
 
     Args:
         block: the sums; written: what stores them.
-        outer: outermost loop over the terms.
-        in_row: outer loop of the three of a tile.
-        add: the instruction that adds a tile's products.
+        loops: the outermost one over the terms, and the outer one of the three of a tile.
+        add: name of the instruction that adds a tile's products; None for that of the factors.
     """
+    outer, in_row = loops
     start = schedule.decompose_reduction(block, outer)
-    schedule.tensorize(schedule.get_loops(start)[-2], CLEAR)
-    schedule.tensorize(in_row, add)
-    schedule.tensorize(schedule.get_loops(written)[-2], STORE)
+    schedule.tensorize(schedule.get_loops(start)[-2], factors.clear)
+    schedule.tensorize(in_row, add or factors.add)
+    schedule.tensorize(schedule.get_loops(written)[-2], factors.store)

@@ -25,6 +25,8 @@ from .relax_graph import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values, 
 # Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
 _KERNEL = 3
+# Pixels of the tiles, at most, whose transforms have halves and quarters alone: sums of whole numbers stay exact.
+_EXACT = 2
 # Tiles of 4 need 2.25 times the weights of tiles of 2, which a network's other layers have driven out of the caches. A
 # core computes 4 operations (EPYC Genoa) to 16 (Xeon Cascade Lake) while it reads a byte of them; 2 is for slower ones.
 # Tiles that cost least for any of these are measured.
@@ -67,7 +69,8 @@ class ConvShape:
         if not plain:
             return []
         sides = tuple(int(x) for x in attrs.padding)
-        ways = [cls(*map(int, image), int(weight[3]), sides, m) for m in (1, *_POINTS)]  # type: ignore[arg-type]
+        sizes = [m for m in (1, *_POINTS) if m <= _EXACT or not _are_whole(constant_values(call.args[1]))]
+        ways = [cls(*map(int, image), int(weight[3]), sides, m) for m in sizes]  # type: ignore[arg-type]
         cheapest = {min(ways, key=methodcaller("_cost", operations)) for operations in _OPERATIONS_A_BYTE}
         return sorted(cheapest - {ways[0]})
 
@@ -140,6 +143,12 @@ def convolutions(mod: Any) -> set[ConvShape]:
         if isinstance(func, relax.Function):
             relax.analysis.post_order_visit(func, visit)
     return shapes
+
+
+def _are_whole(weights: Any) -> bool:
+    """Return whether weights are whole numbers, as a quantised network has them; some are looked at."""
+    some = weights.reshape(-1)[:4096]
+    return bool((some == np.round(some)).all())
 
 
 @cache

@@ -184,6 +184,21 @@ def test_integers_are_convolved_and_scaled_as_dynamic_quantisation_does(equal: E
     equal(model(nodes, inputs=[IMAGE], w=kernel(3, 1, 3, 3)))
 
 
+@pytest.mark.parametrize("cast", [True, False])
+def test_integers_are_multiplied_exactly_where_their_sums_are_integers(equal: Equal, cast: bool) -> None:
+    """Sums beyond 2**24, which float32 has not, and such as are scaled in float32 next."""
+    random = np.random.default_rng(0)
+    rows, weights = (random.integers(128, 256, shape).astype(np.uint8) for shape in ((3, 2048), (2048, 4)))
+    known = rows.astype(np.int32) @ weights.astype(np.int32) - np.arange(12, dtype=np.int32).reshape(3, 4)
+    nodes = [
+        node("MatMulInteger", ["rows", "weights"], ["sums"]),
+        node("Sub", ["sums", "known"], ["left"]),
+        node("Cast", ["sums" if cast else "left"], ["reals"], to=FLOAT),
+        node("Add", ["reals", "x"], ["y"]),
+    ]
+    equal(model(nodes[:1] + nodes[1 + cast :], rows=rows, weights=weights, **({} if cast else {"known": known})))
+
+
 MANY = {"sizes": np.array([1 << 40, 3, 4])}
 ENDLESS = {
     "ConstantOfShape": ([], MANY),

@@ -38,7 +38,7 @@ def test_layers_that_differ_in_their_scale_alone_are_one_task(equal: Any) -> Non
         *layers, x = layers_and_x
         for number, layer in enumerate(layers):
             scale = 0.05 + 0.01 * number
-            x = ((layer(x) / scale).round().clamp(-128, 127).to(torch.int8).float() - number) * scale
+            x = ((layer(x) / scale).round().clamp(-128, 127).to(torch.int8).float() - (number + 1)) * scale
         return x
 
     lowered = equal(rounded, torch.randn(8, 16), parts=tuple(nn.Linear(16, 16) for _ in range(4)))

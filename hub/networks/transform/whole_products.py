@@ -1,0 +1,254 @@
+"""Products of a quantised network as sums of whole numbers, which its scales follow.
+
+A quantised network says that (q - z) * s is multiplied by w * t, where q and w are whole numbers of 8 bits. Then the
+sum of (q - z) * w is a whole number, which float32 has exactly up to 2 ** 24, in whatever order it is added up, and
+s * t is the factor of a column. So how a network rounds, and with it its output, does not depend on schedules, and is
+as ONNX Runtime does. A CPU with tile registers multiplies the numbers of 8 bits themselves.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm_ffi import structural_equal
+
+from .quantised import LIMITS, POOL, QuantisedData, QuantisedReader, split_weights, whole_bias
+from .relax_graph import bound_values, constant_address, constant_values, function_pass, operator_name, static_shape
+from .tile_products import shape_of
+
+op: Any = relax.op
+_LAYOUTS = "HWIO", "NHWC"
+
+
+def whole_products(*, tiles: bool = False) -> Any:
+    """Return a Relax pass that puts the scales of a quantised network behind its products.
+
+    Args:
+        tiles: let those that fill tile registers multiply numbers of 8 bits, which kernels then store.
+    """
+    known: dict[Any, Any] = {}  # of constants that several products share
+    constants: dict[Any, Any] = {}
+
+    def weights_of(value: Any) -> Any:
+        address = constant_address(value)
+        key = address, static_shape(value)
+        if key not in known:
+            split = split_weights(constant_values(value)) if address is not None else None
+            known[key] = value, split  # whose address nothing else may have then
+        return known[key][1]
+
+    def constant(weights: np.ndarray, dtype: str) -> Any:
+        key = id(weights), dtype  # `known` keeps them
+        if key not in constants:
+            constants[key] = relax.const(weights.astype(dtype))
+        return constants[key]
+
+    return function_pass("TchubWholeProducts", lambda mod, func: _Rewriter(mod, func, weights_of, constant, tiles))
+
+
+@mutator
+class _Rewriter(PyExprMutator):
+    """Rewrites a function.
+
+    Args:
+        weights_of: gives the whole numbers of a constant and their scales, or None.
+        constant: gives whole numbers as a constant of a type.
+    """
+
+    def __init__(
+        self,
+        mod: Any,
+        func: Any,
+        weights_of: Callable[[Any], Any],
+        constant: Callable[[np.ndarray, str], Any],
+        tiles: bool,
+    ) -> None:
+        super().__init__(mod)
+        self._weights_of, self._constant, self._tiles = weights_of, constant, tiles
+        self._sums: dict[Any, None] = {}  # of products of whole numbers, in float32
+        self._stored: dict[Any, str] = {}  # types of 8 bits by the call whose codes are stored so
+        values = bound_values(func)
+        own = QuantisedReader(values.get)
+        for call in values.values() if tiles else ():
+            data = self._data_of_pool(own, call) or self._data_of_product(own, call)
+            if data is not None and (operator_name(call) == POOL or self._fills_tiles(own, call, data)):
+                self._stored[own.call(data.codes, "minimum")] = data.dtype
+        self._reader = QuantisedReader(self.builder_.lookup_binding)
+
+    def visit_call_(self, call: Any) -> Any:
+        new: Any = super().visit_call_(call)
+        name, emit = operator_name(new), self.builder_.emit
+        dtype = self._stored.get(call, "")
+        codes = self._reader.unchanged(new) if name == "minimum" else None
+        if codes is not None and (not dtype or self._reader.in_bytes(codes) is not None):
+            return codes
+        if dtype:
+            return op.astype(emit(op.astype(emit(new), dtype)), "float32")
+        if name == "round":
+            return self._without_division(new)
+        if name in ("add", "subtract") and _adds_nothing(new):  # a zero point of 0
+            return new.args[0]
+        if (data := self._data_of_pool(self._reader, new)) is not None:
+            return self._pool(new, data)
+        data = self._data_of_product(self._reader, new)
+        return new if data is None else self._product(new, data)
+
+    def _data_of_pool(self, reader: QuantisedReader, call: Any) -> QuantisedData | None:
+        """Return the data of a call where it takes the maxima of what is quantised."""
+        is_pool = isinstance(call, relax.Call) and operator_name(call) == POOL
+        data = reader.data(call.args[0]) if is_pool else None
+        if data is None or data.scale is None or data.views:
+            return None
+        return data if data.scale_values is not None and data.scale_values.flat[0] > 0 else None
+
+    def _pool(self, call: Any, data: QuantisedData) -> Any:
+        """Return the maxima of codes, scaled: a scale leaves their order as it is."""
+        emit, stored = self.builder_.emit, self._reader.in_bytes(data.codes)
+        result = emit(relax.Call(call.op, [data.codes if stored is None else stored], call.attrs))
+        if stored is not None:
+            result = emit(op.astype(result, "float32"))
+        if data.zero is not None:
+            result = emit(op.subtract(result, data.zero))
+        return op.multiply(result, data.scale)
+
+    def _data_of_product(self, reader: QuantisedReader, call: Any) -> QuantisedData | None:
+        """Return the data of a call where it is a product both of whose factors are quantised."""
+        if not isinstance(call, relax.Call) or str(getattr(call.ty, "dtype", "")) != "float32":
+            return None
+        attrs: Any = call.attrs
+        is_image = operator_name(call) == "nn.conv2d" and (attrs.kernel_layout, attrs.out_layout) == _LAYOUTS
+        data = reader.data(call.args[0]) if is_image or operator_name(call) == "matmul" else None
+        return data if data is not None and self._weights_of(call.args[1]) is not None else None
+
+    def _fills_tiles(self, reader: QuantisedReader, call: Any, data: QuantisedData) -> bool:
+        """Return whether tile registers compute a product; what is around an image must be known then."""
+        known = data.zero_values is not None or not any(_padding(call))
+        weights, (least, most) = self._weights_of(call.args[1])[0], LIMITS["int8"]
+        fits = weights.min() >= least and weights.max() <= most and reader.is_in_bytes(data.zero, data.dtype)
+        return bool(known and fits and shape_of(call) is not None)
+
+    def _product(self, call: Any, data: QuantisedData) -> Any:
+        """Return a product of whole numbers, times the scales."""
+        emit = self.builder_.emit
+        weights, scales = self._weights_of(call.args[1])
+        on_tiles = self._tiles and self._fills_tiles(self._reader, call, data)
+        stored = self._reader.in_bytes(data.codes) if on_tiles else None
+        if stored is not None:
+            product = self._product_of_bytes(call, data, stored, weights)
+        else:
+            shifted = self._viewed(data, data.codes)
+            if data.zero is not None:
+                shifted = emit(op.subtract(shifted, emit(op.reshape(data.zero, [1]))))
+            product = emit(_same(call, shifted, self._constant(weights, "float32"), _padding(call), None))
+        self._sums[product] = None
+        columns, factor = [1] * (call.ty.ndim - 1) + [-1], data.scale_values
+        if factor is None:
+            product = emit(op.multiply(product, relax.const(scales.reshape(columns))))
+            return op.multiply(product, emit(op.reshape(data.scale, [1] * call.ty.ndim)))
+        scales = (scales * factor.flat[0]).reshape(columns)
+        return product if (scales == 1).all() else op.multiply(product, relax.const(scales))
+
+    def _product_of_bytes(self, call: Any, data: QuantisedData, stored: Any, weights: np.ndarray) -> Any:
+        """Return the sums of a product, in float32, that reads numbers of 8 bits."""
+        emit, zero = self.builder_.emit, data.zero_values
+        codes, padding = self._viewed(data, stored), _padding(call)
+        if any(padding) and zero.any():
+            top, left, bottom, right = padding
+            codes = emit(op.nn.pad(codes, [0, 0, top, bottom, left, right, 0, 0], "constant", float(zero.flat[0])))
+            padding = [0] * 4
+        sums = emit(_same(call, codes, self._constant(weights, "int8"), padding, "int32"))
+        if data.zero is not None:
+            shape = [1] * (call.ty.ndim - 1) + [-1]
+            totals = weights.reshape(-1, weights.shape[-1]).sum(axis=0, dtype="int32").reshape(shape)
+            if zero is not None:
+                shift: Any = relax.const(totals * np.int32(zero.flat[0]))
+            else:
+                number = emit(op.reshape(emit(op.astype(data.zero, "int32")), [1] * call.ty.ndim))
+                shift = emit(op.multiply(number, relax.const(totals)))
+            sums = emit(op.subtract(sums, shift))
+        return emit(op.astype(sums, "float32"))
+
+    def _viewed(self, data: QuantisedData, value: Any) -> Any:
+        """Return a value in the shapes that data have."""
+        for view in reversed(data.views):
+            value = self.builder_.emit(relax.Call(view.op, [value, *view.args[1:]], view.attrs))
+        return value
+
+    def _without_division(self, call: Any) -> Any:
+        """Return the rounding of a quotient that needs no division.
+
+        What is divided by a scale has been multiplied by one, or is a sum of such values, as where a network adds a
+        residual. So do other runtimes compute it, and their rounding is ours then.
+        """
+        value, factor = self._reader.scaled(call.args[0])
+        if factor is None:
+            return call
+        quotient, emit = self._quotient(value, factor), self.builder_.emit
+        added = self._reader.call(value, "add") if quotient is None else None
+        if added is not None:
+            parts = [self._quotient(one, factor, data=True) for one in added.args]
+            if all(one is not None for one in parts):
+                quotient = op.add(*map(emit, parts))
+            else:
+                left, right = added.args
+                ways = (self._quotient_with_bias(*pair, factor) for pair in ((left, right), (right, left)))
+                quotient = next((one for one in ways if one is not None), None)
+        return call if quotient is None else op.round(emit(quotient))
+
+    def _quotient(self, value: Any, factor: tuple[Any, Any], *, data: bool = False) -> Any:
+        """Return a product's value, or of `data` a quantised one, times a number; None for another one."""
+        scaled = self._reader.call(value, "multiply")
+        if scaled is None or not (scaled.args[0] in self._sums or (data and self._reader.data(value))):
+            return None
+        scales = constant_values(scaled.args[1])
+        if scales is None or scales.dtype != np.float32:
+            return None
+        operate, by = factor
+        return op.multiply(scaled.args[0], relax.const(operate(scales, by).astype("float32")))
+
+    def _quotient_with_bias(self, value: Any, bias: Any, factor: tuple[Any, Any]) -> Any:
+        """Return a quantised product plus its bias, times a number; the bias becomes one of the whole numbers."""
+        scaled = self._reader.call(value, "multiply")
+        if scaled is None:
+            return None
+        scales, biases = constant_values(scaled.args[1]), constant_values(bias)
+        if scales is None or scaled.args[0] not in self._sums:
+            return None
+        added, emit, sums = whole_bias(biases, scales), self.builder_.emit, scaled.args[0]
+        if added is None:
+            return None
+        whole = self._reader.argument(sums, "astype")
+        if whole is not None and str(whole.ty.dtype) == "int32":
+            shift = self._reader.call(whole, "subtract")
+            if shift is not None and (before := constant_values(shift.args[1])) is not None:
+                whole, added = shift.args[0], added - before
+            sums = emit(op.astype(emit(op.add(whole, relax.const(added))), "float32"))
+        else:
+            sums = emit(op.add(sums, relax.const(added.astype("float32"))))
+        operate, by = factor
+        return op.multiply(sums, relax.const(operate(scales, by).astype("float32")))
+
+
+def _adds_nothing(call: Any) -> bool:
+    """Return whether a number that is added is 0."""
+    number = constant_values(call.args[1])
+    alike = structural_equal(call.ty, call.args[0].ty)
+    return alike and number is not None and number.size == 1 and not number.any()
+
+
+def _padding(call: Any) -> list[int]:
+    """Return the rows and columns around the image of a convolution: top, left, bottom, right."""
+    return [*map(int, call.attrs.padding)] if operator_name(call) == "nn.conv2d" else []
+
+
+def _same(call: Any, data: Any, weights: Any, padding: list[int], out_dtype: str | None) -> Any:
+    """Return the product of other factors."""
+    if operator_name(call) == "matmul":
+        return op.matmul(data, weights, out_dtype)
+    attrs = call.attrs
+    return op.nn.conv2d(
+        data, weights, list(map(int, attrs.strides)), padding, list(map(int, attrs.dilation)), int(attrs.groups),
+        attrs.data_layout, attrs.kernel_layout, attrs.out_layout, out_dtype,
+    )  # fmt: skip
