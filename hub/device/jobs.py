@@ -192,10 +192,10 @@ def _on_other_levels(output: Array, right: Array) -> bool:
     levels = np.unique(right).astype(np.float64) if right.dtype.name in _ROUNDED else np.empty(0)
     if output.size <= _LEVELS or not 2 < levels.size <= _LEVELS or not np.isfinite(levels).all():
         return False
-    step = np.diff(levels).min()
-    steps = np.diff(levels) / step
+    step = np.median(np.diff(levels))
+    steps = np.diff(levels[1:-1]) / step  # those at the ends may be where numbers are cut off
     apart = np.abs(output.astype(np.float64) - right)
-    equal = np.abs(steps - np.round(steps)).max() <= _STEP and apart.max() <= (1 + _STEP) * step
+    equal = np.abs(steps - np.round(steps)).max(initial=0) <= _STEP and apart.max() <= (1 + _STEP) * step
     return bool(equal and (apart > _STEP * step).sum() <= max(1, _FEW * right.size))
 
 

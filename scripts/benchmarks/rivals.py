@@ -134,7 +134,7 @@ def measure(
         folder = work / "-".join(str(value) for value in key.values() if value is not None)
         source = {} if opened is None else {"network": opened(network)}
         if row := journal.get(lambda k=key | source, f=folder: tuned(**k, folder=f, **options), clock, **key):
-            rows.append(key | row)
+            rows.append(key | row | ({} if opened is None else {"at_peak": None}))  # the roofline is of float32
             note(f"{network}, {count} threads{f', {target}' if target else ''}: {row['ms']}")
     return (
         summary(rows),

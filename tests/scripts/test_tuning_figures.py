@@ -77,11 +77,11 @@ def test_the_table_of_runtimes_has_a_column_of_ratios_for_each_machine_that_was_
 
     own = job(row("bert-tiny", 2.0), row("vit-tiny", 5.0), row("bert-tiny", 1.0, 2), row("bert-tiny", 3.2, 1, AVX2))
     others = {"rivals_intel": job(row("vit-tiny", 8.0)), "rivals_amx": job(row("bert-tiny", 1.6))}
-    others |= {"rivals_bfloat16": job(row("vit-tiny", 4.0))}
+    others |= {"rivals_bfloat16": job(row("vit-tiny", 4.0)), "rivals_int8": job(row("vit-tiny", 2.0))}
     text = blocks.rivals({"rivals": own} | others)
     head, _, *lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert head.endswith("| tchub | gain, EPYC | EPYC, 2 cores | EPYC, AVX2 | Xeon | Xeon, AMX | bfloat16 |"), (
+    assert head.endswith("| tchub | gain, EPYC | EPYC, 2 cores | EPYC, AVX2 | Xeon | Xeon, AMX | bfloat16 | int8 |"), (
         "no column without a run"
     )
-    assert lines[0].endswith("| **2** | 2 | 4 | 1.25 | - | 2.5 | - |")
-    assert lines[1].endswith("| **5** | 0.8 | - | - | 0.5 | - | 1 |"), "tchub loses here"
+    assert lines[0].endswith("| **2** | 2 | 4 | 1.25 | - | 2.5 | - | - |")
+    assert lines[1].endswith("| **5** | 0.8 | - | - | 0.5 | - | 1 | 2 |"), "tchub loses here"

@@ -376,11 +376,21 @@ def _read_as_floats(graph: Any) -> frozenset[str]:
     """Return the tensors that nothing but casts to float32 read: those lose what exceeds 2**24 anyway."""
     casts, others = set[str](), {str(one.name) for one in graph.output}
     for node in graph.node:
-        inner = [one for attribute in node.attribute for one in (attribute.g, *attribute.graphs)]
-        others |= {str(name) for one in inner for part in one.node for name in part.input}
+        for attribute in node.attribute:
+            others |= {name for one in (attribute.g, *attribute.graphs) for name in _named_in(one)}
         as_float = node.op_type == "Cast" and attributes_of(node).get("to") == _FLOAT
         (casts if as_float else others).update(map(str, node.input))
     return frozenset(casts - others)
+
+
+def _named_in(graph: Any) -> set[str]:
+    """Return the tensors that a graph reads or returns, and those that graphs in it do."""
+    names = {str(one.name) for one in graph.output}
+    for node in graph.node:
+        names.update(map(str, node.input))
+        for attribute in node.attribute:
+            names |= {name for one in (attribute.g, *attribute.graphs) for name in _named_in(one)}
+    return names
 
 
 def _sizes(tensor: Any) -> list[int] | None:

@@ -48,6 +48,12 @@ def split_weights(values: Any) -> tuple[np.ndarray, np.ndarray] | None:
             off = np.abs(whole - np.rint(whole)) - _ROUNDING * np.abs(whole)
             candidates = candidates[(off <= 0).all(axis=0)]
         scales[candidates], left[candidates] = largest[candidates] / most, False
+        if candidates.size and left.any():  # a tensor's columns have one scale
+            others, scale = np.flatnonzero(left), scales[candidates[0]]
+            whole = columns[:, others] / scale
+            off = np.abs(whole - np.rint(whole)) - _ROUNDING * np.abs(whole)
+            alike = others[(off <= 0).all(axis=0) & (largest[others] <= _LARGEST[-1] * scale)]
+            scales[alike], left[alike] = scale, False
     if left.any():
         return None
     whole = np.rint(columns / scales).astype(np.float32)
@@ -187,7 +193,13 @@ class QuantisedReader:
         if data is None or data.scale is None or data.views or self.code_type(call) != data.dtype:
             return None
         zero, before = np.zeros(1) if shifted is None else constant_values(shifted.args[1]), data.zero_values
-        if zero is None or before is None or zero.flat[0] != before.flat[0] or data.scale_values is None:
+        if (
+            zero is None
+            or zero.size > 1
+            or before is None
+            or zero.flat[0] != before.flat[0]
+            or data.scale_values is None
+        ):
             return None
         operate, by = factor
         return data.codes if abs(operate(data.scale_values.flat[0], by) - 1) <= _ROUNDING else None
@@ -216,9 +228,14 @@ class QuantisedReader:
         if values is not None:
             least, most = LIMITS[dtype]
             return bool(least <= values.flat[0] <= most)
-        while (view := self.call(zero, *_VIEWS)) is not None:
+        while self.in_bytes(zero) is None and (view := self.call(zero, *_VIEWS, "astype", "round")) is not None:
             zero = view.args[0]
-        return bool(self.code_type(zero))
+        upper = self.call(zero, "minimum")
+        if upper is None or (lower := self.call(upper.args[0], "maximum")) is None:
+            return self.in_bytes(zero) is not None
+        limits = [constant_values(one.args[1]) for one in (lower, upper)]
+        least, most = min(LIMITS["int8"]), max(LIMITS["uint8"])
+        return all(one is not None and one.min() >= least and one.max() <= most for one in limits)
 
 
 def _is(values: Any, number: int) -> bool:

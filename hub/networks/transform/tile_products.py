@@ -1,12 +1,12 @@
 """Matrix products and convolutions on a CPU's tile registers, as Intel's Xeons have them since 2023 (AMX).
 
-A tile register holds 16 rows of 64 bytes; one instruction multiplies two of them into a third, of bfloat16 sixteen times
-as many multiply-adds in a cycle as the vector registers do in float32, of whole numbers of 8 bits 32 times. A product is
-computed 32 rows by 32 columns at a time, which four registers add up in 32 bits while two pairs of others read the
-factors. A convolution is a sum of such
-products, one for each pixel of its kernel: images are stored with their padding, pixel by pixel, so that the pixels
-that a kernel's pixel meets are rows that follow each other; those at the end of a row meet the next row, and what is
-computed for them is left out. Of a convolution with a stride, each of its phases is an image of its own.
+A tile register holds 16 rows of 64 bytes; one instruction multiplies two of them into a third, of bfloat16 sixteen
+times as many multiply-adds in a cycle as the vector registers do in float32, of whole numbers of 8 bits 32 times. A
+product is computed 32 rows by 32 columns at a time, which four registers add up in 32 bits while two pairs of others
+read the factors. A convolution is a sum of such products, one for each pixel of its kernel: images are stored with
+their padding, pixel by pixel, so that the pixels that a kernel's pixel meets are rows that follow each other; those at
+the end of a row meet the next row, and what is computed for them is left out. Of a convolution with a stride, each of
+its phases is an image of its own.
 """
 
 from __future__ import annotations

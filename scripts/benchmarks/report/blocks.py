@@ -56,9 +56,9 @@ def speed(results: Results) -> str:
 
 def rivals(results: Results) -> str:
     """Return tuned networks beside the runtimes that a user would install instead, with the ratios of each machine."""
-    names = "rivals", "rivals_intel", "rivals_amx", "rivals_bfloat16"
-    job, intel, amx, halved = (results[name] for name in names)
-    rows, on_intel, on_amx, in_half = (one["details"]["rivals"] for one in (job, intel, amx, halved))
+    names = "rivals", "rivals_intel", "rivals_amx", "rivals_bfloat16", "rivals_int8"
+    job, intel, amx, halved, whole = (results[name] for name in names)
+    rows, on_intel, on_amx, in_half, in_bytes = (one["details"]["rivals"] for one in (job, intel, amx, halved, whole))
     single = [rival_row(row) for row in rows if row["threads"] == 1 and not row["target"]]
     ratios = {
         "gain, EPYC": _ratios(rows, 1),
@@ -68,6 +68,7 @@ def rivals(results: Results) -> str:
         "Xeon, 2 cores": _ratios(on_intel, 2),
         "Xeon, AMX": _ratios(on_amx, 1),
         "bfloat16": _ratios(in_half, 1),
+        "int8": _ratios(in_bytes, 1),
     }
     ratios = {title: one for title, one in ratios.items() if one}  # of what was measured
     titles = ("PyTorch", "torch.compile", "ONNX Runtime", "OpenVINO", "tchub")
@@ -85,10 +86,11 @@ def rivals(results: Results) -> str:
         intel=intel,
         amx=amx,
         halved=halved,
+        whole=whole,
         head=["ms", *titles, *ratios],
         rows=[[*row[:5], f"**{row[5]}**", *row[6:]] for row in cells],
         trials=rows[0]["trials"],
-        longest=max(row["tuning_seconds"] for row in (*rows, *on_intel, *on_amx, *in_half)),
+        longest=max(row["tuning_seconds"] for row in (*rows, *on_intel, *on_amx, *in_half, *in_bytes)),
         model="` and `".join(dict.fromkeys(row["model"] for row in rows)),
         model_intel=", ".join(dict.fromkeys(row["model"] for row in on_intel)),
     )

@@ -16,6 +16,7 @@ SHOWN: dict[str, tuple[Callable[[Row], Mapping[str, Any]] | None, Callable[[Row]
     "rivals_intel": (shapes.rivals, shapes.lost_rivals),
     "rivals_amx": (shapes.rivals, shapes.lost_rivals),
     "rivals_bfloat16": (shapes.rivals, shapes.lost_rivals),
+    "rivals_int8": (shapes.rivals, shapes.lost_rivals),
     "tuning": (shapes.tuning, shapes.lost_tuning),
     "tuning_intel": (shapes.tuning, shapes.lost_tuning),
     "measure": (None, shapes.lost_measure),
