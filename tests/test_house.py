@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (7_008, 39),
-    "hub/networks": (12_396, 59),
+    "hub/device": (7_059, 39),
+    "hub/networks": (13_025, 61),
     "hub/search": (3_844, 22),
     "hub/records": (646, 5),
-    "hub/tuning": (2_285, 11),
+    "hub/tuning": (2_289, 11),
     "hub/adaptation": (1_972, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (896, 5),
@@ -34,10 +34,10 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_595, 60),
-    "tests": (32_411, 222),
+    "scripts": (9_682, 61),
+    "tests": (32_805, 223),
 }
-PRODUCT = (55_391, 311)
+PRODUCT = (56_140, 313)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
