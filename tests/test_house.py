@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (7_059, 39),
-    "hub/networks": (13_025, 61),
+    "hub/networks": (13_026, 61),
     "hub/search": (3_844, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_289, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_682, 61),
     "tests": (32_805, 223),
 }
-PRODUCT = (56_140, 313)
+PRODUCT = (56_141, 313)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

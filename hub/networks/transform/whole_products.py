@@ -138,9 +138,10 @@ class _Rewriter(PyExprMutator):
         if stored is not None:
             product = self._product_of_bytes(call, data, stored, weights)
         else:
-            shifted = self._viewed(data, data.codes)
-            if data.zero is not None:
+            shifted = data.codes
+            if data.zero is not None:  # before the views, as a part of the kernel that gives the codes
                 shifted = emit(op.subtract(shifted, emit(op.reshape(data.zero, [1]))))
+            shifted = self._viewed(data, shifted)
             product = emit(_same(call, shifted, self._constant(weights, "float32"), _padding(call), None))
         self._sums[product] = None
         columns, factor = [1] * (call.ty.ndim - 1) + [-1], data.scale_values
