@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (7_059, 39),
-    "hub/networks": (13_026, 61),
+    "hub/networks": (13_038, 62),
     "hub/search": (3_844, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_289, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_682, 61),
-    "tests": (32_805, 223),
+    "tests": (32_803, 223),
 }
-PRODUCT = (56_141, 313)
+PRODUCT = (56_153, 314)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

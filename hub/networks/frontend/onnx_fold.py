@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import NetworkImportError
 from .onnx_graph import DEFAULT, FEW, GraphWriter, attributes_of, infer_types, opset_of, rename
 from .onnx_operators import RULES, run
+from .onnx_quantised import FLOAT, INTEGERS, QUANTISED, product_of_integers, read_as_floats, real
 
 # Operators that the importer lacks, or has of another domain, and that ONNX defines by others.
 _DEFINED = frozenset((
@@ -21,18 +22,6 @@ _RANDOM = frozenset(
 )
 # Operators that a loop may become.
 _MOST_NODES = 5000
-# Quantised operators that are another on real numbers, each of whose inputs has a scale and a zero point behind it.
-_QUANTISED = {
-    "QLinearConv": ("Conv", 2), "QLinearMatMul": ("MatMul", 2), "QLinearAdd": ("Add", 2), "QLinearMul": ("Mul", 2),
-    "QLinearSigmoid": ("Sigmoid", 1), "QLinearLeakyRelu": ("LeakyRelu", 1), "QLinearSoftmax": ("Softmax", 1),
-    "QLinearGlobalAveragePool": ("GlobalAveragePool", 1), "QLinearAveragePool": ("AveragePool", 1),
-    "QGemm": ("Gemm", 2),
-}  # fmt: skip
-_FLOAT, _INT32 = 1, 6  # ONNX's numbers of the types
-# Operators on integers that are these on real numbers.
-_INTEGERS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
-# Attributes of quantised operators that those on real numbers have not, with the only value that is known here.
-_OWN = {"channels_last": 0, "opset": None}
 
 
 def folded(model: Any, shapes: Mapping[str, Sequence[int]], network: str) -> Any:
@@ -104,8 +93,8 @@ class _Fold(GraphWriter):
         self.opset, self.version = opset_of(model), model.ir_version
         self._types: dict[str, Any] | None = None
         self._inferred = 0  # constants that the types take into account
-        self._floats: dict[str, str] = {}  # real numbers by the name of the integers that they are
-        self._read_as_floats = frozenset[str]()
+        self.floats: dict[str, str] = {}  # real numbers by the name of the integers that they are
+        self.read_as_floats = frozenset[str]()
         self._hold(model.graph)
 
     def _hold(self, graph: Any, renamed: bool = False) -> dict[str, str]:
@@ -120,7 +109,7 @@ class _Fold(GraphWriter):
     def write(self, nodes: Sequence[Any], names: dict[str, str], outermost: bool = False) -> None:
         """Write nodes, of whose tensors `names` says how they are called here; add those of their outputs."""
         if outermost:
-            self._read_as_floats = _read_as_floats(self._model.graph)
+            self.read_as_floats = read_as_floats(self._model.graph)
         for node in nodes:
             inputs = [names.get(name, name) for name in map(str, node.input)]
             outputs = self._written(node, inputs, names)
@@ -145,16 +134,16 @@ class _Fold(GraphWriter):
     def _written(self, node: Any, inputs: list[str], names: dict[str, str]) -> list[str] | None:
         """Write a node in another way than as it is, and return the names of its outputs; None for a copy."""
         kind = node.op_type
-        outputs = self._real(node, inputs) if kind in _QUANTISED else None
+        outputs = real(self, node, inputs) if kind in QUANTISED else None
         if outputs is None and node.domain in DEFAULT:
             if kind in ("Loop", "Scan"):
                 outputs = (self._loop if kind == "Loop" else self._scan)(node, inputs, names)
             elif kind == "If":
                 outputs = self._if(node, inputs[0], names)
-            elif kind in _INTEGERS:
-                outputs = self._product_of_integers(node, inputs)
-            elif kind == "Cast" and inputs[0] in self._floats and attributes_of(node).get("to") == _FLOAT:
-                outputs = [self._floats[inputs[0]]]
+            elif kind in INTEGERS:
+                outputs = product_of_integers(self, node, inputs)
+            elif kind == "Cast" and inputs[0] in self.floats and attributes_of(node).get("to") == FLOAT:
+                outputs = [self.floats[inputs[0]]]
             elif (arrays := self._computed(node, inputs)) is not None:
                 outputs = [self.constant(array) for array in arrays]
             elif kind in RULES:
@@ -238,7 +227,7 @@ class _Fold(GraphWriter):
             if (dims := self.dims(one)) is None or dims != self.dims(other) or self.dtype(one) != self.dtype(other):
                 del self.nodes[start:]
                 return None
-        condition = self._reshaped(condition, [])
+        condition = self.reshaped(condition, [])
         return [self.op("Where", condition, *pair) for pair in pairs]
 
     def _loop(self, node: Any, inputs: list[str], names: Mapping[str, str]) -> list[str]:
@@ -311,86 +300,6 @@ class _Fold(GraphWriter):
             operator=node.op_type,
             location=where,
         )
-
-    # Quantised operators
-
-    def _real(self, node: Any, inputs: list[str]) -> list[str] | None:
-        """Write a quantised operator as one on real numbers, or on the integers that they are multiples of."""
-        kind, number = _QUANTISED[node.op_type]
-        facts = attributes_of(node)
-        if any(value is not None and facts.get(name, value) != value for name, value in _OWN.items()):
-            return None
-        facts = {name: value for name, value in facts.items() if name not in _OWN}
-        groups, rest = [inputs[3 * i : 3 * i + 3] for i in range(number)], inputs[3 * number :]
-        if kind not in ("Conv", "MatMul", "Gemm"):
-            reals = [self.op("DequantizeLinear", *filter(None, group)) for group in groups]
-            return [self.op("QuantizeLinear", self.op(kind, *reals, **facts), *filter(None, rest[:2]))]
-        # A product of integers that is scaled afterwards, as in ONNX Runtime, is rounded as it is there.
-        first, second, third = [*rest, "", "", ""][:3]
-        bias, scale, zero = (first, second, third) if kind == "Gemm" else (third, first, second)
-        weight = self.dims(groups[1][0])
-        if weight is None:
-            return None
-        alpha = self.constant(np.float32(facts.pop("alpha", 1.0)))
-        factor = self.op("Mul", self.op("Mul", groups[0][1], groups[1][1]), alpha)
-        if scale:
-            factor = self.op("Div", factor, scale)
-        integers = [self._shifted(x, zero_point, kind == "Conv") for x, _, zero_point in groups]
-        result = self.op(kind, *integers, *([self.op("Cast", bias, to=1)] if bias else []), **facts)
-        if kind == "Conv":  # a factor for each channel
-            factor = self._reshaped(factor, [-1, *[1] * (len(weight) - 2)])
-        result = self.op("Mul", result, factor)
-        return [
-            self.op("QuantizeLinear", result, self.constant(np.float32(1)), *filter(None, [zero])) if scale else result
-        ]
-
-    def _product_of_integers(self, node: Any, inputs: list[str]) -> list[str] | None:
-        """Write a product of integers as one of the real numbers that they are."""
-        zeros, kind = [*inputs[2:], "", ""][:2], _INTEGERS[node.op_type]
-        if kind == "MatMul":
-            dims = self.dims(zeros[0]) if zeros[0] else ()
-            one = dims is not None and prod(dims) == 1  # and not one for each row
-            if not one or str(node.output[0]) not in self._read_as_floats:
-                return None
-        integers = [self._shifted(x, zero, kind == "Conv") for x, zero in zip(inputs[:2], zeros, strict=True)]
-        floats = self.op(kind, *integers, **attributes_of(node))
-        result = self.op("Cast", floats, to=_INT32)
-        self._floats[result] = floats
-        return [result]
-
-    def _shifted(self, x: str, zero: str, for_convolution: bool) -> str:
-        """Return integers less their zero point as float32, which holds sums of them exactly up to 2**24."""
-        value, dims = self.op("Cast", x, to=1), self.dims(zero) if zero else None
-        if not zero or (zero in self.values and not self.values[zero].any()):
-            return value
-        shift = self.op("Cast", zero, to=1)
-        if for_convolution and dims and prod(dims) > 1:  # one for each output
-            shift = self._reshaped(shift, [-1, *[1] * (len(self.dims(x) or ()) - 1)])
-        return self.op("Sub", value, shift)
-
-    def _reshaped(self, x: str, shape: Sequence[int]) -> str:
-        return self.op("Reshape", x, self.constant(np.array(shape, np.int64)))
-
-
-def _read_as_floats(graph: Any) -> frozenset[str]:
-    """Return the tensors that nothing but casts to float32 read: those lose what exceeds 2**24 anyway."""
-    casts, others = set[str](), {str(one.name) for one in graph.output}
-    for node in graph.node:
-        for attribute in node.attribute:
-            others |= {name for one in (attribute.g, *attribute.graphs) for name in _named_in(one)}
-        as_float = node.op_type == "Cast" and attributes_of(node).get("to") == _FLOAT
-        (casts if as_float else others).update(map(str, node.input))
-    return frozenset(casts - others)
-
-
-def _named_in(graph: Any) -> set[str]:
-    """Return the tensors that a graph reads or returns, and those that graphs in it do."""
-    names = {str(one.name) for one in graph.output}
-    for node in graph.node:
-        names.update(map(str, node.input))
-        for attribute in node.attribute:
-            names |= {name for one in (attribute.g, *attribute.graphs) for name in _named_in(one)}
-    return names
 
 
 def _sizes(tensor: Any) -> list[int] | None:

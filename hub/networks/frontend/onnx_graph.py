@@ -34,6 +34,10 @@ class GraphWriter:
         self.values[name] = np.asarray(array)
         return name
 
+    def reshaped(self, x: str, shape: Sequence[int]) -> str:
+        """Add a reshape, and return the name of its result."""
+        return self.op("Reshape", x, self.constant(np.array(shape, np.int64)))
+
     def op(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         """Add an operator; return the name of its output."""
         name = output or self.fresh()

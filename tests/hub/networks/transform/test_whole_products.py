@@ -135,19 +135,19 @@ def test_tiles_multiply_numbers_of_8_bits(case: str) -> None:
     )
 
 
-@pytest.mark.skipif(not RUNS, reason="this CPU has no tile registers")
 @pytest.mark.parametrize("case", CASES)
 def test_each_program_computes_the_same(case: str) -> None:
-    """Whatever numbers of tiles share rows and columns."""
+    """Whatever numbers of tiles share rows and columns; on a CPU without tiles it is compiled."""
     make, shape = CASES[case]
     (task,) = tile_tasks(lowered(make(), torch.randn(shape), tiles=True))
-    untuned = _computed(task.mod)
+    untuned = _computed(task.mod, "llvm")
     for one in random_candidates(task, XEON, 4):
         assert "tdpb" in compiled(one.mod)
-        np.testing.assert_array_equal(_computed(one.mod), untuned)
+        if RUNS:
+            np.testing.assert_array_equal(_computed(with_tile_registers(one.mod), XEON), untuned)
 
 
-def _computed(mod: Any) -> np.ndarray:
+def _computed(mod: Any, target: Any) -> np.ndarray:
     """Return what a task's program computes of random numbers."""
     random = np.random.default_rng(0)
     args = []
@@ -156,7 +156,7 @@ def _computed(mod: Any) -> np.ndarray:
         limits = {"uint8": UNSIGNED, "int8": SIGNED, "int32": (-99, 99)}.get(dtype)
         values = random.integers(*limits, shape) if limits else random.uniform(1e-4, 1e-3, shape)
         args.append(tvm.runtime.tensor(values.astype(dtype)))
-    tvm.compile(with_tile_registers(mod), target=XEON)["main"](*args)
+    tvm.compile(mod, target=target)["main"](*args)
     return args[-1].numpy()
 
 
@@ -330,15 +330,13 @@ def test_a_zero_point_beyond_8_bits_is_no_zero_point(zero: float) -> None:
     np.testing.assert_allclose(compute(mod, x)[0], module(x).numpy(), rtol=1e-6, atol=1)
 
 
-@pytest.mark.skipif(not RUNS, reason="this CPU has no tile registers")
 def test_rows_of_8_bits_are_read_where_they_lie() -> None:
     make, shape = CASES["rows that are read where they lie"]
     (task,) = tile_tasks(lowered(make(), torch.randn(shape), tiles=True))
     (candidate,) = random_candidates(task, XEON, 1)
     text = str(with_tile_registers(candidate.mod))
-    (data,) = (n for n, param in enumerate(task.mod["main"].params) if str(param.ty.dtype) == "uint8" and n == 0)
-    assert f"T.address_of(p{data}[" in text
-    assert '"uint8")' in text
+    assert str(task.mod["main"].params[0].ty.dtype) == "uint8"
+    assert "T.address_of(p0[" in text
 
 
 def test_real_numbers_stay_in_float32_where_there_are_tiles() -> None:

@@ -1,0 +1,99 @@
+"""Quantised operators of ONNX, written as operators on the real numbers or the whole numbers that theirs stand for."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .onnx_graph import attributes_of
+
+# Quantised operators that are another on real numbers, each of whose inputs has a scale and a zero point behind it.
+QUANTISED = {
+    "QLinearConv": ("Conv", 2), "QLinearMatMul": ("MatMul", 2), "QLinearAdd": ("Add", 2), "QLinearMul": ("Mul", 2),
+    "QLinearSigmoid": ("Sigmoid", 1), "QLinearLeakyRelu": ("LeakyRelu", 1), "QLinearSoftmax": ("Softmax", 1),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", 1), "QLinearAveragePool": ("AveragePool", 1),
+    "QGemm": ("Gemm", 2),
+}  # fmt: skip
+FLOAT, _INT32 = 1, 6  # ONNX's numbers of the types
+# Operators on integers that are these on real numbers.
+INTEGERS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
+# Attributes of quantised operators that those on real numbers have not, with the only value that is known here.
+_OWN = {"channels_last": 0, "opset": None}
+
+
+def real(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Write a quantised operator as one on real numbers, or on the integers that they are multiples of."""
+    kind, number = QUANTISED[node.op_type]
+    facts = attributes_of(node)
+    if any(value is not None and facts.get(name, value) != value for name, value in _OWN.items()):
+        return None
+    facts = {name: value for name, value in facts.items() if name not in _OWN}
+    groups, rest = [inputs[3 * i : 3 * i + 3] for i in range(number)], inputs[3 * number :]
+    if kind not in ("Conv", "MatMul", "Gemm"):
+        reals = [graph.op("DequantizeLinear", *filter(None, group)) for group in groups]
+        return [graph.op("QuantizeLinear", graph.op(kind, *reals, **facts), *filter(None, rest[:2]))]
+    # A product of integers that is scaled afterwards, as in ONNX Runtime, is rounded as it is there.
+    first, second, third = [*rest, "", "", ""][:3]
+    bias, scale, zero = (first, second, third) if kind == "Gemm" else (third, first, second)
+    weight = graph.dims(groups[1][0])
+    if weight is None:
+        return None
+    alpha = graph.constant(np.float32(facts.pop("alpha", 1.0)))
+    factor = graph.op("Mul", graph.op("Mul", groups[0][1], groups[1][1]), alpha)
+    if scale:
+        factor = graph.op("Div", factor, scale)
+    integers = [_shifted(graph, x, zero_point, kind == "Conv") for x, _, zero_point in groups]
+    result = graph.op(kind, *integers, *([graph.op("Cast", bias, to=FLOAT)] if bias else []), **facts)
+    if kind == "Conv":  # a factor for each channel
+        factor = graph.reshaped(factor, [-1, *[1] * (len(weight) - 2)])
+    result = graph.op("Mul", result, factor)
+    return [
+        graph.op("QuantizeLinear", result, graph.constant(np.float32(1)), *filter(None, [zero])) if scale else result
+    ]
+
+
+def product_of_integers(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Write a product of integers as one of the real numbers that they are."""
+    zeros, kind = [*inputs[2:], "", ""][:2], INTEGERS[node.op_type]
+    if kind == "MatMul":
+        dims = graph.dims(zeros[0]) if zeros[0] else ()
+        one = dims is not None and prod(dims) == 1  # and not one for each row
+        if not one or str(node.output[0]) not in graph.read_as_floats:
+            return None
+    integers = [_shifted(graph, x, zero, kind == "Conv") for x, zero in zip(inputs[:2], zeros, strict=True)]
+    floats = graph.op(kind, *integers, **attributes_of(node))
+    result = graph.op("Cast", floats, to=_INT32)
+    graph.floats[result] = floats
+    return [result]
+
+
+def _shifted(graph: Any, x: str, zero: str, for_convolution: bool) -> str:
+    """Return integers less their zero point as float32, which holds sums of them exactly up to 2**24."""
+    value, dims = graph.op("Cast", x, to=FLOAT), graph.dims(zero) if zero else None
+    if not zero or (zero in graph.values and not graph.values[zero].any()):
+        return value
+    shift = graph.op("Cast", zero, to=FLOAT)
+    if for_convolution and dims and prod(dims) > 1:  # one for each output
+        shift = graph.reshaped(shift, [-1, *[1] * (len(graph.dims(x) or ()) - 1)])
+    return graph.op("Sub", value, shift)
+
+
+def read_as_floats(graph: Any) -> frozenset[str]:
+    """Return the tensors that nothing but casts to float32 read: those lose what exceeds 2**24 anyway."""
+    casts, others = set[str](), {str(one.name) for one in graph.output}
+    for node in graph.node:
+        for attribute in node.attribute:
+            others |= {name for one in (attribute.g, *attribute.graphs) for name in _named_in(one)}
+        as_float = node.op_type == "Cast" and attributes_of(node).get("to") == FLOAT
+        (casts if as_float else others).update(map(str, node.input))
+    return frozenset(casts - others)
+
+
+def _named_in(graph: Any) -> set[str]:
+    """Return the tensors that a graph reads or returns, and those that graphs in it do."""
+    names = {str(one.name) for one in graph.output}
+    for node in graph.node:
+        names.update(map(str, node.input))
+        for attribute in node.attribute:
+            names |= {name for one in (attribute.g, *attribute.graphs) for name in _named_in(one)}
+    return names
