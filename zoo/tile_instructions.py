@@ -1,4 +1,5 @@
-"""Instructions on tile registers (AMX) as tensor intrinsics of TVM, which schedules name.
+"""Instructions that multiply tiles as tensor intrinsics of TVM, which schedules name: of tile registers (AMX), and of
+vector registers for whole numbers of 8 bits (VNNI).
 
 They are known to a process once `register_instructions` has been called there; a trace with their names cannot be
 replayed before.
@@ -22,6 +23,8 @@ class Factors:
         group: terms of it that follow each other, in 32 bits.
         sums: type of the sums.
         instruction: that multiplies and adds.
+        lanes: sums of a vector register; 0 for those of tile registers.
+        offset: is added to each number of the first factor, which has a sign otherwise.
     """
 
     data: str
@@ -29,6 +32,8 @@ class Factors:
     group: int
     sums: str
     instruction: str
+    lanes: int = 0
+    offset: int = 0
 
     @property
     def terms(self) -> int:
@@ -43,7 +48,7 @@ class Factors:
     @property
     def add(self) -> str:
         """Return the name of the instruction that adds products to the sums."""
-        return f"tchub.tiles.add{_SUFFIXES[self.data]}"
+        return f"tchub.vectors.add_{self.lanes}" if self.lanes else f"tchub.tiles.add{_SUFFIXES[self.data]}"
 
     @property
     def store(self) -> str:
@@ -56,8 +61,20 @@ BFLOAT16 = Factors("uint16", "bfloat16", 2, "float32", "tdpbf16ps")
 UINT8 = Factors("uint8", "int8", 4, "int32", "tdpbusd")
 INT8 = Factors("int8", "int8", 4, "int32", "tdpbssd")
 FACTORS = BFLOAT16, UINT8, INT8
+TILES = UINT8, INT8
+"""Factors of a product by tile registers whose data are uint8, and those whose data are int8."""
+# By vectors: a weight is a word of four, and data without a sign meet weights with one.
+VECTORS = {
+    lanes: tuple(Factors("uint8", "uint32", 4, "int32", f"vpdpbusd.{32 * lanes}", lanes, offset) for offset in (0, 128))
+    for lanes in (16, 8)
+}
+"""The same by vector registers of so many sums."""
 ADD_COMPUTED = "tchub.tiles.add_computed"
-NAMES = frozenset((ADD_COMPUTED, *(name for one in FACTORS for name in (one.clear, one.add, one.store))))
+NAMES = frozenset((
+    ADD_COMPUTED,
+    *(name for one in FACTORS for name in (one.clear, one.add, one.store)),
+    *(one.add for pair in VECTORS.values() for one in pair),
+))  # fmt: skip
 _NAMED = "Tensorize"
 _registering, _registered = Lock(), list[bool]()
 
@@ -67,7 +84,8 @@ def register_instructions() -> None:
 
     The sums are in the registers 0 to 3, a quarter of 16 x 16 each, whatever buffer a schedule has for them. A factor
     is 32 rows of 64 bytes, bits of bfloat16 or whole numbers; the other one weights as `tile_products.packed` in the
-    hub lays them out, or, of ADD_COMPUTED, pairs of terms of bfloat16 as numbers of 32 bits.
+    hub lays them out, or, of ADD_COMPUTED, pairs of terms of bfloat16 as numbers of 32 bits. Vectors add to sums in
+    memory, a few rows of them at a time.
     """
     with _registering:
         if not _registered:
@@ -88,6 +106,8 @@ def _register() -> None:
             for j in range(2)
         ]
         _add_intrinsic(one.store, one, "C", "D", "SS", "C[x, y]", moves)
+    for unsigned, _ in VECTORS.values():
+        _register_vectors(unsigned)
 
 
 def _register_product(factors: Factors) -> None:
@@ -97,7 +117,8 @@ def _register_product(factors: Factors) -> None:
     one = wide if of_half else 'T.cast(A[x, z], "int32")'
     value = f'C[x, y] + {one} * T.cast(B[z // {factors.group}, y, z % {factors.group}], "{factors.sums}")'
     # Two pages of weights ahead: the core's own prefetching ends with each page.
-    ahead = [f'T.call_intrin("void", "tirx.prefetch", T.address_of(B[{row}, 0, 0]), 0, 2, 1)' for row in (64, 72)]
+    prefetch = 'T.evaluate(T.call_intrin("void", "tirx.prefetch", T.address_of(B[{}, 0, 0]), 0, 2, 1))'
+    ahead = [prefetch.format(row) for row in (64, 72)]
     left = [
         _moves("tileloadd64", 4 + n, f'A.access_ptr("r", offset={16 * n} * s_A)', f"{size} * s_A") for n in range(2)
     ]
@@ -113,10 +134,36 @@ def _register_product(factors: Factors) -> None:
         _add_intrinsic(ADD_COMPUTED, factors, "CAP", "C", "SSR", value, steps)
 
 
+def _register_vectors(factors: Factors) -> None:
+    """Register what adds products by vector registers: so many rows at a time as the registers hold the sums of."""
+    lanes, (rows, vectors) = factors.lanes, {16: (8, 2), 8: (2, 4)}[factors.lanes]
+    own, there = f"S[T.ramp(i * 32 + j * {lanes}, 1, {lanes})]", f"C[r * {rows} + i, T.ramp(j * {lanes}, 1, {lanes})]"
+    four = f'T.broadcast(T.reinterpret("int32", A[r * {rows} + i, T.ramp(g * 4, 1, 4)]), {lanes})'
+    bytes_of = f'T.reinterpret("{{}}x{4 * lanes}", {{}})'.format
+    factors_of = f"{bytes_of('uint8', four)}, {bytes_of('int8', f'P[g, T.ramp(j * {lanes}, 1, {lanes})]')}"
+    each = [f"for i in T.unroll({rows}):", f"    for j in T.unroll({vectors}):"]
+    product = f'T.call_llvm_pure_intrin("int32x{lanes}", "llvm.x86.avx512.{factors.instruction}", {own}, {factors_of})'
+    steps = [
+        f"for r in T.serial({32 // rows}):",
+        f'    S = T.alloc_buffer([{32 * rows}], "int32", scope="local")',
+        *(f"    {line}" for line in (*each, f"        {own} = {there}")),
+        "    for g in T.serial(16):",
+        *(f"        {line}" for line in (*each, f"        {own} = {product}")),
+        *(f"    {line}" for line in (*each, f"        {there} = {own}")),
+    ]
+    weight = 'T.cast(T.cast(T.shift_right(P[z // 4, y], T.cast(z % 4 * 8, "uint32")), "int8"), "int32")'
+    value = f'C[x, y] + T.cast(A[x, z], "int32") * {weight}'
+    _add_intrinsic(factors.add, factors, "CAP", "C", "SSR", value, steps)
+
+
 def _add_intrinsic(
-    name: str, factors: Factors, reads: str, writes: str, kinds: str, value: str, instructions: Sequence[str]
+    name: str, factors: Factors, reads: str, writes: str, kinds: str, value: str, body: Sequence[str]
 ) -> None:
-    """Register an instruction under a name, as what computes `value` for each element of a tile."""
+    """Register an instruction under a name, as what computes `value` for each element of a tile.
+
+    Args:
+        body: lines of what computes the tile.
+    """
     from tvm.s_tir import TensorIntrin
 
     axes = "xyz"[: len(kinds)]
@@ -129,7 +176,7 @@ def _add_intrinsic(
     ]
     buffers = sorted({*reads, writes})
     described = _function(factors, buffers, reads, writes, loops)
-    computed = _function(factors, buffers, reads, writes, [f"T.evaluate({i})" for i in instructions])
+    computed = _function(factors, buffers, reads, writes, body)
     TensorIntrin.register(name, described, computed)
 
 
@@ -140,12 +187,14 @@ def register_named(trace: Sequence[Any]) -> None:
 
 
 def _tile(name: str, *tiles: int) -> str:
-    return f'T.call_llvm_intrin("void", "llvm.x86.{name}", {", ".join(f"T.int8({tile})" for tile in tiles)})'
+    arguments = ", ".join(f"T.int8({tile})" for tile in tiles)
+    return f'T.evaluate(T.call_llvm_intrin("void", "llvm.x86.{name}", {arguments}))'
 
 
 def _moves(name: str, tile: int, address: str, stride: str) -> str:
     """Return the move of a register from or to memory, its rows so many bytes apart."""
-    return f'T.call_llvm_intrin("void", "llvm.x86.{name}", T.int8({tile}), {address}, T.cast({stride}, "int64"))'
+    arguments = f'T.int8({tile}), {address}, T.cast({stride}, "int64")'
+    return f'T.evaluate(T.call_llvm_intrin("void", "llvm.x86.{name}", {arguments}))'
 
 
 def _function(factors: Factors, buffers: Sequence[str], reads: str, writes: str, body: Sequence[str]) -> Any:

@@ -137,8 +137,14 @@ def _why_not(*command: str) -> str | None:
 
 def check_device(local: LocalDevice) -> Check:
     """Check that this machine is a known device."""
+    from tvm.target import Target
+
+    from .tile_registers import byte_factors
+
     value = f"{local.device.name} ({local.cpu_model}), mcpu {local.mcpu}"
     value += ", --precision bfloat16" if {"amx_bf16", "avx512_bf16"} <= set(local.isa) else ""
+    if of_bytes := byte_factors(Target(local.target)):
+        value += f", 8 bits by {'VNNI' if of_bytes[0].lanes else 'AMX'}"
     remedy = "no spec sheet for this CPU: adapt a checkpoint before you trust it"
     return _judged("device", value, remedy, warn=not local.exact)
 

@@ -18,7 +18,7 @@ from tvm.target import codegen
 from tvm.tirx import AllocBuffer, For, ForKind, PrimFunc
 from tvm_ffi import structural_map, structural_walk
 
-from ...zoo.tile_instructions import FACTORS
+from ...zoo.tile_instructions import FACTORS, TILES, VECTORS, Factors
 from .host_facts import TILE_PERMISSION
 from .read_ahead import LOOPS, call_name, with_body
 from .tile_epilogues import overlap_epilogues
@@ -36,6 +36,14 @@ _SUMS = 4  # of these, in which a product adds up
 def has_tiles(target: Any) -> bool:
     """Return whether programs for a `tvm.target.Target` may use tile registers, of bfloat16 and of whole numbers."""
     return target.kind.name == "llvm" and set(EXTENSIONS) <= set(map(str, codegen.llvm_get_cpu_features(target)))
+
+
+def byte_factors(target: Any) -> tuple[Factors, ...]:
+    """Return the factors by which a target's CPU multiplies numbers of 8 bits; none where it has no instruction."""
+    if has_tiles(target):
+        return TILES
+    features = set(map(str, codegen.llvm_get_cpu_features(target))) if target.kind.name == "llvm" else set[str]()
+    return VECTORS[16] if "avx512vnni" in features else VECTORS[8] if "avxvnni" in features else ()
 
 
 def with_tile_registers(mod: Any, threads: int = 1) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import IRModule
 
 from ..device.extensions import vector_lanes
-from ..device.tile_registers import has_tiles
+from ..device.tile_registers import byte_factors
 from . import LAYOUTS
 from .frontend.network import Network
 from .tasks import TuningTask, constant_bytes, extracted_tasks, merge, merged_variants, network_tasks
@@ -100,8 +100,8 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0], precision: 
     cpu = str(target.kind.name) == "llvm"
 
     def of_variant(variant: Network) -> list[TuningTask]:
-        lanes, tiles = vector_lanes(target), has_tiles(target)
-        graph = for_inference(variant.imported(), layout, cpu=cpu, lanes=lanes, tiles=tiles, precision=precision)
+        lanes, of_bytes = vector_lanes(target), byte_factors(target)
+        graph = for_inference(variant.imported(), layout, cpu=cpu, lanes=lanes, of_bytes=of_bytes, precision=precision)
         tasks = network_tasks(lower(graph, cpu=cpu), target, variant.name)
         added, alternatives = find_alternatives(graph, tasks, target, variant.name) if cpu else ([], [])
         of_operators: dict[OperatorShape, Counter[str]] = {}

@@ -26,7 +26,7 @@ from .transform.relax_graph import is_network
 # Bytes of weights from which on they are on disk while a network is tuned, and beside its library: LLVM takes 20 ms for
 # each MiB of a library. Bytes of one that is worth an argument, or a file while it is tuned.
 LARGE, _BESIDE, _WORTH_AN_ARGUMENT, _WORTH_A_FILE = 512 << 20, 128 << 20, 64 << 10, 1 << 20
-_TYPES = {"bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
+_TYPES = {"bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint32"}
 
 # What ends the name of a tensor whose numbers of 16 bits are those of bfloat16.
 _HALF = "-bfloat16"

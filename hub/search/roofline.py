@@ -13,7 +13,7 @@ from tvm.s_tir import Schedule
 
 from ...zoo.corpus.tir import product_flops
 from ..networks.tasks import TuningTask, argument_bytes, constant_bytes
-from ..networks.transform.tile_products import is_of_tiles
+from ..networks.transform.tile_products import gain_of_tiles
 from .candidates import untuned_candidate
 from .measuring import Measure
 
@@ -24,8 +24,6 @@ _TILES = ((6, 16), (6, 32), (7, 64))
 _DEPTH, _REPEATS = 128, 256
 # Other load slows a kernel down, for a second maybe, and nothing speeds it up: the fastest repeat of all passes counts.
 _PASSES = 2
-# Multiply-adds that tile registers do in the time of one of the vector registers.
-TILE_GAIN = 16
 # Floats of weights that a core adds up, each time others where those of a network are not in its caches.
 _WEIGHTS = 1 << 16
 # Floats that a core copies: 128 KiB and as many of the copy, which is within every CPU's second-level cache.
@@ -54,13 +52,12 @@ class Roofline:
         """
         size = sum(argument_bytes(task.mod))
         flops = product_flops(task.mod) or task.flops
-        flops /= TILE_GAIN if is_of_tiles(task.mod["main"]) else 1
+        flops /= gain_of_tiles(task.mod["main"])
         return max(flops / self.flops, size / self.bandwidth, _product_weights(task) / self.weights)
 
     def raised(self, task: TuningTask, latency: float) -> Self:
         """Return the roofline at which a product may take so many seconds, where it is faster than this one allows."""
-        gain = TILE_GAIN if is_of_tiles(task.mod["main"]) else 1
-        flops = max(self.flops, product_flops(task.mod) / gain / latency)
+        flops = max(self.flops, product_flops(task.mod) / gain_of_tiles(task.mod["main"]) / latency)
         return replace(self, flops=flops, weights=max(self.weights, _product_weights(task) / latency))
 
 

@@ -13,7 +13,7 @@ from ...zoo.files import StorageError
 from ..device.device_choice import ChosenDevice
 from ..device.extensions import vector_lanes
 from ..device.pool import WorkerPool
-from ..device.tile_registers import has_tiles
+from ..device.tile_registers import byte_factors
 from ..networks import LAYOUTS
 from ..networks.alternatives import find_shapes
 from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
@@ -130,8 +130,8 @@ def first_build(
         try:
             with refused(network.name, "compile", network.where):
                 cpu = str(target.kind.name) == "llvm"
-                lanes, tiles = vector_lanes(target), has_tiles(target)
-                graph = for_inference(imported, one, cpu=cpu, lanes=lanes, tiles=tiles, precision=precision)
+                lanes, of_bytes = vector_lanes(target), byte_factors(target)
+                graph = for_inference(imported, one, cpu=cpu, lanes=lanes, of_bytes=of_bytes, precision=precision)
             if precision == "bfloat16" and not _multiplies_halves(graph):
                 raise TuningError(
                     f"no product of {network.name} is computed in bfloat16",

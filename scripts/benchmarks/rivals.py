@@ -19,10 +19,13 @@ NETWORKS = (
 TRIALS, SEED, THREADS = 500, 0, (1, 2)
 RIVALS = ("pytorch", "torch.compile", "onnxruntime", "openvino")
 NEAR = 0.85  # share of the peak
-# What most x86 CPUs of users have; programs are tuned for it on one thread, too.
-AVX2 = "x86-64-v3"
-# By these PyTorch and OpenVINO use no more than AVX2. ONNX Runtime knows no such setting, nor does torch.compile.
-AVX2_ALONE = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+# What most x86 CPUs of users have, and those with VNNI; programs are tuned for it on one thread, too.
+AVX2, VNNI = "x86-64-v3", "cascadelake"
+# By these PyTorch and OpenVINO use no more than that. ONNX Runtime knows no such setting, nor does torch.compile.
+HELD = {
+    AVX2: {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    VNNI: {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
+}
 
 
 def tuned(
@@ -31,15 +34,15 @@ def tuned(
     """Tune a network with the checkpoint that fits this machine, from nothing; milliseconds of every system.
 
     Args:
-        target: of tchub's programs, as for `tchub tune --target`; None for this machine's. For `AVX2` the others are
-            held to it, too, as far as they can be.
+        target: of tchub's programs, as for `tchub tune --target`; None for this machine's. The others are held to it,
+            too, as far as they can be.
         options: further ones of `tune`; without `compare`, all runtimes are compared.
     """
     from tchub import hub
     from tchub.hub.device.device_choice import parse_target
 
     options = {"compare": RIVALS[1:], "target": parse_target(target)} | options
-    with patch.dict(os.environ, AVX2_ALONE if target == AVX2 else {}):
+    with patch.dict(os.environ, HELD.get(target, {}) if target else {}):
         result = hub.tune(network, trials=trials, threads=threads, seed=seed, reuse=False, out=folder, **options)
     report, run = result.report, result.report["runs"]["tuned"]
     checks, pairwise = report["output_check"].values(), run["prediction"]["pairwise_accuracy"]
@@ -78,11 +81,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     from tchub.zoo.corpus import HELD_OUT
 
-    avx2 = [row for row in rows if row["target"]]
+    held = {target: [row for row in rows if row["target"] == target] for target in HELD}
     one = [row for row in rows if row["threads"] == 1 and not row["target"]]
     several = [row for row in rows if row["threads"] > 1]
     figures: dict[str, Any] = {"networks": len(one)}
-    for suffix, part in (("", one), ("_all_cores", several), ("_avx2", avx2)):
+    for suffix, part in (("", one), ("_all_cores", several), ("_avx2", held[AVX2]), ("_vnni", held[VNNI])):
         if part:
             ratios = [best_rival(row)[1] / row["ms"]["tuned"] for row in part]
             figures[f"versus_best_rival{suffix}"] = round(geometric_mean(ratios), 3)
@@ -105,7 +108,7 @@ def best_rival(row: dict[str, Any]) -> tuple[str, float]:
 @benchmark("rivals", CLOCK, work_option("rivals"))
 def main(clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals.json."""
-    return measure(clock, work, family="epyc", avx2=True)
+    return measure(clock, work, family="epyc", held=AVX2)
 
 
 def measure(
@@ -114,20 +117,20 @@ def measure(
     family: str,
     networks: Sequence[str] = NETWORKS,
     threads: Sequence[int] = THREADS,
-    avx2: bool = False,
+    held: str | None = None,
     opened: Callable[[str], Any] | None = None,
     **options: Any,
 ) -> Document:
     """Tune and time what is not in the journal of `work` yet, on a machine of the device family that is asked for.
 
     Args:
-        avx2: for `AVX2` on one thread, too.
+        held: a target, see `HELD`, for which networks are tuned on one thread, too.
         opened: gives what `tune` takes for a name; None for the network of the zoo.
         options: of `tune`.
     """
     on_family(family)
     cases: list[tuple[int, str, str | None]] = [(count, network, None) for count in threads for network in networks]
-    cases += [(1, network, AVX2) for network in networks if avx2]
+    cases = sorted([*cases, *((1, network, held) for network in networks if held)], key=lambda case: case[0])
     journal, rows = Journal(work / "results.jsonl"), []
     for count, network, target in cases:
         key = {"network": network, "threads": count, "trials": TRIALS, "seed": SEED, "target": target}

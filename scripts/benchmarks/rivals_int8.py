@@ -1,4 +1,4 @@
-"""Run the benchmark `rivals` on networks that ONNX Runtime has quantised to numbers of 8 bits, on a Xeon with AMX.
+"""Run the benchmark `rivals` on networks that ONNX Runtime has quantised to 8 bits, on a Xeon, by AMX and by VNNI.
 
 Convolutional networks and ViT are quantised statically, with scales by what random inputs give, BERT dynamically, as
 its users do. All systems read the same file, and PyTorch, which cannot, is left out.
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, work_option
-from scripts.benchmarks.rivals import measure
+from scripts.benchmarks.rivals import VNNI, measure
 
 _STATIC = ("resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny")
 _DYNAMIC = ("bert-tiny", "bert-base")
@@ -21,7 +21,9 @@ _COMPARED = "onnxruntime", "openvino"
 def main(clock: Clock, work: Path) -> Document:
     """Tune quantised networks and time them beside other runtimes; write docs/benchmarks/rivals_int8.json."""
     networks = (*_STATIC, *_DYNAMIC)
-    return measure(clock, work, "xeon", networks, opened=lambda name: quantised(name, work), compare=_COMPARED)
+    return measure(
+        clock, work, "xeon", networks, held=VNNI, opened=lambda name: quantised(name, work), compare=_COMPARED
+    )
 
 
 def quantised(name: str, folder: Path) -> Path:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, work_option
-from scripts.benchmarks.rivals import measure
+from scripts.benchmarks.rivals import AVX2, measure
 
 
 @benchmark("rivals_intel", CLOCK, work_option("rivals_intel"))
 def main(clock: Clock, work: Path) -> Document:
     """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals_intel.json."""
-    return measure(clock, work, family="xeon", avx2=True)
+    return measure(clock, work, family="xeon", held=AVX2)

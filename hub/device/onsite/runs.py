@@ -100,8 +100,11 @@ def random_values(args_info: ArgsInfo) -> list[Any]:
 def random_integers(generator: np.random.Generator, shape: Sequence[int], dtype: str, args_info: ArgsInfo) -> Any:
     """Both booleans, or integers that may be indices or divisors: 1 and 2, where a dimension has extent 2 only 1.
 
-    Those of a quantised product have either sign, or its sums would be cut off to the largest number of 8 bits.
+    Those of a quantised product have either sign, or its sums would be cut off to the largest number of 8 bits; so have
+    those that are stored four to a word.
     """
+    if dtype == "uint32" and len(shape) > 2:
+        return (2 * generator.integers(0, 2, size=(*shape, 4)) - 1).astype(np.int8).view(np.uint32)[..., 0]
     drawn = generator.integers(0, 2, size=tuple(shape))
     if dtype.startswith("bool"):
         return drawn

@@ -14,12 +14,12 @@ from tvm.tirx import IntImm, IterVar
 
 from .elementwise import is_of_blocks
 from .tile_attention import tile_attention
-from .tile_products import ATTENTION, PRODUCT, rule_of_tiles, tile_product
+from .tile_products import ATTENTION, rule_of_tiles
+from .tile_schedules import tile_product
 
 # Numbers of a row that are added up side by side, and multiply-adds that are worth a schedule.
 _LANES, _WORTH_A_SCHEDULE = (64, 32, 16, 8), 1 << 12
 _SEED = 1
-_TILES = {PRODUCT: tile_product, ATTENTION: tile_attention}
 
 
 def default_schedules(mod: IRModule) -> IRModule:
@@ -40,8 +40,9 @@ def _scheduled(function: Any) -> Any:
     try:
         blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
         for block in blocks:
-            if rule := _TILES.get(rule_of_tiles(schedule.get(block))):
-                return rule(schedule, block)[0].mod["main"]
+            if rule := rule_of_tiles(schedule.get(block)):
+                space = tile_attention if rule == ATTENTION else tile_product
+                return space(schedule, block)[0].mod["main"]
         for block in blocks:
             _by_rows(schedule, block)
     except ScheduleError:  # of a function of a form that no operator of today has

@@ -9,7 +9,7 @@ element. They are right to the accuracy of float32: tests/hub/networks/transform
 relative.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from math import prod
 from typing import Any
@@ -24,6 +24,7 @@ from tvm.target import Target
 from tvm.tirx import IterVar, Var
 from tvm_ffi import structural_map, structural_walk
 
+from ....zoo.tile_instructions import VECTORS, Factors
 from ...device.candidate import WEIGHTS
 from .. import LAYOUTS
 from .attention import join_projections, pad_attention
@@ -42,7 +43,8 @@ from .row_padding import pad_rows, pointwise_products
 from .simplify import channels_first_only, legal_operators, settled_choices, simplify
 from .softmax import by_lanes, softmax
 from .tile_attention import tile_attention, tile_attentions
-from .tile_products import tile_product, tile_products
+from .tile_products import VECTOR_PRODUCT, is_of_tiles, tile_products
+from .tile_schedules import tile_product
 from .whole_products import whole_products
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 
@@ -67,21 +69,22 @@ def for_inference(
     *,
     cpu: bool = True,
     lanes: int = 16,
-    tiles: bool = False,
+    of_bytes: Sequence[Factors] = (),
     precision: str = "float32",
 ) -> IRModule:
     """Return an imported Relax module with its operators as they are run; see `prepare`.
 
     Args:
         lanes: numbers of a CPU's vector register, of which products get whole ones: 16 with AVX-512.
-        tiles: the CPU has tile registers, on which a quantised network's products are computed.
+        of_bytes: the factors by which the CPU multiplies numbers of 8 bits, as a quantised network's products are
+            computed then; see `tile_registers.byte_factors`.
         precision: `float16`: matrix products and convolutions read float16 and add up in float32; what stands between
             them is stored in float16, and softmax, norms, inputs and outputs stay in float32. `bfloat16`: those with
             weights, and attention's, on a CPU's tile registers.
     """
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
     half = precision == "bfloat16"
-    steps = _inference_passes(cpu, lanes, mixed, tiles, half) if layout == LAYOUTS[0] else mixed
+    steps = _inference_passes(cpu, lanes, mixed, of_bytes, half) if layout == LAYOUTS[0] else mixed
     return _run([legal_operators(), bounded_indices(), recurrences(cpu), *steps], mod)
 
 
@@ -118,6 +121,8 @@ def register_rules() -> None:
         tile_attention,
     ):
         tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
+    for lanes in VECTORS:
+        tvm.register_global_func(f"s_tir.meta_schedule.cpu.{VECTOR_PRODUCT}{lanes}", tile_product, override=True)
 
 
 def _run(passes: list[Any], mod: IRModule) -> IRModule:
@@ -215,12 +220,19 @@ def _reads_backwards(function: Any, parameter: Any) -> bool:
     return any(int(factor) < 0 for factor in factors)
 
 
-def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], tiles: bool, half: bool) -> list[Any]:
+@tvm.transform.module_pass(opt_level=0, name="ElementwiseWithTiles")
+def _elementwise_with_tiles(mod: Any, _context: Any) -> Any:
+    """Let what is computed element by element follow products of tiles; a network without any stays as it is."""
+    functions = [one for one in mod.functions.values() if isinstance(one, tirx.PrimFunc)]
+    return elementwise_first()(mod) if any(map(is_of_tiles, functions)) else mod
+
+
+def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], of_bytes: Sequence[Factors], half: bool) -> list[Any]:
     constants = fold_arrays(), transform.CanonicalizeBindings()  # constants in the places of what is bound to them
-    widened = [tile_products(halves=half), elementwise_first()] if tiles or half else []
+    widened = [tile_products(halves=half, of_bytes=of_bytes), _elementwise_with_tiles] if of_bytes or half else []
     widened += [] if half else [pad_columns(lanes)]
     products = *constants, *widened, transform.DeadCodeElimination()
-    whole = *constants, whole_products(tiles=tiles), transform.CanonicalizeBindings()
+    whole = *constants, whole_products(of_bytes), transform.CanonicalizeBindings()
     return [
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution

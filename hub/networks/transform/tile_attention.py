@@ -21,18 +21,8 @@ from .exponentials import LEAST_EXPONENT
 from .fused_attention import AttentionShape, Fuser, blocks_of_attention, matches, mixed_scores
 from .relax_graph import extents_of, function_pass
 from .softmax import reduced_by_lanes, vectorise_reductions
-from .tile_products import (
-    ATTENTION,
-    LEAST_DEPTH,
-    LEAST_ROWS,
-    TILE,
-    on_registers,
-    rounded,
-    summed,
-    vectorise,
-    whole,
-    widened,
-)
+from .tile_products import ATTENTION, LEAST_DEPTH, LEAST_ROWS, TILE, rounded, summed, whole, widened
+from .tile_schedules import on_registers, vectorise
 
 _MOST_TILES = 8  # of a block of queries
 _UNROLLED = 8  # tiles of a row

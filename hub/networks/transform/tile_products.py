@@ -1,4 +1,4 @@
-"""Matrix products and convolutions on a CPU's tile registers, as Intel's Xeons have them since 2023 (AMX).
+"""Matrix products and convolutions as products of tiles, on tile registers, as Xeons have them since 2023 (AMX).
 
 A tile register holds 16 rows of 64 bytes; one instruction multiplies two of them into a third, of bfloat16 sixteen
 times as many multiply-adds in a cycle as the vector registers do in float32, of whole numbers of 8 bits 32 times. A
@@ -6,13 +6,13 @@ product is computed 32 rows by 32 columns at a time, which four registers add up
 read the factors. A convolution is a sum of such products, one for each pixel of its kernel: images are stored with
 their padding, pixel by pixel, so that the pixels that a kernel's pixel meets are rows that follow each other; those at
 the end of a row meet the next row, and what is computed for them is left out. Of a convolution with a stride, each of
-its phases is an image of its own.
+its phases is an image of its own. Of whole numbers, other CPUs compute the same tiles by vector registers (VNNI).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from math import prod
 from typing import Any
@@ -21,8 +21,8 @@ import numpy as np
 from tvm import relax, te
 from tvm.tirx import IntImm, Select, const, reinterpret
 
-from ....zoo.tile_instructions import BFLOAT16, FACTORS, Factors, register_instructions
-from .elementwise import blocks_in, followers
+from ....zoo.tile_instructions import BFLOAT16, FACTORS, TILES, Factors
+from .elementwise import blocks_in
 from .relax_graph import (
     TAKES_ELEMENTWISE,
     call_pass,
@@ -34,12 +34,14 @@ from .relax_graph import (
 )  # fmt: skip
 
 TYPE = BFLOAT16.weights
-PRODUCT, ATTENTION = RULES = "tchub.tile_product", "tchub.tile_attention"
+PRODUCT, ATTENTION, VECTOR_PRODUCT = "tchub.tile_product", "tchub.tile_attention", "tchub.vector_product_"
 # Rows and columns that are computed together, and terms of bfloat16 that one instruction adds.
 TILE = 32
 # Rows and terms below these leave most of a tile empty.
 LEAST_ROWS, LEAST_DEPTH = 16, 16
-_MOST_TILES = 64  # of the inner loops
+# Times as many multiply-adds as a product has that vectors do of 8 bits in the time of float32: four, less what is lost
+# to numbers that are stored again as tiles.
+_LEAST_GAIN = 3.5
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,22 @@ class TileShape:
         (height, width), (rows, columns) = self.extents, self.stored
         return whole(((self.image[0] - 1) * rows + height - 1) * columns + width)
 
+    @property
+    def is_few(self) -> bool:
+        """Return whether it is of few channels, so that a row of the kernel is one of the product's."""
+        return self.image[3] < LEAST_DEPTH
+
+    @property
+    def is_worth_tiles(self) -> bool:
+        """Return whether whole tiles take less than float32 does, of what the product really has; those of AMX do."""
+        if not self.factors.lanes:
+            return True
+        rows, channels = self.image[0] * prod(self.extents), self.image[3]
+        taps = prod(self.kernel) * channels
+        wide = self.kernel[1] * channels if self.is_few else channels
+        padded = taps // wide * whole(wide, self.factors.terms) * whole(rows) * whole(self.outputs)
+        return padded < _LEAST_GAIN * rows * taps * self.outputs
+
     def offset(self, i: Any, j: Any) -> tuple[Any, Any]:
         """Return the phase, and the pixels from the result's, of the pixels that the kernel's pixel (i, j) meets."""
         (di, dj), (si, sj) = self.dilation, self.strides
@@ -132,8 +150,9 @@ def shape_of(call: Any) -> TileShape | None:
         return None
     if shape.kernel == (1, 1) and name != "matmul" and any(map(int, call.attrs.padding)):
         return None  # rows beyond the data would be results
-    few = shape.image[3] < LEAST_DEPTH
-    return None if few and (prod(shape.kernel) * shape.image[3] < LEAST_DEPTH or shape.dilation[1] > 1) else shape
+    return (
+        None if shape.is_few and (prod(shape.kernel) * shape.image[3] < LEAST_DEPTH or shape.dilation[1] > 1) else shape
+    )
 
 
 def factors_of(data: str, weights: str) -> Factors | None:
@@ -145,25 +164,28 @@ def _of_rows(rows: int, terms: int, outputs: int, factors: Factors) -> TileShape
     return TileShape((1, 1, rows, terms), (1, 1), (1, 1), (1, 1), (0, 0), (1, rows), outputs, factors)
 
 
-def tile_products(*, halves: bool) -> Any:
-    """Return a pass that computes products and convolutions with constant weights by tile registers.
+def tile_products(*, halves: bool, of_bytes: Sequence[Factors] = ()) -> Any:
+    """Return a pass that computes products and convolutions with constant weights as products of tiles.
 
     What comes in and goes out keeps its type. Where the rows of the products are the result's pixels, the result is a
     matrix, so that what follows can be computed for a tile at a time.
 
     Args:
-        halves: compute those of float32 too, in bfloat16.
+        halves: compute those of float32, in bfloat16.
+        of_bytes: the factors of those of whole numbers, see `tile_instructions.TILES`; without, there are none.
     """
 
     constants: dict[Any, Any] = {}  # of weights that several products may share
 
     def rewrite(builder: Any, call: Any) -> Any:
         shape = shape_of(call)
-        if shape is None or (shape.factors is BFLOAT16 and not halves):
+        if shape is None or not (halves if shape.factors is BFLOAT16 else of_bytes):
             return call
+        if shape.factors is not BFLOAT16:
+            shape = replace(shape, factors=of_bytes[TILES.index(shape.factors)])
         rows, outputs, parts = shape.image[0] * prod(shape.extents), shape.outputs, prod(shape.kernel)
         window = None
-        if shape.image[3] < LEAST_DEPTH:  # each row of the kernel is a part, in whole tiles
+        if shape.is_few:  # each row of the kernel is a part, in whole tiles
             window, parts = shape, shape.kernel[0]
             terms = whole(shape.kernel[1] * shape.image[3], shape.factors.terms)
             shape = _of_rows(rows, parts * terms, outputs, shape.factors)
@@ -172,13 +194,17 @@ def tile_products(*, halves: bool) -> Any:
             weights: Any = constant_values(call.args[1])
             factors = shape.factors
             tiles = packed(weights.reshape(parts, -1, outputs), factors)
-            tiles = tiles.reshape(-1, prod(shape.kernel), shape.depth // factors.group, TILE, factors.group)
-            constants[key] = relax.const(tiles, factors.weights)
+            tiles = tiles.reshape(-1, prod(shape.kernel), shape.depth // factors.group, *tiles.shape[3:])
+            constants[key] = relax.const(tiles, factors.weights), weights.reshape(-1, outputs).sum(axis=0)
+        tiles, totals = constants[key]
+        offset = shape.factors.offset
+        shift = [relax.const((totals * offset).astype("int32"))] if offset else []
         by_rows = shape.kernel == (1, 1)
         product = builder.call_te(
             partial(_product, shape, window, (rows, outputs) if by_rows else static_shape(call)),
             call.args[0],
-            constants[key],
+            tiles,
+            *shift,
             primfunc_name_hint="tile_product",
             primfunc_attrs={"op_pattern": TAKES_ELEMENTWISE},
         )
@@ -193,32 +219,47 @@ def is_of_tiles(func: Any, *, halves: bool = False) -> bool:
     return any(not halves or str(block.writes[0].source.dtype) == BFLOAT16.sums for block in of_tiles)
 
 
+def gain_of_tiles(func: Any) -> int:
+    """Return how many multiply-adds of a function's products take the time of one in float32 by vector registers."""
+    rules = {rule for block in blocks_in(func) if (rule := rule_of_tiles(block))}
+    if not rules:
+        return 1
+    if any(rule.startswith(VECTOR_PRODUCT) for rule in rules):
+        return 4
+    return 16 if is_of_tiles(func, halves=True) else 32
+
+
 def rule_of_tiles(block: Any) -> str:
     """Return the rule by which a block's function is scheduled, where that has products of tiles; else nothing."""
     rule = str(block.annotations.get("schedule_rule", ""))
-    return rule if rule in RULES else ""
+    return rule if rule.startswith((PRODUCT, ATTENTION, VECTOR_PRODUCT)) else ""
 
 
 def packed(weights: np.ndarray, factors: Factors = BFLOAT16) -> np.ndarray:
     """Return weights (pixels, inputs, outputs) as tiles read them: (outputs / 32, pixels, inputs / group, 32, group).
 
-    Inputs and outputs are filled up with zeros to whole tiles.
+    Inputs and outputs are filled up with zeros to whole tiles. For vector registers a group is one number.
     """
     import ml_dtypes  # noqa: F401 (NumPy then knows bfloat16 by its name)
 
     pixels, inputs, outputs = weights.shape
     depth = whole(inputs, factors.terms)
     filled = np.pad(weights, [(0, 0), (0, depth - inputs), (0, whole(outputs) - outputs)])
-    groups = filled.astype(factors.weights).reshape(pixels, depth // factors.group, factors.group, -1, TILE)
-    return np.ascontiguousarray(groups.transpose(3, 0, 1, 4, 2))
+    dtype = "int8" if factors.lanes else factors.weights
+    groups = filled.astype(dtype).reshape(pixels, depth // factors.group, factors.group, -1, TILE)
+    tiles = np.ascontiguousarray(groups.transpose(3, 0, 1, 4, 2))
+    return tiles.view(factors.weights)[..., 0] if factors.lanes else tiles
 
 
-def _product(shape: TileShape, window: TileShape | None, result: Sequence[int], data: Any, weights: Any) -> Any:
+def _product(
+    shape: TileShape, window: TileShape | None, result: Sequence[int], data: Any, weights: Any, shift: Any = None
+) -> Any:
     """Return the tensor of a result's extents.
 
     Args:
         window: the convolution of an image of few channels that the product is of; None for another one.
         data: an image, or the rows of a product, however many axes these have.
+        shift: is subtracted from each column; None for nothing.
     """
     none = {"schedule_rule": "None"}
     batch, height, width, channels = shape.image
@@ -236,12 +277,16 @@ def _product(shape: TileShape, window: TileShape | None, result: Sequence[int], 
         j = j * shape.strides[1] + phase % shape.phases[1] - left
         index = (n, i, j) if is_image else _unflattened(p, data.shape[:-1])
         inside = te.all(p < batch * rows * columns, i >= 0, i < height, j >= 0, j < width, c < channels)
-        return te.if_then_else(inside, _stored(factors, data(*index, c)), const(0, factors.data))
+        return te.if_then_else(inside, _stored(factors, data(*index, c)), const(factors.offset, factors.data))
 
     def term(m: Any, n: Any) -> Any:
         phase, offset = shape.offset(i, j)
         group = factors.group
-        weight = weights[n // TILE, i * shape.kernel[1] + j, k // group, n % TILE, k % group].astype(factors.sums)
+        index = n // TILE, i * shape.kernel[1] + j, k // group, n % TILE
+        if factors.lanes:
+            weight = (weights[index] >> (k % group * 8).astype("uint32")).astype("int8").astype(factors.sums)
+        else:
+            weight = weights[(*index, k % group)].astype(factors.sums)
         factor = tiles[phase, k // factors.terms, m + offset, k % factors.terms]
         wide = widened(factor) if factors is BFLOAT16 else factor.astype(factors.sums)
         return te.sum(wide * weight, axis=[i, j, k])
@@ -250,14 +295,14 @@ def _product(shape: TileShape, window: TileShape | None, result: Sequence[int], 
         *pixel, channel = index
         extents = result[:-1] if len(result) == 2 else (batch, rows, columns)
         row = reduce(lambda flat, one: flat * one[1] + one[0], zip(pixel, extents, strict=True), IntImm("int64", 0))
-        return products[row, channel]
+        return products[row, channel] if shift is None else products[row, channel] - shift[channel]
 
     is_image = tuple(map(int, data.shape)) == shape.image
     windows = _windows(window, data) if window else None
     i, j, k = (summed(n, name) for n, name in zip((*shape.kernel, shape.depth), "ijk", strict=True))
     extents = prod(shape.phases), shape.depth // factors.terms, shape.rows + beyond, factors.terms
     tiles: Any = te.compute(extents_of(*extents), pixel, name="stored", attrs=none)
-    rule = {"schedule_rule": PRODUCT}
+    rule = {"schedule_rule": f"{VECTOR_PRODUCT}{factors.lanes}" if factors.lanes else PRODUCT}
     products: Any = te.compute(extents_of(shape.rows, whole(shape.outputs)), term, name="products", attrs=rule)
     return te.compute(extents_of(*result), cut, name="tile_product", attrs=none)
 
@@ -278,7 +323,7 @@ def _windows(shape: TileShape, data: Any) -> Any:
         inside = te.all(i >= top, i < top + height, j >= left, j < left + width)
         return te.if_then_else(inside, _stored(shape.factors, data(n, i - top, j - left, c)), nothing)
 
-    none, nothing = {"schedule_rule": "None"}, const(0, shape.factors.data)
+    none, nothing = {"schedule_rule": "None"}, const(shape.factors.offset, shape.factors.data)
     padded: Any = te.compute(extents_of(batch, rows, columns, channels), pixel, name="padded", attrs=none)
 
     def window(part: Any, p: Any, lane: Any) -> Any:
@@ -307,6 +352,8 @@ def _unflattened(number: Any, extents: Sequence[Any]) -> list[Any]:
 
 def _stored(factors: Factors, x: Any) -> Any:
     """Return a number of the data as tiles have it: of float32 the bits of the nearest bfloat16."""
+    if factors.offset:  # 128, which turns the bit of the sign
+        return reinterpret(factors.data, x) ^ const(factors.offset, factors.data)
     return rounded(x) if factors is BFLOAT16 else x
 
 
@@ -320,78 +367,3 @@ def rounded(x: Any) -> Any:
 def widened(bits: Any) -> Any:
     """Return the float32 of a bfloat16's bits."""
     return reinterpret("float32", bits.astype("uint32") << const(16, "uint32"))
-
-
-# Design space ------------------------------------------------------------------------------------------
-
-
-def tile_product(schedule: Any, block: Any) -> list[Any]:
-    """Return the space of a product of tiles and what elementwise follows it: how many tiles share rows and columns."""
-    register_instructions()
-    (stored,) = schedule.get_producers(block)
-    own = schedule.get(block).name_hint
-    chain = [one for one in followers(schedule, block) if schedule.get(one).name_hint != own]
-    if not chain:
-        return [schedule]
-    *inlined, last = chain
-    for one in inlined:
-        schedule.compute_inline(one)
-    written = schedule.cache_write(block, 0, "global")
-    m, n, i, j, k = schedule.get_loops(block)
-    factors = _factors(schedule.get(block))
-    (row, in_row), (column, in_column), (term, in_term) = (
-        schedule.split(loop, [None, size]) for loop, size in ((m, TILE), (n, TILE), (k, factors.terms))
-    )
-    rows, more_rows = schedule.split(row, schedule.sample_perfect_tile(row, 2, _MOST_TILES))
-    columns, more_columns = schedule.split(column, schedule.sample_perfect_tile(column, 2, _MOST_TILES))
-    schedule.reorder(rows, columns, more_rows, more_columns, i, j, term, in_row, in_column, in_term)
-    schedule.reverse_compute_at(written, more_columns, preserve_unit_loops=True)
-    *outer, width = (int(schedule.get(loop).extent) for loop in schedule.get_loops(last))
-    alone = prod(int(schedule.get(loop).extent) for loop in (i, j)) == 1
-    if alone and prod(outer) == max(outer):  # each row is one of the products'
-        schedule.reverse_compute_at(last, rows if width % TILE else more_columns, preserve_unit_loops=True)
-    else:
-        schedule.parallel(schedule.fuse(*schedule.get_loops(last)[:-1]))
-    vectorise(schedule, last)
-    for padded in schedule.get_producers(stored):
-        schedule.parallel(schedule.fuse(*schedule.get_loops(padded)[:2]))
-    if alone:
-        schedule.compute_at(stored, rows, preserve_unit_loops=True)
-    else:
-        schedule.parallel(schedule.fuse(*schedule.get_loops(stored)[:-1]))
-    schedule.vectorize(schedule.get_loops(stored)[-1])
-    schedule.parallel(rows)
-    on_registers(schedule, block, written, (i, in_row), factors)
-    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
-    return [schedule]
-
-
-def vectorise(schedule: Any, block: Any) -> None:
-    """Vectorise the last loop of a block where it has whole vectors; else LLVM finds them."""
-    loop = schedule.get_loops(block)[-1]
-    lanes = next((lanes for lanes in (TILE, TILE // 2) if int(schedule.get(loop).extent) % lanes == 0), 0)
-    if lanes:
-        schedule.vectorize(schedule.split(loop, [None, lanes])[1])
-
-
-def _factors(block: Any) -> Factors:
-    """Return the types of the factors that a product's block reads."""
-    types = {str(region.source.dtype) for region in block.reads}
-    return next(one for one in FACTORS if {one.data, one.weights} == types - {one.sums})
-
-
-def on_registers(
-    schedule: Any, block: Any, written: Any, loops: tuple[Any, Any], factors: Factors, add: str | None = None
-) -> None:
-    """Compute sums of products in the registers, and store them.
-
-    Args:
-        block: the sums; written: what stores them.
-        loops: the outermost one over the terms, and the outer one of the three of a tile.
-        add: name of the instruction that adds a tile's products; None for that of the factors.
-    """
-    outer, in_row = loops
-    start = schedule.decompose_reduction(block, outer)
-    schedule.tensorize(schedule.get_loops(start)[-2], factors.clear)
-    schedule.tensorize(in_row, add or factors.add)
-    schedule.tensorize(schedule.get_loops(written)[-2], factors.store)

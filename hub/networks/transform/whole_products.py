@@ -3,10 +3,11 @@
 A quantised network says that (q - z) * s is multiplied by w * t, where q and w are whole numbers of 8 bits. Then the
 sum of (q - z) * w is a whole number, which float32 has exactly up to 2 ** 24, in whatever order it is added up, and
 s * t is the factor of a column. So how a network rounds, and with it its output, does not depend on schedules, and is
-as ONNX Runtime does. A CPU with tile registers multiplies the numbers of 8 bits themselves.
+as ONNX Runtime does. A CPU with AMX or VNNI multiplies the numbers of 8 bits themselves.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_equal
 
+from ....zoo.tile_instructions import Factors
 from .quantised import LIMITS, POOL, QuantisedData, QuantisedReader, split_weights, whole_bias
 from .relax_graph import bound_values, constant_address, constant_values, function_pass, operator_name, static_shape
 from .tile_products import shape_of
@@ -22,11 +24,12 @@ op: Any = relax.op
 _LAYOUTS = "HWIO", "NHWC"
 
 
-def whole_products(*, tiles: bool = False) -> Any:
+def whole_products(of_bytes: Sequence[Factors] = ()) -> Any:
     """Return a Relax pass that puts the scales of a quantised network behind its products.
 
     Args:
-        tiles: let those that fill tile registers multiply numbers of 8 bits, which kernels then store.
+        of_bytes: the factors by which products that fill tiles multiply numbers of 8 bits, which kernels then store,
+            see `tile_instructions.TILES`; without, there are none.
     """
     known: dict[Any, Any] = {}  # of constants that several products share
     constants: dict[Any, Any] = {}
@@ -45,7 +48,7 @@ def whole_products(*, tiles: bool = False) -> Any:
             constants[key] = relax.const(weights.astype(dtype))
         return constants[key]
 
-    return function_pass("TchubWholeProducts", lambda mod, func: _Rewriter(mod, func, weights_of, constant, tiles))
+    return function_pass("TchubWholeProducts", lambda mod, func: _Rewriter(mod, func, weights_of, constant, of_bytes))
 
 
 @mutator
@@ -63,15 +66,15 @@ class _Rewriter(PyExprMutator):
         func: Any,
         weights_of: Callable[[Any], Any],
         constant: Callable[[np.ndarray, str], Any],
-        tiles: bool,
+        of_bytes: Sequence[Factors],
     ) -> None:
         super().__init__(mod)
-        self._weights_of, self._constant, self._tiles = weights_of, constant, tiles
+        self._weights_of, self._constant, self._of_bytes = weights_of, constant, of_bytes
         self._sums: dict[Any, None] = {}  # of products of whole numbers, in float32
         self._stored: dict[Any, str] = {}  # types of 8 bits by the call whose codes are stored so
         values = bound_values(func)
         own = QuantisedReader(values.get)
-        for call in values.values() if tiles else ():
+        for call in values.values() if of_bytes else ():
             data = self._data_of_pool(own, call) or self._data_of_product(own, call)
             if data is not None and (operator_name(call) == POOL or self._fills_tiles(own, call, data)):
                 self._stored[own.call(data.codes, "minimum")] = data.dtype
@@ -123,17 +126,18 @@ class _Rewriter(PyExprMutator):
         return data if data is not None and self._weights_of(call.args[1]) is not None else None
 
     def _fills_tiles(self, reader: QuantisedReader, call: Any, data: QuantisedData) -> bool:
-        """Return whether tile registers compute a product; what is around an image must be known then."""
+        """Return whether a product is one of tiles of 8 bits; what is around an image must be known then."""
         known = data.zero_values is not None or not any(_padding(call))
         weights, (least, most) = self._weights_of(call.args[1])[0], LIMITS["int8"]
         fits = weights.min() >= least and weights.max() <= most and reader.is_in_bytes(data.zero, data.dtype)
-        return bool(known and fits and shape_of(call) is not None)
+        shape = shape_of(call)
+        return bool(known and fits and shape and replace(shape, factors=self._of_bytes[0]).is_worth_tiles)
 
     def _product(self, call: Any, data: QuantisedData) -> Any:
         """Return a product of whole numbers, times the scales."""
         emit = self.builder_.emit
         weights, scales = self._weights_of(call.args[1])
-        on_tiles = self._tiles and self._fills_tiles(self._reader, call, data)
+        on_tiles = self._of_bytes and self._fills_tiles(self._reader, call, data)
         stored = self._reader.in_bytes(data.codes) if on_tiles else None
         if stored is not None:
             product = self._product_of_bytes(call, data, stored, weights)

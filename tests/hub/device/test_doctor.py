@@ -1,6 +1,7 @@
 """`tchub doctor` and `tchub devices`: each check's three outcomes, the exit code, and the JSON."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,6 +66,16 @@ OUTCOMES: list[tuple[str, Callable[[Path], Check], str]] = [
 @pytest.mark.parametrize(("check", "status"), [(c, s) for _, c, s in OUTCOMES], ids=[name for name, *_ in OUTCOMES])
 def test_each_check_has_its_outcome(tmp_path: Path, check: Callable[[Path], Check], status: str) -> None:
     assert check(tmp_path).status == status
+
+
+@pytest.mark.parametrize(
+    ("cpu", "words"), [("sapphirerapids", "AMX"), ("znver4", "VNNI"), ("alderlake", "VNNI"), ("x86-64-v3", "")]
+)
+def test_the_instruction_for_numbers_of_8_bits_is_named(cpu: str, words: str) -> None:
+    target = {"kind": "llvm", "mcpu": cpu, "mtriple": "x86_64-linux-gnu"}
+    here = local()
+    device = replace(here, device=replace(here.device, target=target))
+    assert doctor.check_device(device).value.partition(", 8 bits by ")[2] == words
 
 
 def test_what_this_machine_needs_for_tchub_is_here_and_whatever_is_not_ok_has_a_remedy() -> None:

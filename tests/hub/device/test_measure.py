@@ -64,6 +64,15 @@ def test_an_integer_argument_may_be_a_divisor_or_an_index(contents: Any) -> None
         assert (value.shape, value.dtype) == ((), np.dtype(dtype)), "one number is an array too"
 
 
+@pytest.mark.parametrize("contents", [random_values, _served])
+def test_weights_of_a_quantised_product_have_either_sign(contents: Any) -> None:
+    """Also where four of them are one word: sums of one sign would all be cut off, and say nothing."""
+    bytes_alone, words = contents([[[4, 8, 32], "int8"], [[4, 8, 32], "uint32"]])
+    for weights in (bytes_alone, words.view(np.int8)):
+        assert set(np.unique(weights)) == {-1, 1}
+        assert abs(weights.mean()) < 0.1
+
+
 def test_a_broken_program_fails_alone(target_dict: dict[str, Any], small_candidates: list[Any]) -> None:
     good, other = small_candidates[:2]
     broken = replace(other, key="broken", args_info=(((1,), "float32"),) * 3)  # wrong shapes for its arguments

@@ -21,7 +21,7 @@ from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.hub.networks.transform.tile_products import packed
 from tchub.hub.networks.weights import lift_weights, read_weights, weights_file, write_weights
 from tchub.hub.search.candidates import random_candidates
-from tchub.hub.search.roofline import TILE_GAIN, Roofline
+from tchub.hub.search.roofline import Roofline
 from tile_kit import RUNS, XEON, compiled, dtypes, lowered, outputs, tile_tasks
 from torch import nn
 from tvm.target import Target
@@ -303,8 +303,8 @@ def test_weights_are_pairs_of_terms_for_32_columns() -> None:
 def test_a_product_of_tiles_may_be_faster_than_the_vector_registers() -> None:
     (task,) = tile_tasks(lowered(nn.Linear(512, 512, bias=False), torch.randn(512, 512)))
     flops = 2 * 512**3
-    assert Roofline(flops=1e6, bandwidth=1e12).bound(task) == pytest.approx(flops / TILE_GAIN / 1e6)
-    assert Roofline(flops=1e6, bandwidth=1e12).raised(task, flops / TILE_GAIN / 2e6).flops == pytest.approx(2e6)
+    assert Roofline(flops=1e6, bandwidth=1e12).bound(task) == pytest.approx(flops / 16 / 1e6)
+    assert Roofline(flops=1e6, bandwidth=1e12).raised(task, flops / 16 / 2e6).flops == pytest.approx(2e6)
 
 
 def test_tile_registers_are_of_some_cpus() -> None:

@@ -8,17 +8,22 @@ import pytest
 import torch
 import tvm
 from relax_kit import calls, compute, name_of
-from tchub.hub.device.tile_registers import with_tile_registers
+from tchub.hub.device.host_facts import read_host_facts
+from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.hub.networks.transform.quantised import split_weights
 from tchub.hub.networks.transform.relax_graph import constant_values
-from tchub.hub.networks.transform.tile_products import is_of_tiles
+from tchub.hub.networks.transform.tile_products import gain_of_tiles, is_of_tiles
 from tchub.hub.search.candidates import random_candidates
-from tile_kit import RUNS, XEON, compiled, tile_tasks
+from tchub.zoo.tile_instructions import TILES, VECTORS, Factors
+from tile_kit import X86, XEON, compiled, tile_tasks
 from torch import nn
 from torch.nn import functional
+from tvm.target import Target
+from tvm_ffi import structural_equal
 
+Pair = tuple[Factors, ...]
 UNSIGNED, SIGNED = (0, 255), (-128, 127)
 
 
@@ -79,36 +84,39 @@ CASES: dict[str, tuple[Callable[[], Quantised], tuple[int, ...]]] = {
     "of either sign": (lambda: Quantised(functional.linear, (48, 64), 0, SIGNED), (32, 64)),
     "of either sign, shifted": (lambda: Quantised(functional.linear, (48, 64), -9, SIGNED), (32, 64)),
     "3x3": (lambda: Quantised(conv(padding=1), (64, 32, 3, 3), 0), (1, 32, 14, 14)),
-    "3x3 with a zero point around it": (lambda: Quantised(conv(padding=1), (32, 16, 3, 3), 100), (2, 16, 9, 7)),
+    "3x3 with a zero point around it": (lambda: Quantised(conv(padding=1), (32, 48, 3, 3), 100), (2, 48, 9, 7)),
     "3x3 of stride 2": (lambda: Quantised(conv(padding=1, stride=2), (32, 32, 3, 3), 0), (1, 32, 15, 12)),
-    "of a few channels": (lambda: Quantised(conv(padding=3, stride=2), (32, 3, 7, 7), 120), (1, 3, 30, 26)),
+    "of a few channels": (lambda: Quantised(conv(padding=3, stride=2), (32, 3, 7, 7), 120), (1, 3, 32, 31)),
     "1x1": (lambda: Quantised(conv(), (40, 24, 1, 1)), (1, 24, 8, 9)),
     "1x1 of stride 2": (lambda: Quantised(conv(stride=2), (48, 32, 1, 1)), (1, 32, 10, 10)),
 }
 
-
-def prepared(module: nn.Module, *inputs: torch.Tensor, tiles: bool = False) -> Any:
-    return for_inference(import_exported(torch.export.export(module.eval(), inputs), "network"), tiles=tiles)
-
-
-def lowered(module: nn.Module, *inputs: torch.Tensor, tiles: bool) -> Any:
-    return lower(prepared(module, *inputs, tiles=tiles))
+# Which vectors compute in 8 bits: the others would be filled up with too much.
+FILLED = [case for case in CASES if case not in ("rows of no tile", "1x1")]
 
 
-def result(module: nn.Module, x: torch.Tensor, tiles: bool) -> np.ndarray:
+def prepared(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair = ()) -> Any:
+    return for_inference(import_exported(torch.export.export(module.eval(), inputs), "network"), of_bytes=of_bytes)
+
+
+def lowered(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair) -> Any:
+    return lower(prepared(module, *inputs, of_bytes=of_bytes))
+
+
+def result(module: nn.Module, x: torch.Tensor, of_bytes: Pair) -> np.ndarray:
     """Return what a network computes without a schedule."""
-    return compute(lowered(module, x, tiles=tiles), x)[0]
+    return compute(lowered(module, x, of_bytes=of_bytes), x)[0]
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("tiles", [False, True])
-def test_a_quantised_product_is_exact(case: str, tiles: bool) -> None:
+@pytest.mark.parametrize("of_bytes", [(), TILES, VECTORS[16]], ids=["float32", "tiles", "vectors"])
+def test_a_quantised_product_is_exact(case: str, of_bytes: Pair) -> None:
     """Bit for bit, with numbers of 8 bits and without."""
     make, shape = CASES[case]
     module, x = make(), 3 * torch.from_numpy(np.random.default_rng(1).standard_normal(shape).astype(np.float32))
     exact = module.exact(x)
     assert len(np.unique(exact)) > 20, "most results would be cut off"
-    np.testing.assert_array_equal(result(module, x, tiles), exact)
+    np.testing.assert_array_equal(result(module, x, of_bytes), exact)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -123,28 +131,51 @@ def test_without_tiles_whole_numbers_are_multiplied(case: str) -> None:
     assert [name_of(one) for one in every].count("divide") == 1, "of what comes in"
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_tiles_multiply_numbers_of_8_bits(case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "of_bytes", "weights", "gain"),
+    [*((case, TILES, "int8", 32) for case in CASES), *((case, VECTORS[16], "uint32", 4) for case in FILLED)],
+)
+def test_tiles_multiply_numbers_of_8_bits(case: str, of_bytes: Pair, weights: str, gain: int) -> None:
+    """Of which vectors take four as one word."""
     make, shape = CASES[case]
-    mod = lowered(make(), torch.randn(shape), tiles=True)
+    mod = lowered(make(), torch.randn(shape), of_bytes=of_bytes)
     (task,) = tile_tasks(mod)
     read = [str(param.ty.dtype) for param in task.mod["main"].params]
-    assert {"int8"} < {*read} <= {"int8", "uint8", "int32", "float32"}
+    assert {weights} < {*read} <= {weights, "int8", "uint8", "int32", "float32"}
+    assert gain_of_tiles(task.mod["main"]) == gain
     assert not any(
         is_of_tiles(one, halves=True) for one in mod.functions.values() if isinstance(one, tvm.tirx.PrimFunc)
     )
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_each_program_computes_the_same(case: str) -> None:
-    """Whatever numbers of tiles share rows and columns; on a CPU without tiles it is compiled."""
+PROGRAMS: dict[str, tuple[Pair, str, str, str]] = {
+    "tiles": (TILES, "sapphirerapids", "amx_int8", "tdpb"),
+    "vectors": (VECTORS[16], "cascadelake", "avx512_vnni", "vpdpbusd"),
+    "short vectors": (VECTORS[8], "alderlake", "avx_vnni", "vpdpbusd"),
+}
+
+
+@pytest.mark.parametrize(
+    ("instructions", "case"),
+    [(name, case) for name, (of_bytes, *_) in PROGRAMS.items() for case in (CASES if of_bytes is TILES else FILLED)],
+)
+def test_each_program_computes_the_same(instructions: str, case: str) -> None:
+    """Whatever numbers of tiles share rows and columns; on a CPU without the instructions it is compiled."""
     make, shape = CASES[case]
-    (task,) = tile_tasks(lowered(make(), torch.randn(shape), tiles=True))
+    of_bytes, cpu, flag, instruction = PROGRAMS[instructions]
+    target = Target(X86 | {"mcpu": cpu, "num-cores": 2, "opt-level": 0})
+    assert byte_factors(target) == of_bytes
+    (task,) = tile_tasks(lowered(make(), torch.randn(shape), of_bytes=of_bytes))
     untuned = _computed(task.mod, "llvm")
-    for one in random_candidates(task, XEON, 4):
-        assert "tdpb" in compiled(one.mod)
-        if RUNS:
-            np.testing.assert_array_equal(_computed(with_tile_registers(one.mod), XEON), untuned)
+    for one in random_candidates(task, target, 4 if of_bytes is TILES else 2):
+        assert instruction in compiled(one.mod, target)
+        if flag in read_host_facts().flags:
+            np.testing.assert_array_equal(_computed(with_tile_registers(one.mod), target), untuned)
+
+
+def test_a_cpu_without_such_an_instruction_multiplies_float32() -> None:
+    assert byte_factors(Target(X86 | {"mcpu": "x86-64-v3"})) == ()
+    assert byte_factors(Target({"kind": "llvm", "mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"})) == ()
 
 
 def _computed(mod: Any, target: Any) -> np.ndarray:
@@ -153,7 +184,7 @@ def _computed(mod: Any, target: Any) -> np.ndarray:
     args = []
     for param in mod["main"].params:
         shape, dtype = [int(n) for n in param.ty.shape], str(param.ty.dtype)
-        limits = {"uint8": UNSIGNED, "int8": SIGNED, "int32": (-99, 99)}.get(dtype)
+        limits = {"uint8": UNSIGNED, "int8": SIGNED, "int32": (-99, 99), "uint32": (0, 1 << 32)}.get(dtype)
         values = random.integers(*limits, shape) if limits else random.uniform(1e-4, 1e-3, shape)
         args.append(tvm.runtime.tensor(values.astype(dtype)))
     tvm.compile(mod, target=target)["main"](*args)
@@ -219,10 +250,10 @@ class Residual(nn.Module):
         return codes(second(x) + x, 0.2, 5) - 5
 
 
-@pytest.mark.parametrize("tiles", [False, True])
-def test_a_residual_is_added_without_a_division(tiles: bool) -> None:
+@pytest.mark.parametrize("of_bytes", [(), TILES, VECTORS[16]], ids=["float32", "tiles", "vectors"])
+def test_a_residual_is_added_without_a_division(of_bytes: Pair) -> None:
     module, x = Residual(), 3 * torch.randn(1, 16, 8, 8)
-    mod = lowered(module, x, tiles=tiles)
+    mod = lowered(module, x, of_bytes=of_bytes)
     products = [
         name for name in (var.name_hint for var, _ in mod.functions_items()) if "conv2d" in name or "tile" in name
     ]
@@ -248,11 +279,13 @@ class Dynamic(nn.Module):
         return functional.linear(data.float() - zero, self.whole) * scale
 
 
-@pytest.mark.parametrize("tiles", [False, True])
-def test_a_zero_point_may_be_computed(tiles: bool) -> None:
+@pytest.mark.parametrize("of_bytes", [(), TILES, VECTORS[16]], ids=["float32", "tiles", "vectors"])
+def test_a_zero_point_may_be_computed(of_bytes: Pair) -> None:
     module, x = Dynamic(), torch.randn(40, 64)
-    mod = lowered(module, x, tiles=tiles)
-    assert any(is_of_tiles(one) for one in mod.functions.values() if isinstance(one, tvm.tirx.PrimFunc)) == tiles
+    mod = lowered(module, x, of_bytes=of_bytes)
+    assert any(is_of_tiles(one) for one in mod.functions.values() if isinstance(one, tvm.tirx.PrimFunc)) == bool(
+        of_bytes
+    )
     np.testing.assert_allclose(compute(mod, x)[0], module(x).numpy(), rtol=1e-6)
 
 
@@ -286,7 +319,7 @@ def test_numbers_halfway_between_two_are_rounded_to_the_even_one() -> None:
     """By the operator that TVM vectorises, which LLVM rounds so."""
     x = torch.arange(-64, 64).float().reshape(4, 32) / 2
     module = Rounding()
-    np.testing.assert_array_equal(compute(lowered(module, x, tiles=False), x)[0], torch.round(x).numpy())
+    np.testing.assert_array_equal(compute(lowered(module, x, of_bytes=()), x)[0], torch.round(x).numpy())
 
 
 class Grouped(nn.Module):
@@ -302,10 +335,10 @@ class Grouped(nn.Module):
         return self.some(self.each(x))
 
 
-@pytest.mark.parametrize("tiles", [False, True])
-def test_grouped_convolutions_are_exact_in_float32(tiles: bool) -> None:
+@pytest.mark.parametrize("of_bytes", [(), TILES, VECTORS[16]], ids=["float32", "tiles", "vectors"])
+def test_grouped_convolutions_are_exact_in_float32(of_bytes: Pair) -> None:
     module, x = Grouped(), torch.randn(1, 32, 9, 9)
-    mod = lowered(module, x, tiles=tiles)
+    mod = lowered(module, x, of_bytes=of_bytes)
     assert not tile_tasks(mod)
     exact = module.some.exact(torch.from_numpy(module.each.exact(x)))
     np.testing.assert_array_equal(compute(mod, x)[0], exact)
@@ -325,20 +358,54 @@ class Shifted(nn.Module):
 @pytest.mark.parametrize("zero", [300.0, -5.0, 7.5])
 def test_a_zero_point_beyond_8_bits_is_no_zero_point(zero: float) -> None:
     module, x = Shifted(zero), torch.randint(0, 256, (1, 16, 9, 9), dtype=torch.uint8)
-    mod = lowered(module, x, tiles=True)
+    mod = lowered(module, x, of_bytes=TILES)
     assert not tile_tasks(mod)
     np.testing.assert_allclose(compute(mod, x)[0], module(x).numpy(), rtol=1e-6, atol=1)
 
 
 def test_rows_of_8_bits_are_read_where_they_lie() -> None:
     make, shape = CASES["rows that are read where they lie"]
-    (task,) = tile_tasks(lowered(make(), torch.randn(shape), tiles=True))
+    (task,) = tile_tasks(lowered(make(), torch.randn(shape), of_bytes=TILES))
     (candidate,) = random_candidates(task, XEON, 1)
     text = str(with_tile_registers(candidate.mod))
     assert str(task.mod["main"].params[0].ty.dtype) == "uint8"
     assert "T.address_of(p0[" in text
 
 
-def test_real_numbers_stay_in_float32_where_there_are_tiles() -> None:
-    module = nn.Sequential(nn.Linear(64, 64), nn.ReLU())
-    assert not tile_tasks(lowered(module, torch.randn(64, 64), tiles=True))
+@pytest.mark.parametrize("of_bytes", [TILES, VECTORS[16]], ids=["tiles", "vectors"])
+def test_a_network_of_real_numbers_is_computed_as_without_tiles(of_bytes: Pair) -> None:
+    module, x = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Unflatten(1, (4, 24)), nn.Sigmoid()), torch.randn(64, 64)
+    assert structural_equal(prepared(module, x, of_bytes=of_bytes), prepared(module, x), map_free_vars=True)
+
+
+class Tied(nn.Module):
+    """The same weights for data without a sign and for data with one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsigned, self.signed = (
+            Quantised(functional.linear, (64, 64), 0, limits) for limits in (UNSIGNED, SIGNED)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.unsigned(x), self.signed(x)])
+
+
+@pytest.mark.parametrize("of_bytes", [TILES, VECTORS[16]], ids=["tiles", "vectors"])
+def test_weights_may_be_shared_by_data_with_a_sign_and_without(of_bytes: Pair) -> None:
+    module, x = Tied(), torch.randn(32, 64)
+    mod = lowered(module, x, of_bytes=of_bytes)
+    assert sum(task.weight for task in tile_tasks(mod)) == 2
+    exact = np.concatenate([module.unsigned.exact(x), module.signed.exact(x)])
+    np.testing.assert_array_equal(compute(mod, x)[0], exact)
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "tiles"), [(64, 64, True), (48, 96, True), (16, 16, False), (3, 16, False)]
+)
+def test_vectors_compute_what_fills_their_tiles(channels: int, outputs: int, tiles: bool) -> None:
+    """Padding to 64 terms and 32 columns would cost more than 8 bits save."""
+    module, x = Quantised(conv(padding=1), (outputs, channels, 3, 3), 0), torch.randn(1, channels, 16, 16)
+    mod = lowered(module, x, of_bytes=VECTORS[16])
+    assert bool(tile_tasks(mod)) == tiles
+    np.testing.assert_array_equal(compute(mod, x)[0], module.exact(x))

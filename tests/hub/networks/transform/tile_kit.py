@@ -11,7 +11,8 @@ from tchub.hub.device.tile_registers import with_tile_registers
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.networks.transform.prepare import for_inference, lower
-from tchub.hub.networks.transform.tile_products import rule_of_tiles, tile_product
+from tchub.hub.networks.transform.tile_products import rule_of_tiles
+from tchub.hub.networks.transform.tile_schedules import tile_product
 from tvm.s_tir import Schedule
 from tvm.target import Target
 
@@ -26,9 +27,9 @@ def lowered(module: torch.nn.Module, *inputs: torch.Tensor) -> Any:
     return lower(for_inference(import_exported(exported, "network"), precision="bfloat16"))
 
 
-def compiled(mod: Any) -> str:
+def compiled(mod: Any, target: Target = XEON) -> str:
     """Return the assembly of a scheduled program."""
-    return str(tvm.tirx.build(with_tile_registers(mod), target=XEON).inspect_source("s"))
+    return str(tvm.tirx.build(with_tile_registers(mod), target=target).inspect_source("s"))
 
 
 def outputs(library: Any, task: TuningTask) -> np.ndarray:

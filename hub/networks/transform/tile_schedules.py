@@ -1,0 +1,92 @@
+"""Design spaces of products of tiles, by tile or vector registers, and of what follows them element by element."""
+
+from math import prod
+from typing import Any
+
+from ....zoo.tile_instructions import FACTORS, VECTORS, Factors, register_instructions
+from .elementwise import followers
+from .tile_products import TILE, VECTOR_PRODUCT, rule_of_tiles
+
+_MOST_TILES = 64  # of the inner loops
+
+
+def tile_product(schedule: Any, block: Any) -> list[Any]:
+    """Return the space of a product of tiles and what elementwise follows it: how many tiles share rows and columns."""
+    register_instructions()
+    (stored,) = schedule.get_producers(block)
+    own = schedule.get(block).name_hint
+    chain = [one for one in followers(schedule, block) if schedule.get(one).name_hint != own]
+    if not chain:
+        return [schedule]
+    *inlined, last = chain
+    for one in inlined:
+        schedule.compute_inline(one)
+    factors = _factors(schedule.get(block))
+    written = None if factors.lanes else schedule.cache_write(block, 0, "global")
+    m, n, i, j, k = schedule.get_loops(block)
+    (row, in_row), (column, in_column), (term, in_term) = (
+        schedule.split(loop, [None, size]) for loop, size in ((m, TILE), (n, TILE), (k, factors.terms))
+    )
+    rows, more_rows = schedule.split(row, schedule.sample_perfect_tile(row, 2, _MOST_TILES))
+    columns, more_columns = schedule.split(column, schedule.sample_perfect_tile(column, 2, _MOST_TILES))
+    schedule.reorder(rows, columns, more_rows, more_columns, i, j, term, in_row, in_column, in_term)
+    if written is not None:
+        schedule.reverse_compute_at(written, more_columns, preserve_unit_loops=True)
+    *outer, width = (int(schedule.get(loop).extent) for loop in schedule.get_loops(last))
+    alone = prod(int(schedule.get(loop).extent) for loop in (i, j)) == 1
+    by_rows = alone and prod(outer) == max(outer)  # each row is one of the products'
+    if by_rows:
+        schedule.reverse_compute_at(last, rows if width % TILE else more_columns, preserve_unit_loops=True)
+    else:
+        schedule.parallel(schedule.fuse(*schedule.get_loops(last)[:-1]))
+    vectorise(schedule, last)
+    for padded in schedule.get_producers(stored):
+        schedule.parallel(schedule.fuse(*schedule.get_loops(padded)[:2]))
+    if alone and not factors.lanes:
+        schedule.compute_at(stored, rows, preserve_unit_loops=True)
+    else:
+        schedule.parallel(schedule.fuse(*schedule.get_loops(stored)[:-1]))
+    schedule.vectorize(schedule.get_loops(stored)[-1])
+    # Threads share columns, too, which `share_columns` sees to for tile registers.
+    schedule.parallel(schedule.fuse(rows, columns) if factors.lanes and not (by_rows and width % TILE) else rows)
+    if written is not None:
+        on_registers(schedule, block, written, (i, in_row), factors)
+    else:
+        vectorise(schedule, schedule.decompose_reduction(block, i))
+        schedule.tensorize(in_row, factors.add)
+    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
+    return [schedule]
+
+
+def vectorise(schedule: Any, block: Any) -> None:
+    """Vectorise the last loop of a block where it has whole vectors; else LLVM finds them."""
+    loop = schedule.get_loops(block)[-1]
+    lanes = next((lanes for lanes in (TILE, TILE // 2) if int(schedule.get(loop).extent) % lanes == 0), 0)
+    if lanes:
+        schedule.vectorize(schedule.split(loop, [None, lanes])[1])
+
+
+def _factors(block: Any) -> Factors:
+    """Return the factors that a product's block reads."""
+    rule = rule_of_tiles(block)
+    if rule.startswith(VECTOR_PRODUCT):
+        return VECTORS[int(rule.removeprefix(VECTOR_PRODUCT))][0]
+    types = {str(region.source.dtype) for region in block.reads}
+    return next(one for one in FACTORS if {one.data, one.weights} == types - {one.sums})
+
+
+def on_registers(
+    schedule: Any, block: Any, written: Any, loops: tuple[Any, Any], factors: Factors, add: str | None = None
+) -> None:
+    """Compute sums of products in the registers, and store them.
+
+    Args:
+        block: the sums; written: what stores them.
+        loops: the outermost one over the terms, and the outer one of the three of a tile.
+        add: name of the instruction that adds a tile's products; None for that of the factors.
+    """
+    outer, in_row = loops
+    start = schedule.decompose_reduction(block, outer)
+    schedule.tensorize(schedule.get_loops(start)[-2], factors.clear)
+    schedule.tensorize(in_row, add or factors.add)
+    schedule.tensorize(schedule.get_loops(written)[-2], factors.store)
