@@ -138,17 +138,19 @@ def _register_vectors(factors: Factors) -> None:
     """Register what adds products by vector registers: so many rows at a time as the registers hold the sums of."""
     lanes, (rows, vectors) = factors.lanes, {16: (8, 2), 8: (2, 4)}[factors.lanes]
     own, there = f"S[T.ramp(i * 32 + j * {lanes}, 1, {lanes})]", f"C[r * {rows} + i, T.ramp(j * {lanes}, 1, {lanes})]"
-    four = f'T.broadcast(T.reinterpret("int32", A[r * {rows} + i, T.ramp(g * 4, 1, 4)]), {lanes})'
+    group = "g * 4 + h"  # LLVM does not unroll a loop of 32 instructions by itself
+    four = f'T.broadcast(T.reinterpret("int32", A[r * {rows} + i, T.ramp(({group}) * 4, 1, 4)]), {lanes})'
     bytes_of = f'T.reinterpret("{{}}x{4 * lanes}", {{}})'.format
-    factors_of = f"{bytes_of('uint8', four)}, {bytes_of('int8', f'P[g, T.ramp(j * {lanes}, 1, {lanes})]')}"
+    factors_of = f"{bytes_of('uint8', four)}, {bytes_of('int8', f'P[{group}, T.ramp(j * {lanes}, 1, {lanes})]')}"
     each = [f"for i in T.unroll({rows}):", f"    for j in T.unroll({vectors}):"]
     product = f'T.call_llvm_pure_intrin("int32x{lanes}", "llvm.x86.avx512.{factors.instruction}", {own}, {factors_of})'
     steps = [
         f"for r in T.serial({32 // rows}):",
         f'    S = T.alloc_buffer([{32 * rows}], "int32", scope="local")',
         *(f"    {line}" for line in (*each, f"        {own} = {there}")),
-        "    for g in T.serial(16):",
-        *(f"        {line}" for line in (*each, f"        {own} = {product}")),
+        "    for g in T.serial(4):",
+        "        for h in T.unroll(4):",
+        *(f"            {line}" for line in (*each, f"        {own} = {product}")),
         *(f"    {line}" for line in (*each, f"        {there} = {own}")),
     ]
     weight = 'T.cast(T.cast(T.shift_right(P[z // 4, y], T.cast(z % 4 * 8, "uint32")), "int8"), "int32")'
