@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from scripts.benchmarks.search.run import figures, first_at, summed_up
-from scripts.benchmarks.search.walks import BRED, proposed
 
 TODAY = [inf, 9.0, 6.0, 5.0, 4.0, 4.0]
 
@@ -26,8 +25,11 @@ def test_a_system_is_worth_the_measurements_until_todays_final_latency() -> None
 
 
 def test_a_system_that_never_has_it_counts_with_all_that_it_measured() -> None:
-    (worse,) = figures([row("today", TODAY), row("worse", [inf, 9.0, 9.0, 8.0, 7.0, 6.0])], ["worse"])
-    assert worse["measurements_ratio"]["mean"] == pytest.approx(4 / 5)
+    """And one that ends early with all that today's search measured."""
+    for curve in ([inf, 9.0, 9.0, 8.0, 7.0, 6.0], [inf, 9.0, 8.0]):
+        (worse,) = figures([row("today", TODAY), row("worse", curve)], ["worse"])
+        assert worse["measurements_ratio"]["mean"] == pytest.approx(4 / 5)
+        assert worse["reached"]["mean"] == 0
 
 
 def test_networks_are_averaged_within_a_seed_and_the_interval_is_of_the_seeds() -> None:
@@ -42,22 +44,10 @@ def test_networks_are_averaged_within_a_seed_and_the_interval_is_of_the_seeds() 
 def test_a_system_that_was_not_run_has_no_figure() -> None:
     fast = [{"fast_ms": 12.0, "search_ms": 10.0, "fast_seconds": 20.0}]
     assert figures([], ["new"]) == [{"system": "new"}]
-    assert summed_up([], fast) == {"fast_mode_ratio": pytest.approx(1.2), "fast_mode_seconds": 20.0}
-
-
-def test_proposers_are_compared_by_the_best_score_among_as_many_programs() -> None:
-    scores = {BRED: (2.0, 4.0), "dqn": (3.0, 5.0)}
-    rows = [
-        {"network": network, "system": name, "seed": seed, "few": few + seed, "many": many, "seconds": 0.5}
-        for name, (few, many) in scores.items()
-        for network in "ab"
-        for seed in (0, 1)
-    ]
-    table = {row["system"]: row for row in proposed(rows)}
-    assert table["dqn"]["few"] == {"mean": pytest.approx(3.5), "half": pytest.approx(0.98, abs=0.01)}
-    assert table["annealing"] == {"system": "annealing"}, "not run"
+    assert summed_up([], [], fast) == {"fast_mode_ratio": pytest.approx(1.2), "fast_mode_seconds": 20.0}
 
 
 def test_the_summary_is_of_the_search_with_schedules() -> None:
     rows = [row("today", TODAY), row("today + database", TODAY), row("dqn + database", [inf, 8.0, 4.0, 4.0, 3.0, 2.0])]
-    assert summed_up(figures(rows, ("today", "today + database", "dqn + database")), []) == {"measurements_ratio": 1.0}
+    table = figures(rows, ("today", "today + database", "dqn + database"))
+    assert summed_up(table, table, []) == {"spaces_measurements_ratio": 1.0, "measurements_ratio": 1.0}

@@ -25,7 +25,7 @@ FORMAT = 2
 META_FILE, TASKS_FILE, PROGRAMS_FILE = "corpus.json", "tasks.parquet", "programs.parquet"
 
 ERROR_KINDS = ("build", "build_timeout", "run", "run_timeout", "crash", "invalid")
-STRATEGIES = ("random", "evolutionary", "tuned")
+STRATEGIES = ("random", "evolutionary", "exhaustive", "tuned")
 FRAMEWORKS = ("metaschedule", "ansor", "autotvm")
 REQUIRED_META = ("device", "family", "target", "tvm_version", "licence")
 

@@ -1,6 +1,7 @@
 """What the page shows of the details of tuning, scoring, measuring, coverage, fuzzing, start-up and local targets."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from scripts.benchmarks.report.tables import Row, cell, pick
@@ -155,30 +156,20 @@ def lost_startup(job: Row) -> Iterator[str]:
 
 
 def search(job: Row) -> dict[str, Any]:
-    """Schedules of similar tasks beside today's search, and networks tuned without measuring."""
+    """Schedules of similar tasks beside the search without, and networks tuned without measuring."""
     details = job["details"]
-    titles = {"recorded": "Recorded programs", "proposed": "Programs proposed"}
-    titles |= {"live": "On this machine", "live_networks": "Sessions on this machine"}
-    shown = {titles[key]: _intervals(details[key]) for key in ("recorded", "proposed", "live")}
-    return shown | {titles["live_networks"]: details["live_networks"], "Without measuring": details["fast"]}
+    titles = {"spaces": "Measured spaces", "live": "On this machine"}
+    shown = {title: _intervals(details[key]) for key, title in titles.items()}
+    return shown | {"Sessions on this machine": details["live_networks"], "Without measuring": details["fast"]}
 
 
 def lost_search(job: Row) -> Iterator[str]:
-    """Systems that need as many measurements as today's search, or more."""
-    for row in job["details"]["recorded"]:
-        if row["system"] not in ("today", "random", "xgb") and row["measurements_ratio"]["mean"] <= 1:
-            ratio = cell(row["measurements_ratio"]["mean"])
-            yield f"Search on recorded programs: {row['system']} saves no measurements (ratio {ratio})."
-    proposed = {row["system"]: row for row in job["details"]["proposed"]}
-    dqn, bred, walk = (proposed[name] for name in ("dqn", "bred (today)", "random walk"))
-    slower = cell(dqn["seconds"]["mean"] / bred["seconds"]["mean"])
-    yield f"Search by a deep Q-network takes {slower} times as long as today's for as many programs."
-    if dqn["few"]["mean"] <= bred["few"]["mean"]:
-        scores = f"{cell(dqn['few']['mean'])}, bred {cell(bred['few']['mean'])}"
-        yield f"One episode of a deep Q-network finds no better programs than today's search ({scores})."
-    if dqn["many"]["mean"] - dqn["many"]["half"] <= walk["many"]["mean"]:
-        scores = f"{cell(dqn['many']['mean'])}, at random {cell(walk['many']['mean'])}"
-        yield f"Eight episodes of a deep Q-network find no better programs than as many moves at random ({scores})."
+    """Parts of Fasor that need as many measurements as the search that `tune` has, or more."""
+    rows = {row["system"]: row["measurements_ratio"]["mean"] for row in job["details"]["spaces"] if len(row) > 1}
+    own = rows.get("today + database", 0.0)
+    for name in ("+ subspace", "+ few-shot", "dqn"):
+        if rows.get(name, inf) <= own:
+            yield f"Search on measured spaces: {name} saves no measurements ({cell(rows[name])}, without {cell(own)})."
 
 
 def _intervals(rows: Sequence[Row]) -> list[dict[str, Any]]:

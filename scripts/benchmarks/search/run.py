@@ -1,26 +1,27 @@
-"""What schedules of similar tasks save, on recorded programs and on this machine, and what `--mode fast` gives.
+"""What each part of Fasor saves, on spaces of which all was measured and on this machine, and what `--mode fast` gives.
 
     python -m scripts.benchmarks search --live --json
 
-Recorded: the networks' tasks are those that neither the checkpoint nor the schedules have learnt from, and the programs
-that were recorded of them are the spaces (`replay.py`). Proposed: what finds the best programs for the checkpoint among
-equally many (`walks.py`), Fasor's DQN too. Live (`live.py`): sessions of `tchub tune` on networks that both have not
-learnt from either, with the schedules in the wheel and without. A system is worth what it saves: the measurements after
-which it has the latency that today's search ends with. Fast: whole networks, compiled without a measurement and after a
-search. Without `--live` the figures are of the live runs that were kept.
+Spaces: 24 small tasks, of networks that neither the checkpoint nor the schedules have learnt from, all of whose
+programs were measured once (`spaces.py`); searches are replayed on them (`replay.py`). Live (`live.py`): sessions of
+`tchub tune` on such networks. A system is worth what it saves: the measurements after which it has the latency that the
+search without schedules ends with. Fast: whole networks, compiled without a measurement and after a search. Without
+`--live` the figures are of the live runs that were kept.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, mean, stdev
 from typing import Any
 
 import click
-from tchub.hub.api import load
+from tchub.hub.search.models import choose_model
 from tchub.hub.search.schedules import ScheduleDatabase
-from tchub.zoo.corpus import HELD_OUT, Corpus, split_tasks, usable_programs
+from tchub.zoo.corpus import Corpus, split_tasks
+from tchub.zoo.devices import Device
 
 from scripts.benchmarks.common import (
     CLOCK,
@@ -34,49 +35,63 @@ from scripts.benchmarks.common import (
     note,
     work_option,
 )  # fmt: skip
-from scripts.benchmarks.search.live import CHECKPOINT, DATABASE, LIVE, TODAY, tune_fast, tune_tasks
-from scripts.benchmarks.search.replay import Replay, System, read_spaces, sensitivity
-from scripts.benchmarks.search.walks import PROPOSERS, Walks, interval, proposed
+from scripts.benchmarks.search import spaces
+from scripts.benchmarks.search.live import DATABASE, LIVE, TODAY, tune_fast, tune_tasks
+from scripts.benchmarks.search.lookup import read_tasks
+from scripts.benchmarks.search.replay import Replay, System, sensitivity
 
-CORPUS = ROOT / "corpora" / "epyc-turin"
+SPACES = ROOT / "corpora" / "xeon-spaces"
+# A checkpoint of the family of the spaces, and what was measured there of other networks.
+REPLAYED, OTHERS = "tilenet-xeon", ROOT / "corpora" / "xeon-cascadelake-prefetch"
 SYSTEMS = {
-    "random": System("random"),
-    "xgb": System("xgb"),
-    TODAY: System(),
-    DATABASE: System(database=True),
-    "today + few-shot": System(few_shot=True),
-    "today + subspace": System(subspace=True),
-    "all": System(database=True, few_shot=True, subspace=True),
+    "random": System(model="random", database=False),
+    "xgb": System(model="xgb", database=False),
+    TODAY: System(database=False),
+    DATABASE: System(),
+    "+ subspace": System(subspace="sensitive"),
+    "+ random subspace": System(subspace="random"),
+    "+ few-shot": System(few_shot=True),
+    "dqn": System("dqn"),
+    "dqn, no transfer": System("dqn", model="xgb"),
+    "dqn, default start": System("dqn", database=False),
+    "dqn, subspace": System("dqn", subspace="sensitive"),
+    "dqn, random subspace": System("dqn", subspace="random"),
+    "dqn, no roofline": System("dqn", roofline=False),
+    "annealing": System("annealing"),
 }
 SEEDS = 10  # of the replays
 LIVE_NETWORKS, LIVE_SEEDS = ("resnet-50", "mobilenet-v2", "bert-tiny", "bert-base"), 3
-WALKED = LIVE_NETWORKS[:3]  # whose programs are proposed
-PER_TASK, LIVE_PER_TASK = 8, 3
+PER_TASK, LIVE_PER_TASK = 32, 3
 # Places of a curve that the document keeps, in programs a task.
-PLACES = (1, 2, 3, 4, 6, 8)
+PLACES = (1, 2, 3, 4, 8, 16, 32)
 
 
 @benchmark(
     "search",
     click.option("--live", is_flag=True, help="Measure what is missing on this machine, which must be idle."),
+    click.option(
+        "--measure-spaces", is_flag=True, help="Measure all programs of the spaces, on an idle machine, and end."
+    ),
     work_option("search"),
     CLOCK,
 )
-def main(live: bool, work: Path, clock: Clock) -> Document:
+def main(live: bool, measure_spaces: bool, work: Path, clock: Clock) -> Document | None:
     """Searches side by side on recorded programs and on this machine."""
-    recorded, material = Recorded(), Journal(work / "replays.jsonl")
+    if measure_spaces:
+        spaces.measure_spaces(work, SPACES, clock)
+        return None
+    replayed, kept = Replayed(), Journal(work / "replays.jsonl")
     replays = [
-        material.get(lambda n=n, s=s, k=k: recorded.replay(n, SYSTEMS[s], k), clock, network=n, system=s, seed=k)
-        for n in HELD_OUT
+        kept.get(
+            lambda s=s, k=k: replayed.replay(SYSTEMS[s], k),
+            clock,
+            network="spaces",
+            corpus=replayed.hash,
+            system=s,
+            seed=k,
+        )
+        for k in range(SEEDS)
         for s in SYSTEMS
-        for k in range(SEEDS)
-    ]
-    walks, material = Walks(), Journal(work / "walks.jsonl")
-    walked = [
-        material.get(lambda n=n, s=s, k=k: walks.compare(n, s, k), clock, network=n, system=s, seed=k)
-        for n in WALKED
-        for s in PROPOSERS
-        for k in range(SEEDS)
     ]
     tunings, fast, fast_dqn = (Journal(work / f"{name}.jsonl") for name in ("live", "fast", "fast_dqn"))
     never = clock if live else Clock(0)
@@ -97,8 +112,7 @@ def main(live: bool, work: Path, clock: Clock) -> Document:
     ours = figures(tunings.rows(), [name for name in LIVE if tunings.find(system=name)])
     without = [row | (fast_dqn.find(network=row["network"]) or {}) for row in fast.rows()]
     details = {
-        "recorded": figures([row for row in replays if row], SYSTEMS),
-        "proposed": proposed([row for row in walked if row]),
+        "spaces": figures([row for row in replays if row], SYSTEMS),
         "live": ours,
         "live_networks": by_network(tunings.rows()),
         "fast": without,
@@ -106,60 +120,58 @@ def main(live: bool, work: Path, clock: Clock) -> Document:
     count = len(LIVE_NETWORKS) * (LIVE_SEEDS * len(LIVE) + 2)
     done = sum(len(journal.rows()) for journal in (tunings, fast, fast_dqn))
     left = [
-        *lacking(replays.count(None) + walked.count(None), len(replays) + len(walked), "replays and walks"),
+        *lacking(replays.count(None), len(replays), "replays"),
         *lacking(count - done, count, "live runs"),
     ]
-    return summed_up(ours, without), details | {"not_done": left}, range(SEEDS)
+    return summed_up(details["spaces"], ours, without), details | {"not_done": left}, range(SEEDS)
 
 
-def summed_up(live: Sequence[Any], fast: Sequence[Any]) -> dict[str, Any]:
+def summed_up(replays: Sequence[Any], live: Sequence[Any], fast: Sequence[Any]) -> dict[str, Any]:
     """Return the figures that documents quote."""
     summary: dict[str, Any] = {}
-    for row in live:
-        if row["system"] == DATABASE and "measurements_ratio" in row:
-            summary["measurements_ratio"] = row["measurements_ratio"]["mean"]
+    for prefix, rows in (("spaces_", replays), ("", live)):
+        for row in rows:
+            if row["system"] == DATABASE and "measurements_ratio" in row:
+                summary[f"{prefix}measurements_ratio"] = row["measurements_ratio"]["mean"]
     if fast:
         summary["fast_mode_ratio"] = geometric_mean(row["fast_ms"] / row["search_ms"] for row in fast)
         summary["fast_mode_seconds"] = max(row["fast_seconds"] for row in fast)
     return summary
 
 
-class Recorded:
-    """The recorded spaces, and what was measured of other networks; read when the first replay is missing."""
+class Replayed:
+    """The measured spaces, and what was measured of other networks; read when the first replay is missing."""
 
     def __init__(self) -> None:
-        self._read = False
+        self.corpus = Corpus.open(SPACES)
+        self.hash = self.corpus.meta["files"]["programs.parquet"]["sha256"][:12]
 
-    def _open(self) -> None:
-        self._read = True
-        self.checkpoint = load(CHECKPOINT)
-        corpus = self.corpus = Corpus.open(CORPUS)
-        split = split_tasks(corpus)
-        schema = self.checkpoint.config.feature_schema
-        self.spaces = read_spaces(corpus, split.test, schema)
-        others = (*split.train, *split.val)
-        programs = (program for own in usable_programs(corpus, others).values() for program in own)
-        self.database = ScheduleDatabase((p.task_id, p.trace, p.latency) for p in programs)
-        self.sensitive = sensitivity(read_spaces(corpus, others, schema))
+    @cached_property
+    def _read(self) -> tuple[Any, ...]:
+        meta, others = self.corpus.meta, Corpus.open(OTHERS)
+        split, choice = split_tasks(others), choose_model(REPLAYED, runs_on=Device.from_dict(meta["device_sheet"]))
+        sensitive = sensitivity(others, (*split.train, *split.val))
+        database = ScheduleDatabase.pretuned(meta["target"], choice.schedules)
+        return read_tasks(self.corpus), choice.make().scorer.checkpoint, database, sensitive
 
-    def replay(self, network: str, system: System, seed: int) -> dict[str, Any]:
-        """Replay one system on one network; latencies are relative to the best programs' that were recorded."""
-        if not self._read:
-            self._open()
-        weights = {space.task_id: self.corpus.tasks[space.task_id].weight((network,)) for space in self.spaces}
-        spaces = [space for space in self.spaces if weights[space.task_id]]
-        replay = Replay(spaces, weights, system, seed, self.checkpoint, self.database, self.sensitive)
-        best = sum(weights[space.task_id] * float(space.latency.min()) for space in spaces)
-        curve = replay.curve(PER_TASK * len(spaces))
-        return {"tasks": len(spaces), "curve": [round(latency / best, 5) for latency in curve]}
+    def replay(self, system: System, seed: int) -> dict[str, Any]:
+        """Replay one system; latencies are relative to the fastest programs', `unmeasured` is of no measurement."""
+        tasks, *others = self._read
+        budget = PER_TASK * len(tasks)
+        replay = Replay(tasks, system, seed, budget, *others)
+        row = {"tasks": len(tasks), "curve": [round(latency, 5) for latency in replay.curve()]}
+        blind = mean(Replay(tasks, system, seed, budget, *others).unmeasured())
+        return row | {"searching": replay.searching, "measuring": replay.measuring, "unmeasured": blind}
 
 
 def figures(rows: Iterable[Mapping[str, Any]], systems: Iterable[str]) -> list[dict[str, Any]]:
     """Return each system's row: means over the seeds of geometric means over the networks, with 95% intervals.
 
     `measurements_ratio`: today's measurements until its final latency over the system's until it has that too; a system
-    that never has it counts with all that it measured. `latency_ratio`: today's final latency over the system's.
-    `latency`: after so many programs a task, relative to today's final one.
+    that never has it counts with all that it measured. `reached`: the share of runs that have it. `latency_ratio`:
+    today's final latency over the system's.
+    `after`: the latency after so many programs a task, relative to today's final one. `unmeasured`: before any, over
+    that of the fastest programs. `searching`, `measuring`: seconds.
     """
     curves = {(row["network"], row["seed"], row["system"]): row for row in rows}
     table = []
@@ -170,13 +182,18 @@ def figures(rows: Iterable[Mapping[str, Any]], systems: Iterable[str]) -> list[d
             if name != system or today is None:
                 continue
             final, curve = today["curve"][-1], row["curve"]
-            own, theirs = (first_at(one, final) for one in (curve, today["curve"]))
+            own, theirs = first_at(curve, final, len(today["curve"]) - 1), first_at(today["curve"], final)
+            seeds["reached"][seed].append(float(min(curve) <= final))
             seeds["measurements_ratio"][seed].append(theirs / max(1, own))
             seeds["latency_ratio"][seed].append(final / curve[-1])
+            for column in {"searching", "measuring", "unmeasured"} & row.keys():
+                seeds[column][seed].append(row[column])
             for count in PLACES:
                 if count * row["tasks"] < len(curve) and isfinite(curve[count * row["tasks"]]):
                     seeds[f"after {count}"][seed].append(curve[count * row["tasks"]] / final)
-        means = {name: interval([geometric_mean(values) for values in by.values()]) for name, by in seeds.items()}
+        # A share may be 0.
+        average = {name: mean if name == "reached" else geometric_mean for name in seeds}
+        means = {name: interval([average[name](values) for values in by.values()]) for name, by in seeds.items()}
         table.append({"system": system, **means})
     return table
 
@@ -192,6 +209,11 @@ def by_network(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def first_at(curve: Sequence[float], latency: float) -> int:
-    """Return after how many measurements a curve first has a latency; its end where it never has."""
-    return next((count for count, value in enumerate(curve) if value <= latency), len(curve) - 1)
+def first_at(curve: Sequence[float], latency: float, never: int = 0) -> int:
+    """Return after how many measurements a curve first has a latency; its end where it never has, `never` at least."""
+    return next((count for count, value in enumerate(curve) if value <= latency), max(never, len(curve) - 1))
+
+
+def interval(values: Sequence[float]) -> dict[str, float | None]:
+    """Return the mean and half the width of its 95% interval, which one value does not have."""
+    return {"mean": mean(values), "half": 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else None}
