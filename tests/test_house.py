@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (7_059, 39),
-    "hub/networks": (13_038, 62),
-    "hub/search": (3_844, 22),
+    "hub/device": (7_076, 39),
+    "hub/networks": (13_109, 63),
+    "hub/search": (3_841, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_289, 11),
     "hub/adaptation": (1_972, 10),
@@ -34,10 +34,10 @@ BUDGETS = {
     "zoo/training": (1_958, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_682, 61),
-    "tests": (32_803, 223),
+    "scripts": (9_961, 62),
+    "tests": (33_002, 224),
 }
-PRODUCT = (56_153, 314)
+PRODUCT = (56_289, 315)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
