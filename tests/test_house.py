@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
-    "hub/device": (7_076, 39),
+    "hub/device": (7_081, 39),
     "hub/networks": (13_109, 63),
     "hub/search": (3_841, 22),
     "hub/records": (646, 5),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_961, 62),
-    "tests": (33_002, 224),
+    "tests": (33_012, 224),
 }
-PRODUCT = (56_289, 315)
+PRODUCT = (56_294, 315)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

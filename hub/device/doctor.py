@@ -61,11 +61,11 @@ def run_checks() -> Iterator[Check]:
     versions = [check_version(package, pins.get(package)) for package in PINNED]
     yield from versions
     sound = all(check.status == "ok" for check in versions)
-    if sound:
-        yield check_llvm()
+    llvm = [check_llvm()] if sound else []
+    yield from llvm
     yield check_compiler()
     local = detect_local(ask_llvm=sound)  # a TVM that does not fit its ffi is not imported: it may crash
-    yield check_device(local)
+    yield check_device(local, ask_llvm=any(check.status == "ok" for check in llvm))
     cores = f"{usable_cpus()} usable of {os.cpu_count()}"
     yield _judged("cores", cores, "with one, compiling disturbs measuring: allow two or more", warn=usable_cpus() < 2)
     yield check_business(*watch_business())
@@ -135,16 +135,21 @@ def _why_not(*command: str) -> str | None:
     return lines[-1] if done.returncode else None
 
 
-def check_device(local: LocalDevice) -> Check:
-    """Check that this machine is a known device."""
-    from tvm.target import Target
+def check_device(local: LocalDevice, ask_llvm: bool = True) -> Check:
+    """Check that this machine is a known device.
 
-    from .tile_registers import byte_factors
-
+    Args:
+        ask_llvm: name the instruction by which its programs multiply numbers of 8 bits, which depends on TVM's LLVM.
+    """
     value = f"{local.device.name} ({local.cpu_model}), mcpu {local.mcpu}"
     value += ", --precision bfloat16" if {"amx_bf16", "avx512_bf16"} <= set(local.isa) else ""
-    if of_bytes := byte_factors(Target(local.target)):
-        value += f", 8 bits by {'VNNI' if of_bytes[0].lanes else 'AMX'}"
+    if ask_llvm:
+        from tvm.target import Target
+
+        from .tile_registers import byte_factors
+
+        if of_bytes := byte_factors(Target(local.target)):
+            value += f", 8 bits by {'VNNI' if of_bytes[0].lanes else 'AMX'}"
     remedy = "no spec sheet for this CPU: adapt a checkpoint before you trust it"
     return _judged("device", value, remedy, warn=not local.exact)
 

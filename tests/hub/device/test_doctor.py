@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from paper_card import PaperCard
-from tchub.hub.device import doctor
+from tchub.hub.device import doctor, tile_registers
 from tchub.hub.device.amd_cards import refuse_amd
 from tchub.hub.device.card_state import card_names, card_state
 from tchub.hub.device.detect import detect_local
@@ -76,6 +76,16 @@ def test_the_instruction_for_numbers_of_8_bits_is_named(cpu: str, words: str) ->
     here = local()
     device = replace(here, device=replace(here.device, target=target))
     assert doctor.check_device(device).value.partition(", 8 bits by ")[2] == words
+
+
+@pytest.mark.parametrize("broken", ["check_version", "check_llvm"])
+def test_a_tvm_that_is_not_well_is_not_asked(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may crash: `tchub doctor` shows the other checks all the same."""
+    monkeypatch.setattr(doctor, broken, lambda *_: Check("apache-tvm", "fail", "not well", "install it"))
+    monkeypatch.setattr(tile_registers, "byte_factors", lambda _: pytest.fail("asked"))
+    checks = list(doctor.run_checks())
+    assert {check.name for check in checks if check.status == "fail"} == {"apache-tvm"}
+    assert "device" in {check.name for check in checks}
 
 
 def test_what_this_machine_needs_for_tchub_is_here_and_whatever_is_not_ok_has_a_remedy() -> None:
