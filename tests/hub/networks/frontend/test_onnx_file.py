@@ -260,7 +260,7 @@ def test_what_is_rounded_behind_a_convolution_is_part_of_its_kernel(quantised: P
     counts = Counter(task.op for task in network_tasks(lowered, target, "net"))
     # The elementwise ones are the input's rounding, and the output's transposition.
     assert counts == {"elementwise": 2, "conv2d": 1, "matmul": 1}
-    assert "int8" in network.notes[0]
+    assert "of 8 bits" in network.notes[0]
 
 
 def test_an_onnx_files_exact_outputs_are_those_of_its_operators_one_by_one(
