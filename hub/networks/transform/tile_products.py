@@ -195,10 +195,11 @@ def tile_products(*, halves: bool, of_bytes: Sequence[Factors] = ()) -> Any:
             factors = shape.factors
             tiles = packed(weights.reshape(parts, -1, outputs), factors)
             tiles = tiles.reshape(-1, prod(shape.kernel), shape.depth // factors.group, *tiles.shape[3:])
-            constants[key] = relax.const(tiles, factors.weights), weights.reshape(-1, outputs).sum(axis=0)
+            totals = weights.reshape(-1, outputs).sum(axis=0) if factors.lanes else None  # data may have an offset
+            constants[key] = relax.const(tiles, factors.weights), totals
         tiles, totals = constants[key]
         offset = shape.factors.offset
-        shift = [relax.const((totals * offset).astype("int32"))] if offset else []
+        shift = [relax.const((totals * offset).astype("int32"))] if totals is not None and offset else []
         by_rows = shape.kernel == (1, 1)
         product = builder.call_te(
             partial(_product, shape, window, (rows, outputs) if by_rows else static_shape(call)),

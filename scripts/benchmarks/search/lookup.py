@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tchub.hub.search.decision_search import SIMILAR, DecisionSearch, Key, ProgramPool, _Replay
-from tchub.hub.search.design_slots import rescale
+from tchub.hub.search.design_slots import SeenSlot, rescale
 from tchub.hub.search.design_space import Decisions, DesignSpace, _identity, decisions_of_trace, kernel_class
 from tchub.hub.search.dqn import DQNSearch
 from tchub.hub.search.interrupt import StopFlag
@@ -33,31 +33,14 @@ TEMPERATURE, COOLING = 0.1, 0.94
 STEPS = 64
 
 
-@dataclass(frozen=True)
-class GridSlot:
+class GridSlot(SeenSlot):
     """A sampling instruction that has some of its answers only."""
-
-    values: tuple[Decision, ...]
-
-    def draw(self, rng: Random, count: int) -> list[Decision]:
-        """Draw uniformly."""
-        return rng.choices(self.values, k=count)
-
-    def mutate(self, value: Decision, rng: Random) -> Decision:
-        """Return another answer."""
-        others = [other for other in self.values if other != value]
-        return rng.choice(others) if others else value
 
     def adjacent(self, value: Decision) -> Iterator[Decision]:
         """Yield the answers that are the nearest, and those of which one prime factor moved."""
         off = {other: apart(value, other) for other in self.values if other != value}
         nearest = max(2.0, min(off.values(), default=0.0)) if isinstance(value, tuple) else min(off.values(), default=0)
         yield from (other for other, distance in off.items() if distance <= nearest)
-
-    @property
-    def choices(self) -> int:
-        """Count the answers."""
-        return len(self.values)
 
 
 def apart(one: Decision, other: Decision) -> float:

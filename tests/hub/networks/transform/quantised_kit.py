@@ -1,0 +1,88 @@
+"""Networks of one quantised product, and what they compute exactly."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.transform.prepare import for_inference, lower
+from tchub.zoo.tile_instructions import Factors
+from torch import nn
+from torch.nn import functional
+
+Pair = tuple[Factors, ...]
+UNSIGNED, SIGNED = (0, 255), (-128, 127)
+
+
+def codes(x: torch.Tensor, scale: float, zero: int, limits: tuple[int, int] = UNSIGNED) -> torch.Tensor:
+    """Return the whole numbers that a tensor is quantised to."""
+    return ((x / scale).round() + zero).clamp(*limits)
+
+
+class Quantised(nn.Module):
+    """A product of quantised data and weights with a bias, whose result is quantised, too.
+
+    Args:
+        product: of data and weights.
+        weights: their extents; each output has a scale of its own.
+        zero: point of the data; limits: of their numbers.
+    """
+
+    def __init__(
+        self,
+        product: Callable[..., torch.Tensor],
+        weights: tuple[int, ...],
+        zero: int = 7,
+        limits: tuple[int, int] = UNSIGNED,
+    ) -> None:
+        super().__init__()
+        random = np.random.default_rng(0)
+        self.whole = torch.from_numpy(random.integers(-127, 128, weights).astype(np.float32))
+        self.whole.view(weights[0], -1)[:, 0] = 127
+        self.scales = torch.from_numpy(random.uniform(1e-3, 2e-3, weights[0]).astype(np.float32))
+        self.bias = torch.from_numpy(random.integers(-500, 500, weights[0]).astype(np.float32))
+        self.product, self.zero, self.limits = product, zero, limits
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ones = [1] * (self.whole.ndim - 1)
+        weights = self.whole * self.scales.reshape(-1, *ones)
+        data = (codes(x, 0.05, self.zero, self.limits) - self.zero) * 0.05
+        result = self.product(data, weights, self.bias * (self.scales * 0.05))
+        return (codes(result, 0.1, 3, self.limits) - 3) * 0.1
+
+    def exact(self, x: torch.Tensor) -> np.ndarray:
+        """Return the result as ONNX Runtime rounds it: sums of whole numbers, which are scaled once."""
+        data = (codes(x, 0.05, self.zero, self.limits) - self.zero).double()
+        sums = self.product(data, self.whole.double(), self.bias.double()).float()
+        factor = (self.scales * np.float32(0.05)) / np.float32(0.1)
+        rounded = (sums * factor.reshape(-1, *[1] * (sums.ndim - 2 if self.whole.ndim > 2 else 0))).round() + 3
+        return ((rounded.clamp(*self.limits) - 3) * 0.1).numpy()
+
+
+def conv(**options: Any) -> Callable[..., torch.Tensor]:
+    return lambda x, w, b: functional.conv2d(x, w, b, **options)
+
+
+CASES: dict[str, tuple[Callable[[], Quantised], tuple[int, ...]]] = {
+    "rows of no tile": (lambda: Quantised(functional.linear, (72, 40)), (1, 37, 40)),
+    "several batches": (lambda: Quantised(functional.linear, (32, 64)), (3, 10, 64)),
+    "a thousand terms": (lambda: Quantised(functional.linear, (64, 1056)), (70, 1056)),
+    "rows that are read where they lie": (lambda: Quantised(functional.linear, (64, 128), 0), (64, 128)),
+    "of either sign": (lambda: Quantised(functional.linear, (48, 64), 0, SIGNED), (32, 64)),
+    "of either sign, shifted": (lambda: Quantised(functional.linear, (48, 64), -9, SIGNED), (32, 64)),
+    "3x3": (lambda: Quantised(conv(padding=1), (64, 32, 3, 3), 0), (1, 32, 14, 14)),
+    "3x3 with a zero point around it": (lambda: Quantised(conv(padding=1), (32, 48, 3, 3), 100), (2, 48, 9, 7)),
+    "3x3 of stride 2": (lambda: Quantised(conv(padding=1, stride=2), (32, 32, 3, 3), 0), (1, 32, 15, 12)),
+    "of a few channels": (lambda: Quantised(conv(padding=3, stride=2), (32, 3, 7, 7), 120), (1, 3, 32, 31)),
+    "1x1": (lambda: Quantised(conv(), (40, 24, 1, 1)), (1, 24, 8, 9)),
+    "1x1 of stride 2": (lambda: Quantised(conv(stride=2), (48, 32, 1, 1)), (1, 32, 10, 10)),
+}
+
+
+def prepared(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair = ()) -> Any:
+    return for_inference(import_exported(torch.export.export(module.eval(), inputs), "network"), of_bytes=of_bytes)
+
+
+def lowered(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair) -> Any:
+    return lower(prepared(module, *inputs, of_bytes=of_bytes))

@@ -1,0 +1,131 @@
+"""Products of numbers of 8 bits by tile registers and by vectors, and their programs."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from quantised_kit import CASES, SIGNED, UNSIGNED, Pair, Quantised, conv, lowered, prepared
+from relax_kit import compute
+from tchub.hub.device.host_facts import read_host_facts
+from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
+from tchub.hub.networks.transform.tile_products import gain_of_tiles, is_of_tiles
+from tchub.hub.search.candidates import random_candidates
+from tchub.zoo.tile_instructions import TILES, VECTORS
+from tile_kit import X86, XEON, compiled, tile_tasks
+from torch import nn
+from torch.nn import functional
+from tvm.target import Target
+from tvm_ffi import structural_equal
+
+# Which vectors compute in 8 bits: the others would be filled up with too much.
+FILLED = [case for case in CASES if case not in ("rows of no tile", "1x1")]
+
+
+@pytest.mark.parametrize(
+    ("case", "of_bytes", "weights", "gain"),
+    [*((case, TILES, "int8", 32) for case in CASES), *((case, VECTORS[16], "uint32", 4) for case in FILLED)],
+)
+def test_tiles_multiply_numbers_of_8_bits(case: str, of_bytes: Pair, weights: str, gain: int) -> None:
+    """Of which vectors take four as one word."""
+    make, shape = CASES[case]
+    mod = lowered(make(), torch.randn(shape), of_bytes=of_bytes)
+    (task,) = tile_tasks(mod)
+    read = [str(param.ty.dtype) for param in task.mod["main"].params]
+    assert {weights} < {*read} <= {weights, "int8", "uint8", "int32", "float32"}
+    assert gain_of_tiles(task.mod["main"]) == gain
+    assert not any(
+        is_of_tiles(one, halves=True) for one in mod.functions.values() if isinstance(one, tvm.tirx.PrimFunc)
+    )
+
+
+PROGRAMS: dict[str, tuple[Pair, str, str, str]] = {
+    "tiles": (TILES, "sapphirerapids", "amx_int8", "tdpb"),
+    "vectors": (VECTORS[16], "cascadelake", "avx512_vnni", "vpdpbusd"),
+    "short vectors": (VECTORS[8], "alderlake", "avx_vnni", "vpdpbusd"),
+}
+
+
+@pytest.mark.parametrize(
+    ("instructions", "case"),
+    [(name, case) for name, (of_bytes, *_) in PROGRAMS.items() for case in (CASES if of_bytes is TILES else FILLED)],
+)
+def test_each_program_computes_the_same(instructions: str, case: str) -> None:
+    """Whatever numbers of tiles share rows and columns; on a CPU without the instructions it is compiled."""
+    make, shape = CASES[case]
+    of_bytes, cpu, flag, instruction = PROGRAMS[instructions]
+    target = Target(X86 | {"mcpu": cpu, "num-cores": 2, "opt-level": 0})
+    assert byte_factors(target) == of_bytes
+    (task,) = tile_tasks(lowered(make(), torch.randn(shape), of_bytes=of_bytes))
+    untuned = _computed(task.mod, "llvm")
+    for one in random_candidates(task, target, 4 if of_bytes is TILES else 2):
+        assert instruction in compiled(one.mod, target)
+        if flag in read_host_facts().flags:
+            np.testing.assert_array_equal(_computed(with_tile_registers(one.mod), target), untuned)
+
+
+def test_a_cpu_without_such_an_instruction_multiplies_float32() -> None:
+    assert byte_factors(Target(X86 | {"mcpu": "x86-64-v3"})) == ()
+    assert byte_factors(Target({"kind": "llvm", "mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"})) == ()
+
+
+def _computed(mod: Any, target: Any) -> np.ndarray:
+    """Return what a task's program computes of random numbers."""
+    random = np.random.default_rng(0)
+    args = []
+    for param in mod["main"].params:
+        shape, dtype = [int(n) for n in param.ty.shape], str(param.ty.dtype)
+        limits = {"uint8": UNSIGNED, "int8": SIGNED, "int32": (-99, 99), "uint32": (0, 1 << 32)}.get(dtype)
+        values = random.integers(*limits, shape) if limits else random.uniform(1e-4, 1e-3, shape)
+        args.append(tvm.runtime.tensor(values.astype(dtype)))
+    tvm.compile(mod, target=target)["main"](*args)
+    return args[-1].numpy()
+
+
+def test_rows_of_8_bits_are_read_where_they_lie() -> None:
+    make, shape = CASES["rows that are read where they lie"]
+    (task,) = tile_tasks(lowered(make(), torch.randn(shape), of_bytes=TILES))
+    (candidate,) = random_candidates(task, XEON, 1)
+    text = str(with_tile_registers(candidate.mod))
+    assert str(task.mod["main"].params[0].ty.dtype) == "uint8"
+    assert "T.address_of(p0[" in text
+
+
+@pytest.mark.parametrize("of_bytes", [TILES, VECTORS[16]], ids=["tiles", "vectors"])
+def test_a_network_of_real_numbers_is_computed_as_without_tiles(of_bytes: Pair) -> None:
+    module, x = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Unflatten(1, (4, 24)), nn.Sigmoid()), torch.randn(64, 64)
+    assert structural_equal(prepared(module, x, of_bytes=of_bytes), prepared(module, x), map_free_vars=True)
+
+
+class Tied(nn.Module):
+    """The same weights for data without a sign and for data with one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsigned, self.signed = (
+            Quantised(functional.linear, (64, 64), 0, limits) for limits in (UNSIGNED, SIGNED)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.unsigned(x), self.signed(x)])
+
+
+@pytest.mark.parametrize("of_bytes", [TILES, VECTORS[16]], ids=["tiles", "vectors"])
+def test_weights_may_be_shared_by_data_with_a_sign_and_without(of_bytes: Pair) -> None:
+    module, x = Tied(), torch.randn(32, 64)
+    mod = lowered(module, x, of_bytes=of_bytes)
+    assert sum(task.weight for task in tile_tasks(mod)) == 2
+    exact = np.concatenate([module.unsigned.exact(x), module.signed.exact(x)])
+    np.testing.assert_array_equal(compute(mod, x)[0], exact)
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "tiles"), [(64, 64, True), (48, 96, True), (16, 16, False), (3, 16, False)]
+)
+def test_vectors_compute_what_fills_their_tiles(channels: int, outputs: int, tiles: bool) -> None:
+    """Padding to 64 terms and 32 columns would cost more than 8 bits save."""
+    module, x = Quantised(conv(padding=1), (outputs, channels, 3, 3), 0), torch.randn(1, channels, 16, 16)
+    mod = lowered(module, x, of_bytes=VECTORS[16])
+    assert bool(tile_tasks(mod)) == tiles
+    np.testing.assert_array_equal(compute(mod, x)[0], module.exact(x))
