@@ -51,6 +51,11 @@ class Factors:
         return f"tchub.vectors.add_{self.lanes}" if self.lanes else f"tchub.tiles.add{_SUFFIXES[self.data]}"
 
     @property
+    def add_computed(self) -> str:
+        """Return the name of the one that does so where the weights are computed, as words of a group."""
+        return self.add if self.lanes else f"tchub.tiles.add_computed{_SUFFIXES[self.data]}"
+
+    @property
     def store(self) -> str:
         """Return the name of the instruction that stores the sums."""
         return f"tchub.tiles.store{_SUFFIXES[self.sums]}"
@@ -69,13 +74,14 @@ VECTORS = {
     for lanes in (16, 8)
 }
 """The same by vector registers of so many sums."""
-ADD_COMPUTED = "tchub.tiles.add_computed"
 NAMES = frozenset((
-    ADD_COMPUTED,
-    *(name for one in FACTORS for name in (one.clear, one.add, one.store)),
+    *(name for one in FACTORS for name in (one.clear, one.add, one.add_computed, one.store)),
     *(one.add for pair in VECTORS.values() for one in pair),
 ))  # fmt: skip
 _NAMED = "Tensorize"
+# A sum, and a product of 8 bits that is added to it, whose second factor is one of the four in a word.
+_WORD = 'T.cast(T.cast(T.shift_right(P[z // 4, y], T.cast(z % 4 * 8, "uint32")), "int8"), "int32")'
+_WORD_PRODUCT = f'C[x, y] + T.cast(A[x, z], "int32") * {_WORD}'
 _registering, _registered = Lock(), list[bool]()
 
 
@@ -84,7 +90,7 @@ def register_instructions() -> None:
 
     The sums are in the registers 0 to 3, a quarter of 16 x 16 each, whatever buffer a schedule has for them. A factor
     is 32 rows of 64 bytes, bits of bfloat16 or whole numbers; the other one weights as `tile_products.packed` in the
-    hub lays them out, or, of ADD_COMPUTED, pairs of terms of bfloat16 as numbers of 32 bits. Vectors add to sums in
+    hub lays them out, or, of `add_computed`, terms of a column as numbers of 32 bits. Vectors add to sums in
     memory, a few rows of them at a time.
     """
     with _registering:
@@ -111,7 +117,7 @@ def _register() -> None:
 
 
 def _register_product(factors: Factors) -> None:
-    """Register the instruction that adds products, and of bfloat16 the one for pairs of terms."""
+    """Register the instructions that add products, of weights and of words that are computed."""
     size, of_half = 4 // factors.group, factors is BFLOAT16
     wide = 'T.reinterpret("float32", T.shift_left(T.cast(A[x, z], "uint32"), T.uint32(16)))'
     one = wide if of_half else 'T.cast(A[x, z], "int32")'
@@ -126,12 +132,11 @@ def _register_product(factors: Factors) -> None:
     sums = [_tile(factors.instruction, 2 * i + j, 4 + i, 6 + j) for i in range(2) for j in range(2)]
     steps = [*ahead, left[0], *right, *sums[:2], left[1], *sums[2:]]
     _add_intrinsic(factors.add, factors, "CAB", "C", "SSR", value, steps)
-    if of_half:
-        shifted = 'T.shift_left(T.shift_right(P[z // 2, y], T.cast(z % 2 * 16, "uint32")), T.uint32(16))'
-        pairs = [_moves("tileloadd64", 6 + n, f'P.access_ptr("r", offset={16 * n})', "4 * s_P") for n in range(2)]
-        steps = [left[0], *pairs, *sums[:2], left[1], *sums[2:]]
-        value = f'C[x, y] + {wide} * T.reinterpret("float32", {shifted})'
-        _add_intrinsic(ADD_COMPUTED, factors, "CAP", "C", "SSR", value, steps)
+    shifted = 'T.shift_left(T.shift_right(P[z // 2, y], T.cast(z % 2 * 16, "uint32")), T.uint32(16))'
+    words = [_moves("tileloadd64", 6 + n, f'P.access_ptr("r", offset={16 * n})', "4 * s_P") for n in range(2)]
+    steps = [left[0], *words, *sums[:2], left[1], *sums[2:]]
+    value = f'C[x, y] + {wide} * T.reinterpret("float32", {shifted})' if of_half else _WORD_PRODUCT
+    _add_intrinsic(factors.add_computed, factors, "CAP", "C", "SSR", value, steps)
 
 
 def _register_vectors(factors: Factors) -> None:
@@ -153,9 +158,7 @@ def _register_vectors(factors: Factors) -> None:
         *(f"            {line}" for line in (*each, f"        {own} = {product}")),
         *(f"    {line}" for line in (*each, f"        {there} = {own}")),
     ]
-    weight = 'T.cast(T.cast(T.shift_right(P[z // 4, y], T.cast(z % 4 * 8, "uint32")), "int8"), "int32")'
-    value = f'C[x, y] + T.cast(A[x, z], "int32") * {weight}'
-    _add_intrinsic(factors.add, factors, "CAP", "C", "SSR", value, steps)
+    _add_intrinsic(factors.add, factors, "CAP", "C", "SSR", _WORD_PRODUCT, steps)
 
 
 def _add_intrinsic(

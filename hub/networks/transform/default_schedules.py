@@ -12,14 +12,23 @@ from tvm import IRModule
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.tirx import IntImm, IterVar
 
+from ....zoo.tile_instructions import VECTORS
+from .computed_products import OF_DATA, product_of_data
 from .elementwise import is_of_blocks
 from .tile_attention import tile_attention
-from .tile_products import ATTENTION, rule_of_tiles
+from .tile_products import ATTENTION, PRODUCT, VECTOR_PRODUCT, rule_of_tiles
 from .tile_schedules import tile_product
 
 # Numbers of a row that are added up side by side, and multiply-adds that are worth a schedule.
 _LANES, _WORTH_A_SCHEDULE = (64, 32, 16, 8), 1 << 12
 _SEED = 1
+_PRODUCTS = PRODUCT, *(f"{VECTOR_PRODUCT}{lanes}" for lanes in VECTORS)
+SPACES_OF_TILES = {
+    ATTENTION: tile_attention,
+    **dict.fromkeys(_PRODUCTS, tile_product),
+    **dict.fromkeys((name + OF_DATA for name in _PRODUCTS), product_of_data),
+}
+"""What gives the design spaces of products of tiles, by the rule that their blocks name."""
 
 
 def default_schedules(mod: IRModule) -> IRModule:
@@ -41,8 +50,7 @@ def _scheduled(function: Any) -> Any:
         blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
         for block in blocks:
             if rule := rule_of_tiles(schedule.get(block)):
-                space = tile_attention if rule == ATTENTION else tile_product
-                return space(schedule, block)[0].mod["main"]
+                return SPACES_OF_TILES[rule](schedule, block)[0].mod["main"]
         for block in blocks:
             _by_rows(schedule, block)
     except ScheduleError:  # of a function of a form that no operator of today has

@@ -24,13 +24,14 @@ from tvm.target import Target
 from tvm.tirx import IterVar, Var
 from tvm_ffi import structural_map, structural_walk
 
-from ....zoo.tile_instructions import VECTORS, Factors
+from ....zoo.tile_instructions import Factors
 from ...device.candidate import WEIGHTS
 from .. import LAYOUTS
 from .attention import join_projections, pad_attention
 from .bounds import bounded_indices
 from .channel_reductions import channel_reduction, channel_spaces
 from .column_padding import pad_columns
+from .default_schedules import SPACES_OF_TILES
 from .elementwise import blocks_in, elementwise, own_spaces
 from .exponentials import sigmoids
 from .fold import fold_arrays, fold_operators, scales_as_parameters
@@ -42,9 +43,8 @@ from .reshapes import elementwise_first
 from .row_padding import pad_rows, pointwise_products
 from .simplify import channels_first_only, legal_operators, settled_choices, simplify
 from .softmax import by_lanes, softmax
-from .tile_attention import tile_attention, tile_attentions
-from .tile_products import VECTOR_PRODUCT, is_of_tiles, tile_products
-from .tile_schedules import tile_product
+from .tile_attention import tile_attentions
+from .tile_products import is_of_tiles, tile_products
 from .whole_products import whole_products
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 
@@ -109,20 +109,9 @@ def register_rules() -> None:
 
     They are needed wherever design spaces are generated, and nowhere else.
     """
-    for rule in (
-        winograd_input,
-        winograd_output,
-        elementwise,
-        channel_reduction,
-        softmax,
-        attention,
-        expanded_depthwise,
-        tile_product,
-        tile_attention,
-    ):
-        tvm.register_global_func(f"s_tir.meta_schedule.cpu.tchub.{rule.__name__}", rule, override=True)
-    for lanes in VECTORS:
-        tvm.register_global_func(f"s_tir.meta_schedule.cpu.{VECTOR_PRODUCT}{lanes}", tile_product, override=True)
+    own = winograd_input, winograd_output, elementwise, channel_reduction, softmax, attention, expanded_depthwise
+    for name, space in ({f"tchub.{one.__name__}": one for one in own} | SPACES_OF_TILES).items():
+        tvm.register_global_func(f"s_tir.meta_schedule.cpu.{name}", space, override=True)
 
 
 def _run(passes: list[Any], mod: IRModule) -> IRModule:

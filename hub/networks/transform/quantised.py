@@ -5,7 +5,7 @@ has both in float32 as it is imported.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -18,6 +18,21 @@ LIMITS = {name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("uint8", "
 """The least and the largest number of each type of 8 bits."""
 POOL = "nn.max_pool2d"
 _VIEWS = ("reshape", "permute_dims")
+# Functions that every runtime approximates in its own way, what leaves their results as exact as they are, and how many
+# calls are looked at.
+_APPROXIMATE = (
+    "erf",
+    "exp",
+    "nn.gelu",
+    "nn.layer_norm",
+    "nn.rms_norm",
+    "nn.softmax",
+    "rsqrt",
+    "sigmoid",
+    "sqrt",
+    "tanh",
+)
+_ELEMENTWISE, _MOST_CALLS = ("add", "divide", "maximum", "minimum", "multiply", "subtract", *_VIEWS), 64
 # Magnitudes that the largest whole number of a column may have: most tools give each column the first one.
 _LARGEST = (127, *range(1, 127), *range(128, 256))
 _SAMPLE = 64  # rows by which a magnitude is ruled out
@@ -147,6 +162,29 @@ class QuantisedReader:
         zero = None if values is not None and not values.any() else zero
         return QuantisedData(codes, dtype, zero, scale, tuple(views))
 
+    def data_times(self, call: Any) -> QuantisedData | None:
+        """Return what a product of quantised data and a constant number is made of, or None."""
+        number = constant_values(call.args[1])
+        if number is None or number.size != 1 or number.dtype != np.float32 or not _same_shape(call, call.args[0]):
+            return None
+        data = self.data(call.args[0])
+        if data is None or data.scale is None or data.scale_values is None:
+            return None
+        return replace(data, scale=as_number(data.scale_values.flat[0] * number.flat[0]))
+
+    def is_approximate(self, value: Any) -> bool:
+        """Return whether a value is computed by a function that is approximated, and has not been rounded since."""
+        pending = [value]
+        for _ in range(_MOST_CALLS):
+            value = pending.pop() if pending else None
+            if isinstance(value, relax.Var):
+                pending.append(self._lookup(value))
+            elif isinstance(value, relax.Call) and operator_name(value) in _APPROXIMATE:
+                return True
+            elif isinstance(value, relax.Call) and operator_name(value) in _ELEMENTWISE:
+                pending.extend(value.args)
+        return False
+
     def in_bytes(self, codes: Any) -> Any:
         """Return the numbers of 8 bits of which codes are the floats; None where they are not."""
         numbers = self.argument(codes, "astype")
@@ -182,15 +220,15 @@ class QuantisedReader:
         of_integers = numbers is not None and "int" in str(numbers.ty.dtype)
         return of_integers or self.call(value, "round") is not None or bool(self.code_type(value))
 
-    def unchanged(self, call: Any) -> Any:
-        """Return the codes that a `minimum` gives again, as it quantises what they stand for; None for another one."""
+    def unchanged(self, call: Any) -> QuantisedData | None:
+        """Return the data whose codes a `minimum` gives again, as it quantises what they stand for, or None."""
         below = self.argument(call.args[0], "maximum")
         shifted: Any = self.call(below, "add")
         value, factor = self.scaled(self.argument(below if shifted is None else shifted.args[0], "round"))
         if factor is None:
             return None
         data = self.data(value)
-        if data is None or data.scale is None or data.views or self.code_type(call) != data.dtype:
+        if data is None or data.scale is None or self.code_type(call) != data.dtype:
             return None
         zero, before = np.zeros(1) if shifted is None else constant_values(shifted.args[1]), data.zero_values
         if (
@@ -202,7 +240,7 @@ class QuantisedReader:
         ):
             return None
         operate, by = factor
-        return data.codes if abs(operate(data.scale_values.flat[0], by) - 1) <= _ROUNDING else None
+        return data if abs(operate(data.scale_values.flat[0], by) - 1) <= _ROUNDING else None
 
     def scaled(self, value: Any) -> tuple[Any, Any]:
         """Return what a value is a constant number times, or divided by it, and how; None for both of any other value.
@@ -236,6 +274,11 @@ class QuantisedReader:
         limits = [constant_values(one.args[1]) for one in (lower, upper)]
         least, most = min(LIMITS["int8"]), max(LIMITS["uint8"])
         return all(one is not None and one.min() >= least and one.max() <= most for one in limits)
+
+
+def as_number(value: Any) -> Any:
+    """Return a number as a constant of one axis, which stays an argument of the functions that read it."""
+    return relax.const(np.array([value], np.float32))
 
 
 def _is(values: Any, number: int) -> bool:

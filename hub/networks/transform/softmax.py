@@ -1,20 +1,24 @@
 """Softmax over rows that fill vector registers: maximum and sum are taken by lanes, a row stays in the cache.
 
 TVM reduces a row element by element, each waiting for the one before: floating-point sums may not change their order
-unless somebody says so. Here the order is another one from the start. The design space is one program, found by
-MetaSchedule by the annotation `schedule_rule` of the last block.
+unless somebody says so. Here the order is another one from the start; what is left of a row at its end is reduced
+alone. The design space is one program, found by MetaSchedule by the annotation `schedule_rule` of the softmax. What
+follows element by element, as where it is quantised, is a part of it.
 """
 
 from collections.abc import Callable, Iterable
+from operator import add
 from typing import Any
 
 from tvm import te, topi
 from tvm.ir import Op
 
-from .relax_graph import OPAQUE, call_pass, static_shape
+from .elementwise import blocks_before, followers
+from .relax_graph import TAKES_ELEMENTWISE, call_pass, static_shape
 
 # Lanes by which a row is reduced, the widest first, down to those that are added one by one.
 _LANES, _FEW = (16, 8), 4
+_LEAST = 32  # elements of a row that no lanes divide
 _NAME = "softmax"
 
 
@@ -31,64 +35,88 @@ def by_lanes() -> Any:
         if call.op != softmax or str(call.ty.dtype) != "float32":
             return call
         shape = static_shape(call)
-        if len(shape) < 2 or int(call.attrs.axis) not in (-1, len(shape) - 1) or lanes_of(shape[-1]) is None:
+        if len(shape) < 2 or int(call.attrs.axis) not in (-1, len(shape) - 1):
             return call
-        names = {"primfunc_name_hint": _NAME, "primfunc_attrs": {"op_pattern": OPAQUE}}
+        if lanes_of(shape[-1]) is None and shape[-1] < _LEAST:
+            return call
+        names = {"primfunc_name_hint": _NAME, "primfunc_attrs": {"op_pattern": TAKES_ELEMENTWISE}}
         return builder.call_te(_softmax, call.args[0], **names)
 
     return call_pass("TchubSoftmaxByLanes", rewrite)
 
 
 def is_by_lanes(mod: Any, call: Any) -> bool:
-    """Return whether a call of a module is of a softmax that `by_lanes` put there."""
+    """Return whether a call of a module is of a softmax that `by_lanes` put there, of rows that lanes divide."""
     callee = call.args[0] if call.op == Op.get("relax.call_tir") else None
     attrs = mod[callee].attrs if callee is not None and callee.name_hint.startswith(_NAME) else None
-    return attrs is not None and attrs.get("op_pattern") == OPAQUE
+    own = attrs is not None and attrs.get("op_pattern") == TAKES_ELEMENTWISE
+    return own and lanes_of(static_shape(call)[-1]) is not None
 
 
 def _softmax(x: Any) -> Any:
-    largest = reduced_by_lanes(x, te.max, "largest")
-    shifted: Any = te.compute(x.shape, lambda *i: x(*i) - largest(*i[:-1], 0), name="shifted")
+    row = int(x.shape[-1])
+    rest = row % _LANES[0] if lanes_of(row) is None else 0
+
+    def reduced(of: Any, reduce: Callable[..., Any], join: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return what gives a row's maximum or sum."""
+        whole = reduced_by_lanes(of, reduce, name, row - rest)
+        if not rest:
+            return lambda *i: whole(*i, 0)
+        end = _folded(of, reduce, 1, f"{name}_rest", row - rest)
+        return lambda *i: join(whole(*i, 0), end(*i, 0))
+
+    largest = reduced(x, te.max, te.max, "largest")
+    shifted: Any = te.compute(x.shape, lambda *i: x(*i) - largest(*i[:-1]), name="shifted")
     powers = topi.fast_exp(shifted)
-    total = reduced_by_lanes(powers, te.sum, "total")
-    inverse: Any = te.compute(total.shape, lambda *i: 1.0 / total(*i), name="inverse")
+    total = reduced(powers, te.sum, add, "total")
+    inverse: Any = te.compute([*x.shape[:-1], 1], lambda *i: 1.0 / total(*i[:-1]), name="inverse")
     rule = {"schedule_rule": "tchub.softmax"}
     return te.compute(x.shape, lambda *i: powers(*i) * inverse(*i[:-1], 0), name="softmax", attrs=rule)
 
 
-def reduced_by_lanes(x: Any, reduce: Callable[..., Any], name: str) -> Any:
-    """Return rows reduced to one element, first by lanes, then by a few."""
-    for lanes in (lanes_of(int(x.shape[-1])), _FEW, 1):
-        x = _folded(x, reduce, lanes, name)
+def reduced_by_lanes(x: Any, reduce: Callable[..., Any], name: str, row: int | None = None) -> Any:
+    """Return rows, of `row` elements or all, reduced to one element, first by lanes, then by a few."""
+    row = int(x.shape[-1]) if row is None else row
+    for lanes in (lanes_of(row), _FEW, 1):
+        x = _folded(x, reduce, lanes, name, 0, row)
+        row = lanes
     return x
 
 
-def _folded(x: Any, reduce: Callable[..., Any], lanes: Any, name: str) -> Any:
-    axis: Any = te.reduce_axis((0, x.shape[-1] // lanes), name="k")
+def _folded(x: Any, reduce: Callable[..., Any], lanes: Any, name: str, first: int = 0, end: int | None = None) -> Any:
+    """Return rows reduced to so many lanes, from an element on to another one."""
+    extent = (int(x.shape[-1]) if end is None else end) - first
+    axis: Any = te.reduce_axis((0, extent // lanes), name="k")
     shape = [*x.shape[:-1], lanes]
-    return te.compute(shape, lambda *i: reduce(x(*i[:-1], axis * lanes + i[-1]), axis=axis), name=name)
+    return te.compute(shape, lambda *i: reduce(x(*i[:-1], first + axis * lanes + i[-1]), axis=axis), name=name)
 
 
 def softmax(schedule: Any, block: Any) -> list[Any]:
     """Return the space of a softmax by lanes: all of a row after the other, vectorised."""
-    *before, last = schedule.get_child_blocks(schedule.get_sblock("root"))
-    *lead, _ = schedule.get_loops(last)
-    row = schedule.fuse(*lead)
+    before, extents = blocks_before(schedule, block), _extents(schedule, block)
     reductions = [one for one in before if schedule.get(one).init is not None]
     shifted, powers, _inverse = (one for one in before if schedule.get(one).init is None)
-    schedule.compute_inline(shifted)
+    chain = followers(schedule, block)
+    last = chain[-1] if chain and _extents(schedule, chain[-1]) == extents else block
+    for one in (shifted, *(chain[:-1] if last is not block else ())):
+        schedule.compute_inline(one)
+    *lead, _ = schedule.get_loops(last)
+    row = schedule.fuse(*lead)
     for one in reversed(before):
         if one is not shifted:
             schedule.annotate(one, "schedule_rule", "None")  # powers would be inlined, and computed twice
             schedule.compute_at(one, row, preserve_unit_loops=True)
     schedule.parallel(row)
-    lanes = schedule.get(schedule.get_loops(reductions[0])[-2]).extent
-    for one in (powers, last):
-        _, inner = schedule.split(schedule.get_loops(one)[-1], [None, int(lanes)])
+    for one in (powers, last) if lanes_of(extents[-1]) else ():  # of other rows LLVM vectorises what it can
+        _, inner = schedule.split(schedule.get_loops(one)[-1], [None, lanes_of(extents[-1])])
         schedule.vectorize(inner)
     vectorise_reductions(schedule, reductions)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     return [schedule]
+
+
+def _extents(schedule: Any, block: Any) -> list[int]:
+    return [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
 
 
 def vectorise_reductions(schedule: Any, reductions: Iterable[Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from tvm import te
 from tvm.tirx import Select, const, reinterpret
 
-from ....zoo.tile_instructions import ADD_COMPUTED, BFLOAT16, register_instructions
+from ....zoo.tile_instructions import BFLOAT16, register_instructions
 from .attention import softmax_input
 from .elementwise import followers
 from .exponentials import LEAST_EXPONENT
@@ -22,7 +22,7 @@ from .fused_attention import AttentionShape, Fuser, blocks_of_attention, matches
 from .relax_graph import extents_of, function_pass
 from .softmax import reduced_by_lanes, vectorise_reductions
 from .tile_products import ATTENTION, LEAST_DEPTH, LEAST_ROWS, TILE, rounded, summed, whole, widened
-from .tile_schedules import on_registers, vectorise
+from .tile_schedules import in_tiles, vectorise
 
 _MOST_TILES = 8  # of a block of queries
 _UNROLLED = 8  # tiles of a row
@@ -157,19 +157,7 @@ def tile_attention(schedule: Any, block: Any) -> list[Any]:
         schedule.parallel(schedule.fuse(*before))
         schedule.vectorize(lanes)
     for one in (scores, context):
-        _in_tiles(schedule, one)
+        in_tiles(schedule, one, BFLOAT16)
     for one in (schedule.get_sblock("root"), *totals, *maxima):
         schedule.annotate(one, "schedule_rule", "None")
     return [schedule]
-
-
-def _in_tiles(schedule: Any, block: Any) -> None:
-    """Compute a product below a loop by tiles, those of a column after each other."""
-    written = schedule.cache_write(block, 0, "global")
-    *_, rows, column, depth = schedule.get_loops(block)
-    (row, in_row), (column, in_column), (term, in_term) = (
-        schedule.split(loop, [None, TILE]) for loop in (rows, column, depth)
-    )
-    schedule.reorder(column, row, term, in_row, in_column, in_term)
-    schedule.reverse_compute_at(written, row, preserve_unit_loops=True)
-    on_registers(schedule, block, written, (term, in_row), BFLOAT16, ADD_COMPUTED)

@@ -35,13 +35,16 @@ from .relax_graph import (
 
 TYPE = BFLOAT16.weights
 PRODUCT, ATTENTION, VECTOR_PRODUCT = "tchub.tile_product", "tchub.tile_attention", "tchub.vector_product_"
+LANES = "tchub.lanes"
+"""The attribute that says how many numbers of a tile's row follow each other in what it is copied from."""
 # Rows and columns that are computed together, and terms of bfloat16 that one instruction adds.
 TILE = 32
 # Rows and terms below these leave most of a tile empty.
 LEAST_ROWS, LEAST_DEPTH = 16, 16
 # Times as many multiply-adds as a product has that vectors do of 8 bits in the time of float32: four, less what is lost
 # to numbers that are stored again as tiles.
-_LEAST_GAIN = 3.5
+LEAST_GAIN = 3.5
+_LEAST_WINDOW = 16  # terms of a row of the kernel, with what fills it up
 
 
 @dataclass(frozen=True)
@@ -100,15 +103,24 @@ class TileShape:
         return self.image[3] < LEAST_DEPTH
 
     @property
+    def window(self) -> tuple[int, int]:
+        """Return the terms that a row of the kernel takes, and the rows of a part, of an image of few channels."""
+        wide, terms = self.kernel[1] * self.image[3], self.factors.terms
+        width = max(1 << (wide - 1).bit_length(), _LEAST_WINDOW)
+        return (width, terms // width) if width < terms else (whole(wide, terms), 1)
+
+    @property
     def is_worth_tiles(self) -> bool:
         """Return whether whole tiles take less than float32 does, of what the product really has; those of AMX do."""
         if not self.factors.lanes:
             return True
         rows, channels = self.image[0] * prod(self.extents), self.image[3]
-        taps = prod(self.kernel) * channels
-        wide = self.kernel[1] * channels if self.is_few else channels
-        padded = taps // wide * whole(wide, self.factors.terms) * whole(rows) * whole(self.outputs)
-        return padded < _LEAST_GAIN * rows * taps * self.outputs
+        depth = prod(self.kernel) * whole(channels, self.factors.terms)
+        if self.is_few:
+            width, several = self.window
+            depth = whole(self.kernel[0], several) * width
+        padded = depth * whole(rows) * whole(self.outputs)
+        return padded < LEAST_GAIN * rows * prod(self.kernel) * channels * self.outputs
 
     def offset(self, i: Any, j: Any) -> tuple[Any, Any]:
         """Return the phase, and the pixels from the result's, of the pixels that the kernel's pixel (i, j) meets."""
@@ -185,15 +197,18 @@ def tile_products(*, halves: bool, of_bytes: Sequence[Factors] = ()) -> Any:
             shape = replace(shape, factors=of_bytes[TILES.index(shape.factors)])
         rows, outputs, parts = shape.image[0] * prod(shape.extents), shape.outputs, prod(shape.kernel)
         window = None
-        if shape.is_few:  # each row of the kernel is a part, in whole tiles
-            window, parts = shape, shape.kernel[0]
-            terms = whole(shape.kernel[1] * shape.image[3], shape.factors.terms)
-            shape = _of_rows(rows, parts * terms, outputs, shape.factors)
+        if shape.is_few:  # each row of the kernel, or a few of them, is a part, in whole tiles
+            window, parts, (wide, several) = shape, shape.kernel[0], shape.window
+            shape = _of_rows(rows, whole(parts, several) * wide, outputs, shape.factors)
         key = constant_address(call.args[1]), static_shape(call.args[1])
         if key not in constants:
             weights: Any = constant_values(call.args[1])
-            factors = shape.factors
-            tiles = packed(weights.reshape(parts, -1, outputs), factors)
+            factors, by_part = shape.factors, weights.reshape(parts, -1, outputs)
+            if window:
+                wide, several = window.window
+                more = whole(parts, several) - parts, wide - by_part.shape[1], 0
+                by_part = np.pad(by_part, [(0, n) for n in more]).reshape(-1, wide * several, outputs)
+            tiles = packed(by_part, factors)
             tiles = tiles.reshape(-1, prod(shape.kernel), shape.depth // factors.group, *tiles.shape[3:])
             totals = weights.reshape(-1, outputs).sum(axis=0) if factors.lanes else None  # data may have an offset
             constants[key] = relax.const(tiles, factors.weights), totals
@@ -276,9 +291,9 @@ def _product(
         n, i, j = p // (rows * columns), p // columns % rows, p % columns
         i = i * shape.strides[0] + phase // shape.phases[1] - top
         j = j * shape.strides[1] + phase % shape.phases[1] - left
-        index = (n, i, j) if is_image else _unflattened(p, data.shape[:-1])
+        index = (n, i, j) if is_image else unflattened(p, data.shape[:-1])
         inside = te.all(p < batch * rows * columns, i >= 0, i < height, j >= 0, j < width, c < channels)
-        return te.if_then_else(inside, _stored(factors, data(*index, c)), const(factors.offset, factors.data))
+        return te.if_then_else(inside, stored_bits(factors, data(*index, c)), const(factors.offset, factors.data))
 
     def term(m: Any, n: Any) -> Any:
         phase, offset = shape.offset(i, j)
@@ -302,7 +317,8 @@ def _product(
     windows = _windows(window, data) if window else None
     i, j, k = (summed(n, name) for n, name in zip((*shape.kernel, shape.depth), "ijk", strict=True))
     extents = prod(shape.phases), shape.depth // factors.terms, shape.rows + beyond, factors.terms
-    tiles: Any = te.compute(extents_of(*extents), pixel, name="stored", attrs=none)
+    attrs = none | ({LANES: window.window[0]} if window and window.window[1] > 1 else {})
+    tiles: Any = te.compute(extents_of(*extents), pixel, name="stored", attrs=attrs)
     rule = {"schedule_rule": f"{VECTOR_PRODUCT}{factors.lanes}" if factors.lanes else PRODUCT}
     products: Any = te.compute(extents_of(shape.rows, whole(shape.outputs)), term, name="products", attrs=rule)
     return te.compute(extents_of(*result), cut, name="tile_product", attrs=none)
@@ -313,27 +329,28 @@ def _windows(shape: TileShape, data: Any) -> Any:
 
     Of few channels, a row of the kernel meets numbers that follow each other in the padded image.
     """
-    batch, height, width, channels = shape.image
+    (batch, height, width, channels), kernel = shape.image, shape.kernel
     (top, left), (below, across) = shape.padding, shape.extents
-    terms = shape.factors.terms
-    parts = whole(shape.kernel[1] * channels, terms) // terms
-    rows = (below - 1) * shape.strides[0] + (shape.kernel[0] - 1) * shape.dilation[0] + 1
-    columns = (across - 1) * shape.strides[1] + -(-parts * terms // channels)
+    terms, (wide, several) = shape.factors.terms, shape.window
+    parts = -(-wide // terms)  # of a row of the kernel
+    rows = (below - 1) * shape.strides[0] + (whole(kernel[0], several) - 1) * shape.dilation[0] + 1
+    columns = (across - 1) * shape.strides[1] + -(-wide // channels)
 
     def pixel(n: Any, i: Any, j: Any, c: Any) -> Any:
         inside = te.all(i >= top, i < top + height, j >= left, j < left + width)
-        return te.if_then_else(inside, _stored(shape.factors, data(n, i - top, j - left, c)), nothing)
+        return te.if_then_else(inside, stored_bits(shape.factors, data(n, i - top, j - left, c)), nothing)
 
     none, nothing = {"schedule_rule": "None"}, const(shape.factors.offset, shape.factors.data)
     padded: Any = te.compute(extents_of(batch, rows, columns, channels), pixel, name="padded", attrs=none)
 
     def window(part: Any, p: Any, lane: Any) -> Any:
         n, y, x = p // (below * across), p // across % below, p % across
-        term = x * shape.strides[1] * channels + part % parts * terms + lane
-        number = padded[n, y * shape.strides[0] + part // parts * shape.dilation[0], term // channels, term % channels]
+        row, number = part // parts * several + lane // wide, part % parts * terms + lane % wide
+        term = x * shape.strides[1] * channels + number
+        value = padded[n, y * shape.strides[0] + row * shape.dilation[0], term // channels, term % channels]
         # Behind the row of the kernel come other pixels: their weights are 0, which a NaN times 0 is not.
-        number = Select(part % parts * terms + lane < shape.kernel[1] * channels, number, nothing)
-        return te.if_then_else(p < batch * below * across, number, nothing)
+        value = Select(te.all(number < kernel[1] * channels, row < kernel[0]), value, nothing)
+        return te.if_then_else(p < batch * below * across, value, nothing)
 
     return window
 
@@ -342,7 +359,7 @@ def summed(extent: int, name: str) -> Any:
     return te.reduce_axis((0, IntImm("int64", extent)), name=name)
 
 
-def _unflattened(number: Any, extents: Sequence[Any]) -> list[Any]:
+def unflattened(number: Any, extents: Sequence[Any]) -> list[Any]:
     """Return the indices of the row of some number."""
     index: list[Any] = []
     for extent in reversed(extents):
@@ -351,7 +368,7 @@ def _unflattened(number: Any, extents: Sequence[Any]) -> list[Any]:
     return index
 
 
-def _stored(factors: Factors, x: Any) -> Any:
+def stored_bits(factors: Factors, x: Any) -> Any:
     """Return a number of the data as tiles have it: of float32 the bits of the nearest bfloat16."""
     if factors.offset:  # 128, which turns the bit of the sign
         return reinterpret(factors.data, x) ^ const(factors.offset, factors.data)

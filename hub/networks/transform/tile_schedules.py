@@ -5,7 +5,7 @@ from typing import Any
 
 from ....zoo.tile_instructions import FACTORS, VECTORS, Factors, register_instructions
 from .elementwise import followers
-from .tile_products import TILE, VECTOR_PRODUCT, rule_of_tiles
+from .tile_products import LANES, TILE, VECTOR_PRODUCT, rule_of_tiles
 
 _MOST_TILES = 64  # of the inner loops
 
@@ -46,14 +46,11 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
         schedule.compute_at(stored, rows, preserve_unit_loops=True)
     else:
         schedule.parallel(schedule.fuse(*schedule.get_loops(stored)[:-1]))
-    schedule.vectorize(schedule.get_loops(stored)[-1])
+    lanes, (*_, numbers) = schedule.get(stored).annotations.get(LANES), schedule.get_loops(stored)
+    schedule.vectorize(schedule.split(numbers, [None, int(lanes)])[1] if lanes else numbers)
     # Threads share columns, too, which `share_columns` sees to for tile registers.
     schedule.parallel(schedule.fuse(rows, columns) if factors.lanes and not (by_rows and width % TILE) else rows)
-    if written is not None:
-        on_registers(schedule, block, written, (i, in_row), factors)
-    else:
-        vectorise(schedule, schedule.decompose_reduction(block, i))
-        schedule.tensorize(in_row, factors.add)
+    _on_registers(schedule, block, written, (i, in_row), factors.add, factors)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     return [schedule]
 
@@ -75,18 +72,32 @@ def _factors(block: Any) -> Factors:
     return next(one for one in FACTORS if {one.data, one.weights} == types - {one.sums})
 
 
-def on_registers(
-    schedule: Any, block: Any, written: Any, loops: tuple[Any, Any], factors: Factors, add: str | None = None
-) -> None:
+def in_tiles(schedule: Any, block: Any, factors: Factors) -> None:
+    """Compute a product of data below a loop by tiles, those of a column after each other."""
+    written = None if factors.lanes else schedule.cache_write(block, 0, "global")
+    *_, rows, column, depth = schedule.get_loops(block)
+    (row, in_row), (column, in_column), (term, in_term) = (
+        schedule.split(loop, [None, size]) for loop, size in ((rows, TILE), (column, TILE), (depth, factors.terms))
+    )
+    schedule.reorder(column, row, term, in_row, in_column, in_term)
+    if written is not None:
+        schedule.reverse_compute_at(written, row, preserve_unit_loops=True)
+    _on_registers(schedule, block, written, (term, in_row), factors.add_computed, factors)
+
+
+def _on_registers(schedule: Any, block: Any, written: Any, loops: tuple[Any, Any], add: str, factors: Factors) -> None:
     """Compute sums of products in the registers, and store them.
 
     Args:
-        block: the sums; written: what stores them.
+        block: the sums; written: what stores those of tile registers, or None.
         loops: the outermost one over the terms, and the outer one of the three of a tile.
-        add: name of the instruction that adds a tile's products; None for that of the factors.
+        add: name of the instruction that adds a tile's products.
     """
     outer, in_row = loops
     start = schedule.decompose_reduction(block, outer)
+    schedule.tensorize(in_row, add)
+    if written is None:
+        vectorise(schedule, start)
+        return
     schedule.tensorize(schedule.get_loops(start)[-2], factors.clear)
-    schedule.tensorize(in_row, add or factors.add)
     schedule.tensorize(schedule.get_loops(written)[-2], factors.store)

@@ -75,6 +75,10 @@ CASES: dict[str, tuple[Callable[[], Quantised], tuple[int, ...]]] = {
     "3x3 with a zero point around it": (lambda: Quantised(conv(padding=1), (32, 48, 3, 3), 100), (2, 48, 9, 7)),
     "3x3 of stride 2": (lambda: Quantised(conv(padding=1, stride=2), (32, 32, 3, 3), 0), (1, 32, 15, 12)),
     "of a few channels": (lambda: Quantised(conv(padding=3, stride=2), (32, 3, 7, 7), 120), (1, 3, 32, 31)),
+    "of a few channels, 3x3": (
+        lambda: Quantised(conv(padding=2, stride=2, dilation=(2, 1)), (32, 3, 3, 3), 9),
+        (2, 3, 17, 20),
+    ),
     "1x1": (lambda: Quantised(conv(), (40, 24, 1, 1)), (1, 24, 8, 9)),
     "1x1 of stride 2": (lambda: Quantised(conv(stride=2), (48, 32, 1, 1)), (1, 32, 10, 10)),
 }

@@ -1,0 +1,121 @@
+"""Products of quantised data by quantised data, as attention's are, in 8 bits and what stands around them."""
+
+import numpy as np
+import pytest
+import torch
+from quantised_kit import SIGNED, UNSIGNED, codes, lowered, prepared
+from relax_kit import calls, compute, name_of
+from tchub.hub.device.host_facts import read_host_facts
+from tchub.hub.device.tile_registers import with_tile_registers
+from tchub.hub.networks.transform.prepare import lower
+from tchub.hub.search.candidates import random_candidates
+from tchub.zoo.tile_instructions import TILES, VECTORS
+from test_tile_schedules import PROGRAMS
+from test_tile_schedules import _computed as computed
+from tile_kit import X86, compiled, tile_tasks
+from torch import nn
+from tvm.target import Target
+
+Limits = tuple[int, int]
+OF_BYTES = {"float32": (), "tiles": TILES, "vectors": VECTORS[16]}
+
+
+class Product(nn.Module):
+    """A product of quantised data by quantised data, which is quantised, too.
+
+    Args:
+        zeros: points of both factors; limits: of their numbers.
+    """
+
+    def __init__(self, zeros: tuple[int, int], limits: tuple[Limits, Limits]) -> None:
+        super().__init__()
+        self.zeros, self.limits = zeros, limits
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        left, right = (
+            (codes(one, 0.05, zero, limits) - zero) * 0.05
+            for one, zero, limits in zip((x, y), self.zeros, self.limits, strict=True)
+        )
+        return (codes(left @ right, 0.25, 99) - 99) * 0.25
+
+    def exact(self, x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
+        """Return the result with sums of whole numbers, which are scaled once."""
+        left, right = (
+            (codes(one, 0.05, zero, limits) - zero).double()
+            for one, zero, limits in zip((x, y), self.zeros, self.limits, strict=True)
+        )
+        factor = np.float32(0.05) * np.float32(0.05) / np.float32(0.25)
+        rounded = ((left @ right).float() * torch.tensor(factor)).round() + 99
+        return ((rounded.clamp(*UNSIGNED) - 99) * 0.25).numpy()
+
+
+BOTH, MIXED = (UNSIGNED, UNSIGNED), (SIGNED, UNSIGNED)
+CASES: dict[str, tuple[Product, tuple[int, ...], tuple[int, ...]]] = {
+    "heads of whole tiles": (Product((7, 120), BOTH), (2, 32, 64), (2, 64, 32)),
+    "rows, terms and columns of no tile": (Product((0, 131), BOTH), (3, 37, 101), (3, 101, 45)),
+    "two batches": (Product((100, 128), BOTH), (2, 2, 40, 64), (2, 2, 64, 64)),
+    "of either sign": (Product((-5, 0), (SIGNED, SIGNED)), (2, 32, 48), (2, 48, 32)),
+    "of a sign and without": (Product((0, 9), MIXED), (1, 64, 64), (1, 64, 37)),
+    "no heads": (Product((3, 4), BOTH), (70, 64), (64, 40)),
+}
+
+
+def inputs(case: str) -> tuple[Product, tuple[torch.Tensor, torch.Tensor]]:
+    module, *shapes = CASES[case]
+    random = np.random.default_rng(1)
+    x, y = (torch.from_numpy(3 * random.standard_normal(shape).astype(np.float32)) for shape in shapes)
+    return module, (x, y)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("of_bytes", OF_BYTES)
+def test_a_product_of_data_is_exact(case: str, of_bytes: str) -> None:
+    """Bit for bit, whatever the zero points and the types of both are."""
+    module, given = inputs(case)
+    exact = module.exact(*given)
+    assert len(np.unique(exact)) > 20, "most results would be cut off"
+    np.testing.assert_array_equal(compute(lowered(module, *given, of_bytes=OF_BYTES[of_bytes]), *given)[0], exact)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("instructions", PROGRAMS)
+def test_each_program_of_its_space_computes_the_same(case: str, instructions: str) -> None:
+    """Whatever number of rows is computed at a time; on a CPU without the instructions it is compiled."""
+    of_bytes, cpu, flag, instruction = PROGRAMS[instructions]
+    module, given = inputs(case)
+    target = Target(X86 | {"mcpu": cpu, "num-cores": 2, "opt-level": 0})
+    (task,) = tile_tasks(lowered(module, *given, of_bytes=of_bytes))
+    untuned = computed(task.mod, "llvm")
+    for one in random_candidates(task, target, 2):
+        assert instruction in compiled(one.mod, target)
+        if flag in read_host_facts().flags:
+            np.testing.assert_array_equal(computed(with_tile_registers(one.mod), target), untuned)
+
+
+class Attention(nn.Module):
+    """Quantised attention, as ONNX Runtime's tools leave it: each step is quantised, the scale and the mask, too."""
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        heads = (self.quantised(x, 0.03, 120).transpose(1, 2) for x in (query, key, value))
+        query, key, value = (self.quantised(x, 0.03, 120) for x in heads)
+        scores = self.quantised(query @ key.transpose(-1, -2), 0.25, 128)
+        scores = self.quantised(scores * 0.125, 0.25 * 0.125, 128)
+        scores = self.quantised(scores + torch.zeros(37, 37), 0.25 * 0.125, 128)
+        return self.quantised(self.quantised(scores.softmax(-1), 1 / 256, 0) @ value, 0.01, 99)
+
+    @staticmethod
+    def quantised(x: torch.Tensor, scale: float, zero: int) -> torch.Tensor:
+        return (codes(x, scale, zero) - zero) * scale
+
+
+@pytest.mark.parametrize("of_bytes", OF_BYTES)
+def test_attention_is_quantised_once_a_step(of_bytes: str) -> None:
+    """A scale of the scores is one of their codes, and neither a mask of zeros nor a copy of heads changes any."""
+    module, given = Attention(), [torch.randn(1, 37, 2, 64) for _ in range(3)]
+    graph = prepared(module, *given, of_bytes=OF_BYTES[of_bytes])
+    names = [name_of(one) for one in calls(graph)]
+    assert names.count("round") == 6, "query, key, value, scores, weights and result"
+    assert names.count("divide") == 3, "of what comes in"
+    off = compute(lower(graph), *given)[0] - module(*given).numpy()
+    assert abs(off).max() < 0.0101
+    assert (abs(off) > 1e-5).mean() < 0.01
