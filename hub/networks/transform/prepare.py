@@ -45,7 +45,7 @@ from .simplify import channels_first_only, legal_operators, settled_choices, sim
 from .softmax import by_lanes, softmax
 from .tile_attention import tile_attentions
 from .tile_products import is_of_tiles, tile_products
-from .whole_products import whole_products
+from .whole_products import shifted_bounds, whole_products
 from .winograd import ConvShape, winograd, winograd_input, winograd_output
 
 OperatorShape = ConvShape | AttentionShape | DepthwiseShape
@@ -221,7 +221,7 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], of_bytes: Sequenc
     widened = [tile_products(halves=half, of_bytes=of_bytes), _elementwise_with_tiles] if of_bytes or half else []
     widened += [] if half else [pad_columns(lanes)]
     products = *constants, *widened, transform.DeadCodeElimination()
-    whole = *constants, whole_products(of_bytes), transform.CanonicalizeBindings()
+    whole = *constants, whole_products(of_bytes), transform.CanonicalizeBindings(), shifted_bounds()
     return [
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution

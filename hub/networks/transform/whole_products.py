@@ -18,7 +18,16 @@ from tvm_ffi import structural_equal
 from ....zoo.tile_instructions import TILES, Factors
 from .computed_products import is_worth_bytes, product_of_bytes
 from .quantised import LIMITS, POOL, QuantisedData, QuantisedReader, as_number, split_weights, whole_bias
-from .relax_graph import bound_values, constant_address, constant_values, function_pass, operator_name, static_shape
+from .relax_graph import (
+    bound_to,
+    bound_values,
+    call_pass,
+    constant_address,
+    constant_values,
+    function_pass,
+    operator_name,
+    static_shape,
+)
 from .tile_products import shape_of
 
 op: Any = relax.op
@@ -50,6 +59,31 @@ def whole_products(of_bytes: Sequence[Factors] = ()) -> Any:
         return constants[key]
 
     return function_pass("TchubWholeProducts", lambda mod, func: _Rewriter(mod, func, weights_of, constant, of_bytes))
+
+
+def shifted_bounds() -> Any:
+    """Return a Relax pass that cuts codes off less their zero point where nothing else reads them.
+
+    min(max(round(x) + z, a), b) - z is min(max(round(x), a - z), b - z), two operations less in what follows a product.
+    """
+
+    def rewrite(builder: Any, call: Any) -> Any:
+        codes, chain = call, list[Any]()
+        for name in ("subtract", "minimum", "maximum", "add", "round"):
+            codes = bound_to(builder, codes, name)
+            if codes is None:
+                return call
+            chain.append(codes)
+            codes = codes.args[0]
+        zero, most, least, added = (constant_values(one.args[1]) for one in chain[:4])
+        if zero is None or most is None or least is None or added is None:
+            return call
+        if {one.size for one in (zero, most, least, added)} != {1} or zero.flat[0] != added.flat[0]:
+            return call
+        below, above = (as_number(one.flat[0] - zero.flat[0]) for one in (least, most))
+        return op.minimum(builder.emit(op.maximum(chain[3].args[0], below)), above)
+
+    return call_pass("TchubShiftedBounds", rewrite)
 
 
 @mutator

@@ -86,6 +86,12 @@ def test_a_residual_is_added_without_a_division(of_bytes: Pair) -> None:
     np.testing.assert_array_equal(ours, theirs.numpy())
 
 
+def test_codes_that_are_read_as_numbers_are_cut_off_less_their_zero_point() -> None:
+    names = [name_of(one) for one in calls(prepared(Residual(), torch.randn(1, 16, 8, 8)))]
+    assert names.count("subtract") == 0
+    assert names.count("add") == 3, "two biases and the residual"
+
+
 class Dynamic(nn.Module):
     """A product of data that are quantised by what they are, as `quantize_dynamic` has it."""
 
