@@ -5,7 +5,8 @@ tiles, and of the second four terms of a column as a word. Zero points are subtr
 sum((a - x) * (b - y)) = sum(a * b) - x * sum(b) - y * sum(a) + terms * x * y.
 """
 
-from functools import partial, reduce
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -46,19 +47,27 @@ def is_worth_bytes(call: Any, factors: Factors) -> bool:
     return not factors.lanes or padded < LEAST_GAIN * rows * columns * terms
 
 
-def product_of_bytes(builder: Any, pair: tuple[Any, Any], zeros: tuple[int, int], factors: Factors) -> Any:
+def product_of_bytes(
+    builder: Any, pair: Sequence[tuple[Any, Sequence[int]]], zeros: tuple[int, int], factors: Factors
+) -> Any:
     """Emit a product of numbers of 8 bits less their zero points, in int32, and return its call.
 
     Args:
-        pair: of extents (..., rows, terms) and (..., terms, columns); zeros: point of each.
+        pair: both factors, and how the axes of each are read: as (..., rows, terms) and as (..., terms, columns).
+        zeros: point of each.
         factors: those of data as the first one is.
     """
-    left, right = pair
+    (left, left_axes), (right, right_axes) = pair
     turned = _SIGN if str(right.ty.dtype) == "uint8" else 0  # the second factor of the instructions has a sign
     zero, other_zero = zeros[0] + factors.offset, zeros[1] - turned
     # As arguments, so that the layers of a network are one task.
-    numbers = [zero, other_zero, int(left.ty.shape[-1]) * zero * other_zero]
-    compute = partial(_product, turned=turned, factors=factors, shifted=(zero != 0, other_zero != 0))
+    numbers = [zero, other_zero, static_shape(left)[left_axes[-1]] * zero * other_zero]
+    shifted = zero != 0, other_zero != 0
+
+    def compute(left: Any, right: Any, zeros: Any) -> Any:
+        pair = _permuted(left, left_axes), _permuted(right, right_axes)
+        return _product(pair, zeros, turned, factors, shifted)
+
     return builder.call_te(
         compute,
         left,
@@ -69,8 +78,23 @@ def product_of_bytes(builder: Any, pair: tuple[Any, Any], zeros: tuple[int, int]
     )
 
 
-def _product(left: Any, right: Any, zeros: Any, *, turned: int, factors: Factors, shifted: tuple[bool, bool]) -> Any:
-    heads, (rows, terms), columns = left.shape[:-2], map(int, left.shape[-2:]), int(right.shape[-1])
+def _permuted(x: Any, axes: Sequence[int]) -> tuple[list[Any], Callable[..., Any]]:
+    """Return the extents of a tensor with its axes in some order, and what gives an element of it."""
+    places = [axes.index(axis) for axis in range(len(axes))]
+    return [x.shape[axis] for axis in axes], lambda *i: x(*(i[n] for n in places))
+
+
+def _product(
+    pair: Sequence[tuple[list[Any], Callable[..., Any]]],
+    zeros: Any,
+    turned: int,
+    factors: Factors,
+    shifted: tuple[bool, bool],
+) -> Any:
+    """Return the tensor of a product of two tensors, given as `_permuted` does, whose zero points may be shifted."""
+    (extents, left), ((*_, columns), right) = pair
+    *heads, rows, terms = extents
+    rows, terms, columns = map(int, (rows, terms, columns))
     depth, none = whole(terms, factors.terms), {"schedule_rule": "None"}
 
     def compute(name: str, extents: tuple[int, ...], element: Any, rule: Any = none) -> Any:
@@ -96,7 +120,7 @@ def _product(left: Any, right: Any, zeros: Any, *, turned: int, factors: Factors
 
     def weight(*i: Any) -> Any:
         *head, n, k = i
-        packed = words[(*head, n // TILE, k // 4, n % TILE)] >> (k % 4 * 8).astype("uint32")
+        packed = quads[(*head, n // TILE, k // 4, n % TILE)] >> (k % 4 * 8).astype("uint32")
         return packed.astype("int8").astype("int32")
 
     def term(*i: Any) -> Any:
@@ -126,7 +150,7 @@ def _product(left: Any, right: Any, zeros: Any, *, turned: int, factors: Factors
 
     height, width = whole(rows), whole(columns)
     stored = compute("stored", (depth // factors.terms, height, factors.terms), element)
-    words = compute("words", (width // TILE, depth // 4, TILE), word)
+    quads = compute("words", (width // TILE, depth // 4, TILE), word)
     name = f"{VECTOR_PRODUCT}{factors.lanes}" if factors.lanes else PRODUCT
     products = compute("products", (height, width), term, {"schedule_rule": name + OF_DATA})
     column_totals = compute("column_totals", (width,), column_total) if shifted[0] else None
@@ -138,7 +162,7 @@ def _product(left: Any, right: Any, zeros: Any, *, turned: int, factors: Factors
 def product_of_data(schedule: Any, block: Any) -> list[Any]:
     """Return the space of such a product and what elementwise follows it: how many rows are computed at a time."""
     register_instructions()
-    words, stored = sorted(schedule.get_producers(block), key=lambda one: _type_of(schedule, one) != "uint32")
+    quads, stored = sorted(schedule.get_producers(block), key=lambda one: _type_of(schedule, one) != "uint32")
     rule = str(schedule.get(block).annotations["schedule_rule"]).removesuffix(OF_DATA)
     if rule.startswith(VECTOR_PRODUCT):
         factors = VECTORS[int(rule.removeprefix(VECTOR_PRODUCT))][0]
@@ -161,7 +185,7 @@ def product_of_data(schedule: Any, block: Any) -> list[Any]:
         schedule.compute_at(one, block_of_rows, preserve_unit_loops=True)
     for one in (last, sums):
         vectorise(schedule, one)
-    schedule.parallel(schedule.fuse(*schedule.get_loops(words)[:-2]))
+    schedule.parallel(schedule.fuse(*schedule.get_loops(quads)[:-2]))
     for one in of_columns:
         _sum_columns(schedule, one)
     in_tiles(schedule, block, factors)

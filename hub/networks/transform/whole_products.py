@@ -223,7 +223,7 @@ class _Rewriter(PyExprMutator):
         stored = [self._reader.in_bytes(one.codes) for one in pair]
         if self._are_worth_bytes(self._reader, call, pair) and all(one is not None for one in stored):
             factors = self._of_bytes[[one.data for one in TILES].index(left.dtype)]
-            codes = self._viewed(left, stored[0]), self._viewed(right, stored[1])
+            codes = [self._permuted(*one) for one in zip(pair, stored, strict=True)]
             zeros = int(left.zero_values.flat[0]), int(right.zero_values.flat[0])
             product = emit(op.astype(emit(product_of_bytes(self.builder_, codes, zeros, factors)), "float32"))
         else:
@@ -266,6 +266,14 @@ class _Rewriter(PyExprMutator):
         for view in reversed(data.views):
             value = self.builder_.emit(relax.Call(view.op, [value, *view.args[1:]], view.attrs))
         return value
+
+    def _permuted(self, data: QuantisedData, value: Any) -> tuple[Any, list[int]]:
+        """Return a value in the shapes that data have, but for a permutation at the end, and the order of its axes."""
+        first = data.views[0] if data.views else None
+        if first is None or operator_name(first) != "permute_dims" or not first.attrs.axes:
+            value = self._viewed(data, value)
+            return value, list(range(value.ty.ndim))
+        return self._viewed(replace(data, views=data.views[1:]), value), list(map(int, first.attrs.axes))
 
     def _without_division(self, call: Any) -> Any:
         """Return the rounding of a quotient that needs no division.

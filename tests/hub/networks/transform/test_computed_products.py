@@ -25,25 +25,30 @@ class Product(nn.Module):
 
     Args:
         zeros: points of both factors; limits: of their numbers.
+        axes: how those of both are permuted once they are quantised; None: not at all.
     """
 
-    def __init__(self, zeros: tuple[int, int], limits: tuple[Limits, Limits]) -> None:
+    def __init__(
+        self, zeros: tuple[int, int], limits: tuple[Limits, Limits], axes: tuple[list[int], list[int]] | None = None
+    ) -> None:
         super().__init__()
-        self.zeros, self.limits = zeros, limits
+        self.zeros, self.limits, self.axes = zeros, limits, axes
+
+    def factors(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the whole numbers that are multiplied."""
+        pairs = zip(given, self.zeros, self.limits, strict=True)
+        return tuple(codes(x, 0.05, zero, limits) - zero for x, zero, limits in pairs)
+
+    def permuted(self, *pair: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return pair if self.axes is None else tuple(x.permute(axes) for x, axes in zip(pair, self.axes, strict=True))
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        left, right = (
-            (codes(one, 0.05, zero, limits) - zero) * 0.05
-            for one, zero, limits in zip((x, y), self.zeros, self.limits, strict=True)
-        )
+        left, right = self.permuted(*(one * 0.05 for one in self.factors(x, y)))
         return (codes(left @ right, 0.25, 99) - 99) * 0.25
 
     def exact(self, x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
         """Return the result with sums of whole numbers, which are scaled once."""
-        left, right = (
-            (codes(one, 0.05, zero, limits) - zero).double()
-            for one, zero, limits in zip((x, y), self.zeros, self.limits, strict=True)
-        )
+        left, right = self.permuted(*(one.double() for one in self.factors(x, y)))
         factor = np.float32(0.05) * np.float32(0.05) / np.float32(0.25)
         rounded = ((left @ right).float() * torch.tensor(factor)).round() + 99
         return ((rounded.clamp(*UNSIGNED) - 99) * 0.25).numpy()
@@ -56,6 +61,7 @@ CASES: dict[str, tuple[Product, tuple[int, ...], tuple[int, ...]]] = {
     "two batches": (Product((100, 128), BOTH), (2, 2, 40, 64), (2, 2, 64, 64)),
     "of either sign": (Product((-5, 0), (SIGNED, SIGNED)), (2, 32, 48), (2, 48, 32)),
     "of a sign and without": (Product((0, 9), MIXED), (1, 64, 64), (1, 64, 37)),
+    "other orders of axes": (Product((7, 9), BOTH, ([1, 2, 0], [0, 2, 1])), (64, 2, 36), (2, 40, 64)),
     "no heads": (Product((3, 4), BOTH), (70, 64), (64, 40)),
 }
 
