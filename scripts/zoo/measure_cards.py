@@ -32,7 +32,7 @@ from tchub.zoo.training.evaluation import RankedPrograms, measure_curves
 from tchub.zoo.training.programs import Share, corpus_device, read_programs
 
 from scripts.benchmarks.common import FOLDER, kept, note, read_json
-from scripts.benchmarks.search.live import DATABASE, TODAY
+from scripts.benchmarks.curves import DATABASE, TODAY
 from scripts.benchmarks.tuning import REFERENCE, SYSTEMS
 from scripts.zoo.plan import OWN, RUNS, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import WHEEL, build_index

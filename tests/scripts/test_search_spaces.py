@@ -14,10 +14,10 @@ from tchub.hub.search.design_slots import ChoiceSlot, TileSlot
 from tchub.hub.search.schedules import ScheduleDatabase
 from tchub.zoo.corpus import Corpus, split_tasks
 
-from scripts.benchmarks.search.lookup import GridSlot, MeasuredSpace, MeasuredTask, read_tasks
-from scripts.benchmarks.search.replay import Replay, sensitivity
-from scripts.benchmarks.search.run import OTHERS, REPLAYED, SPACES, SYSTEMS
-from scripts.benchmarks.search.spaces import TASKS, grid, spaces_of, values_of
+from scripts.benchmarks.spaces.lookup import GridSlot, MeasuredSpace, MeasuredTask, read_tasks
+from scripts.benchmarks.spaces.measure import TASKS, grid, spaces_of, values_of
+from scripts.benchmarks.spaces.replay import Replay, sensitivity
+from scripts.benchmarks.spaces.run import OTHERS, REPLAYED, SPACES, SYSTEMS
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,8 @@ SHOWN: dict[str, tuple[Callable[[Row], Mapping[str, Any]] | None, Callable[[Row]
     "coverage": (lambda _: {}, shapes.lost_coverage),
     "fuzz": (shapes.fuzz, lambda _: ()),
     "startup": (shapes.startup, shapes.lost_startup),
-    "search": (shapes.search, shapes.lost_search),
+    "search": (shapes.search, lambda _: ()),
+    "spaces": (shapes.spaces, shapes.lost_spaces),
 }
 _GENERIC = None, lambda _: ()
 

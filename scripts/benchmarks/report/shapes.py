@@ -158,14 +158,18 @@ def lost_startup(job: Row) -> Iterator[str]:
 def search(job: Row) -> dict[str, Any]:
     """Schedules of similar tasks beside the search without, and networks tuned without measuring."""
     details = job["details"]
-    titles = {"spaces": "Measured spaces", "live": "On this machine"}
-    shown = {title: _intervals(details[key]) for key, title in titles.items()}
-    return shown | {"Sessions on this machine": details["live_networks"], "Without measuring": details["fast"]}
+    shown = {"Means over the networks": _intervals(details["live"]), "Each session": details["live_networks"]}
+    return shown | {"Without measuring": details["fast"]}
 
 
-def lost_search(job: Row) -> Iterator[str]:
+def spaces(job: Row) -> dict[str, Any]:
+    """A row a system."""
+    return {"": _intervals(job["details"]["systems"])}
+
+
+def lost_spaces(job: Row) -> Iterator[str]:
     """Parts of Fasor that need as many measurements as the search that `tune` has, or more."""
-    rows = {row["system"]: row["measurements_ratio"]["mean"] for row in job["details"]["spaces"] if len(row) > 1}
+    rows = {row["system"]: row["measurements_ratio"]["mean"] for row in job["details"]["systems"] if len(row) > 1}
     own = rows.get("today + database", 0.0)
     for name in ("+ subspace", "+ few-shot", "dqn"):
         if rows.get(name, inf) <= own:

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from scripts.benchmarks.curves import DATABASE, TODAY
+
 CHECKPOINT, THREADS = "tilenet-epyc", 1
-TODAY, DATABASE = "today", "today + database"
 
 # Of each live system: whether it begins with the wheel's schedules, and the settings of its search.
 LIVE: dict[str, tuple[bool, dict[str, Any]]] = {

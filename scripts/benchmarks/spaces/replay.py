@@ -24,7 +24,7 @@ from tchub.zoo.adapt.sampling.sampler import dissimilar
 from tchub.zoo.corpus import Corpus, usable_programs
 from tchub.zoo.training.dataset import RankingDataset
 
-from scripts.benchmarks.search.lookup import SEARCHES, MeasuredTask
+from scripts.benchmarks.spaces.lookup import SEARCHES, MeasuredTask
 
 # Fasor's: tasks that are measured first, and programs of each.
 FEW_SHOT_TASKS, FEW_SHOT_PROGRAMS = 10, 4

@@ -69,7 +69,7 @@ def measure_spaces(work: Path, out: Path, clock: Clock) -> None:
                     break
                 whole.append(task)
                 note(f"{number} of {len(chosen)}: {task.op} {task.name}: {count} programs more, {len(store)} in all")
-        command = "python -m scripts.benchmarks search --measure-spaces"
+        command = "python -m scripts.benchmarks spaces --measure"
         export_corpus(store.programs(), whole, facts, out, command=command, timing=config.timing)
 
 
