@@ -133,8 +133,8 @@ def _register_product(factors: Factors) -> None:
     steps = [*ahead, left[0], *right, *sums[:2], left[1], *sums[2:]]
     _add_intrinsic(factors.add, factors, "CAB", "C", "SSR", value, steps)
     shifted = 'T.shift_left(T.shift_right(P[z // 2, y], T.cast(z % 2 * 16, "uint32")), T.uint32(16))'
-    quads = [_moves("tileloadd64", 6 + n, f'P.access_ptr("r", offset={16 * n})', "4 * s_P") for n in range(2)]
-    steps = [left[0], *quads, *sums[:2], left[1], *sums[2:]]
+    computed = [_moves("tileloadd64", 6 + n, f'P.access_ptr("r", offset={16 * n})', "4 * s_P") for n in range(2)]
+    steps = [left[0], *computed, *sums[:2], left[1], *sums[2:]]
     value = f'C[x, y] + {wide} * T.reinterpret("float32", {shifted})' if of_half else _WORD_PRODUCT
     _add_intrinsic(factors.add_computed, factors, "CAP", "C", "SSR", value, steps)
 

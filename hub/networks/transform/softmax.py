@@ -1,20 +1,20 @@
 """Softmax over rows that fill vector registers: maximum and sum are taken by lanes, a row stays in the cache.
 
 TVM reduces a row element by element, each waiting for the one before: floating-point sums may not change their order
-unless somebody says so. Here the order is another one from the start; what is left of a row at its end is reduced
-alone. The design space is one program, found by MetaSchedule by the annotation `schedule_rule` of the softmax. What
-follows element by element, as where it is quantised, is a part of it.
+unless somebody says so. Here the order is another one from the start, and rows that no lanes divide are filled up. The
+design space is one program, found by MetaSchedule by the annotation `schedule_rule` of the softmax. What follows
+element by element, as where it is quantised, is a part of it.
 """
 
 from collections.abc import Callable, Iterable
-from operator import add
 from typing import Any
 
 from tvm import te, topi
 from tvm.ir import Op
+from tvm.tirx import const
 
 from .elementwise import blocks_before, followers
-from .relax_graph import TAKES_ELEMENTWISE, call_pass, static_shape
+from .relax_graph import TAKES_ELEMENTWISE, call_pass, extents_of, static_shape
 
 # Lanes by which a row is reduced, the widest first, down to those that are added one by one.
 _LANES, _FEW = (16, 8), 4
@@ -54,48 +54,42 @@ def is_by_lanes(mod: Any, call: Any) -> bool:
 
 
 def _softmax(x: Any) -> Any:
-    row = int(x.shape[-1])
-    rest = row % _LANES[0] if lanes_of(row) is None else 0
+    *lead, row = x.shape
+    filled = x
+    if lanes_of(int(row)) is None:
+        nothing, whole = const(float("-inf"), "float32"), -(-int(row) // _LANES[0]) * _LANES[0]
 
-    def reduced(of: Any, reduce: Callable[..., Any], join: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return what gives a row's maximum or sum."""
-        whole = reduced_by_lanes(of, reduce, name, row - rest)
-        if not rest:
-            return lambda *i: whole(*i, 0)
-        end = _folded(of, reduce, 1, f"{name}_rest", row - rest)
-        return lambda *i: join(whole(*i, 0), end(*i, 0))
+        def padded(*i: Any) -> Any:
+            return te.if_then_else(i[-1] < row, x(*i), nothing)
 
-    largest = reduced(x, te.max, te.max, "largest")
-    shifted: Any = te.compute(x.shape, lambda *i: x(*i) - largest(*i[:-1]), name="shifted")
+        filled = te.compute([*lead, *extents_of(whole)], padded, name="padded")
+    largest = reduced_by_lanes(filled, te.max, "largest")
+    shifted: Any = te.compute(filled.shape, lambda *i: filled(*i) - largest(*i[:-1], 0), name="shifted")
     powers = topi.fast_exp(shifted)
-    total = reduced(powers, te.sum, add, "total")
-    inverse: Any = te.compute([*x.shape[:-1], 1], lambda *i: 1.0 / total(*i[:-1]), name="inverse")
+    total = reduced_by_lanes(powers, te.sum, "total")
+    inverse: Any = te.compute(total.shape, lambda *i: 1.0 / total(*i), name="inverse")
     rule = {"schedule_rule": "tchub.softmax"}
     return te.compute(x.shape, lambda *i: powers(*i) * inverse(*i[:-1], 0), name="softmax", attrs=rule)
 
 
-def reduced_by_lanes(x: Any, reduce: Callable[..., Any], name: str, row: int | None = None) -> Any:
-    """Return rows, of `row` elements or all, reduced to one element, first by lanes, then by a few."""
-    row = int(x.shape[-1]) if row is None else row
-    for lanes in (lanes_of(row), _FEW, 1):
-        x = _folded(x, reduce, lanes, name, 0, row)
-        row = lanes
+def reduced_by_lanes(x: Any, reduce: Callable[..., Any], name: str) -> Any:
+    """Return rows reduced to one element, first by lanes, then by a few."""
+    for lanes in (lanes_of(int(x.shape[-1])), _FEW, 1):
+        x = _folded(x, reduce, lanes, name)
     return x
 
 
-def _folded(x: Any, reduce: Callable[..., Any], lanes: Any, name: str, first: int = 0, end: int | None = None) -> Any:
-    """Return rows reduced to so many lanes, from an element on to another one."""
-    extent = (int(x.shape[-1]) if end is None else end) - first
-    axis: Any = te.reduce_axis((0, extent // lanes), name="k")
+def _folded(x: Any, reduce: Callable[..., Any], lanes: Any, name: str) -> Any:
+    axis: Any = te.reduce_axis((0, x.shape[-1] // lanes), name="k")
     shape = [*x.shape[:-1], lanes]
-    return te.compute(shape, lambda *i: reduce(x(*i[:-1], first + axis * lanes + i[-1]), axis=axis), name=name)
+    return te.compute(shape, lambda *i: reduce(x(*i[:-1], axis * lanes + i[-1]), axis=axis), name=name)
 
 
 def softmax(schedule: Any, block: Any) -> list[Any]:
     """Return the space of a softmax by lanes: all of a row after the other, vectorised."""
     before, extents = blocks_before(schedule, block), _extents(schedule, block)
     reductions = [one for one in before if schedule.get(one).init is not None]
-    shifted, powers, _inverse = (one for one in before if schedule.get(one).init is None)
+    *_, shifted, powers, _inverse = (one for one in before if schedule.get(one).init is None)
     chain = followers(schedule, block)
     last = chain[-1] if chain and _extents(schedule, chain[-1]) == extents else block
     for one in (shifted, *(chain[:-1] if last is not block else ())):
@@ -107,9 +101,9 @@ def softmax(schedule: Any, block: Any) -> list[Any]:
             schedule.annotate(one, "schedule_rule", "None")  # powers would be inlined, and computed twice
             schedule.compute_at(one, row, preserve_unit_loops=True)
     schedule.parallel(row)
-    for one in (powers, last) if lanes_of(extents[-1]) else ():  # of other rows LLVM vectorises what it can
-        _, inner = schedule.split(schedule.get_loops(one)[-1], [None, lanes_of(extents[-1])])
-        schedule.vectorize(inner)
+    lanes = int(schedule.get(schedule.get_loops(reductions[0])[-2]).extent)
+    for one in (powers, last) if extents[-1] % lanes == 0 else (powers,):  # LLVM vectorises what it can of the other
+        schedule.vectorize(schedule.split(schedule.get_loops(one)[-1], [None, lanes])[1])
     vectorise_reductions(schedule, reductions)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     return [schedule]
