@@ -33,6 +33,7 @@ OF_DATA = "_of_data"
 """The end of the names of the rules by which such products are scheduled."""
 _SIGN = 128  # to turn the bit of the sign of a number of 8 bits adds as much, or takes it off
 _MOST_TILES = 8  # of a block of rows
+_MOST_TERMS = (1 << 31) // (255 * 128) - 1  # whose sum is a number of 32 bits
 
 
 def is_worth_bytes(call: Any, factors: Factors) -> bool:
@@ -41,7 +42,7 @@ def is_worth_bytes(call: Any, factors: Factors) -> bool:
     if min(len(left), len(right)) < 2 or left[:-2] != right[:-2]:
         return False
     rows, terms, columns = left[-2], left[-1], right[-1]
-    if rows < LEAST_ROWS or min(terms, columns) < LEAST_DEPTH:
+    if rows < LEAST_ROWS or min(terms, columns) < LEAST_DEPTH or terms > _MOST_TERMS:
         return False
     padded = whole(rows) * whole(columns) * whole(terms, factors.terms)
     return not factors.lanes or padded < LEAST_GAIN * rows * columns * terms
@@ -169,7 +170,10 @@ def product_of_data(schedule: Any, block: Any) -> list[Any]:
     else:
         factors = next(one for one in TILES if one.data == _type_of(schedule, stored))
     own, (sums,) = schedule.get(block).name_hint, schedule.get_consumers(block)
-    *inlined, last = followers(schedule, sums)[1:]
+    chain = [one for one in followers(schedule, sums) if schedule.get(one).name_hint != schedule.get(sums).name_hint]
+    if not chain:  # several are last
+        return [schedule]
+    *inlined, last = chain
     for one in inlined:
         schedule.compute_inline(one)
 

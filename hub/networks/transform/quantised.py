@@ -4,8 +4,8 @@ Quantised data are (codes - zero point) * scale, and weights are whole numbers t
 has both in float32 as it is imported.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -18,9 +18,7 @@ LIMITS = {name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("uint8", "
 """The least and the largest number of each type of 8 bits."""
 POOL = "nn.max_pool2d"
 _VIEWS = ("reshape", "permute_dims")
-# Functions that every runtime approximates in its own way, what leaves their results as exact as they are, and how many
-# calls are looked at.
-_APPROXIMATE = (
+APPROXIMATE = (
     "erf",
     "exp",
     "nn.gelu",
@@ -32,6 +30,7 @@ _APPROXIMATE = (
     "sqrt",
     "tanh",
 )
+# What is computed element by element, and how many calls are looked at.
 _ELEMENTWISE, _MOST_CALLS = ("add", "divide", "maximum", "minimum", "multiply", "subtract", *_VIEWS), 64
 # Magnitudes that the largest whole number of a column may have: most tools give each column the first one.
 _LARGEST = (127, *range(1, 127), *range(128, 256))
@@ -146,44 +145,47 @@ class QuantisedReader:
 
     def data(self, value: Any) -> QuantisedData | None:
         """Return what a value is made of; None where it is not quantised."""
-        views, numbers = list[Any](), list[Any]()
-        for name in ("multiply", "subtract", ""):
-            while (view := self.call(value, *_VIEWS)) is not None:
-                views.append(view)
-                value = view.args[0]
-            change = self.call(value, name) if name else None
-            by_number = change is not None and _is_number(change.args[1]) and _same_shape(change, change.args[0])
-            value, number = change.args if by_number else (value, None)  # pyright: ignore[reportOptionalMemberAccess]
-            numbers.append(number)
-        codes, (scale, zero, _) = value, numbers
+        views, scales = list[Any](), list[Any]()
+        value, scale = self._less(value, "multiply", views)
+        while scale is not None:  # a network may scale what is quantised
+            scales.append(scale)
+            value, scale = self._less(value, "multiply", views)
+        value, zero = self._less(value, "subtract", views)
+        codes, _ = self._less(value, "", views)
+        known = [constant_values(one) for one in scales]
+        if len(scales) > 1 and any(one is None for one in known):
+            return None
+        scale = as_number(prod(one.flat[0] for one in known)) if len(scales) > 1 else next(iter(scales), None)
         dtype, values = self.code_type(codes), constant_values(zero) if zero is not None else None
         if not dtype or not (zero is None or self._is_whole(zero)):
             return None
         zero = None if values is not None and not values.any() else zero
         return QuantisedData(codes, dtype, zero, scale, tuple(views))
 
-    def data_times(self, call: Any) -> QuantisedData | None:
-        """Return what a product of quantised data and a constant number is made of, or None."""
-        number = constant_values(call.args[1])
-        if number is None or number.size != 1 or number.dtype != np.float32 or not _same_shape(call, call.args[0]):
-            return None
-        data = self.data(call.args[0])
-        if data is None or data.scale is None or data.scale_values is None:
-            return None
-        return replace(data, scale=as_number(data.scale_values.flat[0] * number.flat[0]))
+    def _less(self, value: Any, name: str, views: list[Any]) -> tuple[Any, Any]:
+        """Return what an operator and a number give a value of, and the number or None; views go to `views`."""
+        while (view := self.call(value, *_VIEWS)) is not None:
+            views.append(view)
+            value = view.args[0]
+        change = self.call(value, name) if name else None
+        if change is None or not _is_number(change.args[1]) or not _same_shape(change, change.args[0]):
+            return value, None
+        return change.args
 
-    def is_approximate(self, value: Any) -> bool:
-        """Return whether a value is computed by a function that is approximated, and has not been rounded since."""
+    def sources(self, value: Any, *names: str) -> Iterator[Any]:
+        """Yield the calls of some operators that a value is computed from, with nothing but what is elementwise behind.
+
+        Of a long computation it is the last calls that are looked at.
+        """
         pending = [value]
         for _ in range(_MOST_CALLS):
             value = pending.pop() if pending else None
             if isinstance(value, relax.Var):
                 pending.append(self._lookup(value))
-            elif isinstance(value, relax.Call) and operator_name(value) in _APPROXIMATE:
-                return True
+            elif isinstance(value, relax.Call) and operator_name(value) in names:
+                yield value
             elif isinstance(value, relax.Call) and operator_name(value) in _ELEMENTWISE:
                 pending.extend(value.args)
-        return False
 
     def in_bytes(self, codes: Any) -> Any:
         """Return the numbers of 8 bits of which codes are the floats; None where they are not."""
@@ -195,7 +197,7 @@ class QuantisedReader:
         if (stored := self.in_bytes(codes)) is not None:
             return str(stored.ty.dtype)
         if (pool := self.call(codes, POOL)) is not None:
-            return self.code_type(pool.args[0])
+            return self.code_type(self._less(pool.args[0], "", [])[0])
         most = self.call(codes, "minimum")
         if most is None:
             return ""

@@ -17,7 +17,7 @@ from tvm_ffi import structural_equal
 
 from ....zoo.tile_instructions import TILES, Factors
 from .computed_products import is_worth_bytes, product_of_bytes
-from .quantised import LIMITS, POOL, QuantisedData, QuantisedReader, as_number, split_weights, whole_bias
+from .quantised import APPROXIMATE, LIMITS, POOL, QuantisedData, QuantisedReader, as_number, split_weights, whole_bias
 from .relax_graph import (
     bound_to,
     bound_values,
@@ -62,13 +62,15 @@ def whole_products(of_bytes: Sequence[Factors] = ()) -> Any:
 
 
 def shifted_bounds() -> Any:
-    """Return a Relax pass that cuts codes off less their zero point where nothing else reads them.
+    """Return a Relax pass that cuts off codes less their zero point, where they are not stored in 8 bits.
 
     min(max(round(x) + z, a), b) - z is min(max(round(x), a - z), b - z), two operations less in what follows a product.
     """
 
     def rewrite(builder: Any, call: Any) -> Any:
         codes, chain = call, list[Any]()
+        if str(getattr(call.ty, "dtype", "")) != "float32" or not call.ty.ndim:
+            return call
         for name in ("subtract", "minimum", "maximum", "add", "round"):
             codes = bound_to(builder, codes, name)
             if codes is None:
@@ -109,6 +111,9 @@ class _Rewriter(PyExprMutator):
         self._stored: dict[Any, str] = {}  # types of 8 bits by the call whose codes are stored so
         values = bound_values(func)
         own = QuantisedReader(values.get)
+        rounded = (one.args[0] for one in values.values() if _is_call(one, "round"))
+        # Other products of data, as before a softmax in float32, may be a part of one function.
+        self._quantised = {product: None for value in rounded for product in own.sources(value, "matmul")}
         for call in values.values() if of_bytes else ():
             for data in self._data_in_bytes(own, call):
                 source = codes = own.call(data.codes, "minimum")
@@ -128,17 +133,28 @@ class _Rewriter(PyExprMutator):
             return op.astype(emit(op.astype(emit(new), dtype)), "float32")
         if name == "round":
             return self._without_division(new)
-        # A zero point of 0, or a mask that masks nothing; other zeros stay, as a bias that was never trained.
-        if name in ("add", "subtract") and _adds_nothing(new, several=self._reader.data(new.args[0]) is not None):
-            return new.args[0]
-        if name == "multiply" and (data := self._reader.data_times(new)) is not None:
-            return op.multiply(emit(self._shifted(data)), data.scale)
+        if name in ("add", "subtract") and (left := self._unchanged_sum(new)) is not None:
+            return left
         if (data := self._data_of_pool(self._reader, new)) is not None:
             return self._pool(new, data)
         if (data := self._data_of_product(self._reader, new)) is not None:
             return self._product(new, data)
-        pair = self._data_of_factors(self._reader, new)
+        pair = self._data_of_factors(self._reader, new) if call in self._quantised else None
         return new if pair is None else self._product_of_data(new, *pair)
+
+    def _unchanged_sum(self, call: Any) -> Any:
+        """Return what a zero point of 0 or a mask that masks nothing is added to; None where something is added.
+
+        Other zeros stay, as a bias that was never trained.
+        """
+        left, right = call.args
+        for value, added in ((left, right), (right, left))[: 2 if operator_name(call) == "add" else 1]:
+            number = constant_values(added)
+            if number is None or number.any() or not structural_equal(call.ty, value.ty):
+                continue
+            if number.size == 1 or self._reader.data(value) is not None:
+                return value
+        return None
 
     def _data_in_bytes(self, reader: QuantisedReader, call: Any) -> Iterable[QuantisedData]:
         """Return the data that a call reads in 8 bits."""
@@ -146,21 +162,22 @@ class _Rewriter(PyExprMutator):
             return [data]
         if (data := self._data_of_product(reader, call)) is not None:
             return [data] if self._fills_tiles(reader, call, data) else []
-        pair = self._data_of_factors(reader, call)
+        pair = self._data_of_factors(reader, call) if call in self._quantised else None
         return pair if pair is not None and self._are_worth_bytes(reader, call, pair) else []
 
     def _data_of_pool(self, reader: QuantisedReader, call: Any) -> QuantisedData | None:
         """Return the data of a call where it takes the maxima of what is quantised."""
         is_pool = isinstance(call, relax.Call) and operator_name(call) == POOL
         data = reader.data(call.args[0]) if is_pool else None
-        if data is None or data.scale is None or data.views:
+        if data is None or data.scale is None:
             return None
         return data if data.scale_values is not None and data.scale_values.flat[0] > 0 else None
 
     def _pool(self, call: Any, data: QuantisedData) -> Any:
         """Return the maxima of codes, scaled: a scale leaves their order as it is."""
         emit, stored = self.builder_.emit, self._reader.in_bytes(data.codes)
-        result = emit(relax.Call(call.op, [data.codes if stored is None else stored], call.attrs))
+        codes = self._viewed(data, data.codes if stored is None else stored)
+        result = emit(relax.Call(call.op, [codes], call.attrs))
         if stored is not None:
             result = emit(op.astype(result, "float32"))
         if data.zero is not None:
@@ -168,7 +185,7 @@ class _Rewriter(PyExprMutator):
         return op.multiply(result, data.scale)
 
     def _data_of_product(self, reader: QuantisedReader, call: Any) -> QuantisedData | None:
-        """Return the data of a call where it is a product both of whose factors are quantised."""
+        """Return the data of a call where it is a product of such by weights that are quantised, too."""
         if not isinstance(call, relax.Call) or str(getattr(call.ty, "dtype", "")) != "float32":
             return None
         attrs: Any = call.attrs
@@ -296,7 +313,8 @@ class _Rewriter(PyExprMutator):
                 left, right = added.args
                 ways = (self._quotient_with_bias(*pair, factor) for pair in ((left, right), (right, left)))
                 quotient = next((one for one in ways if one is not None), None)
-        if quotient is None and operate is np.divide and self._reader.is_approximate(value):
+        by_scale = operate is np.divide and str(value.ty.dtype) == "float32" and value.ty.ndim > 0
+        if quotient is None and by_scale and next(self._reader.sources(value, *APPROXIMATE), None) is not None:
             quotient = op.multiply(value, as_number(np.float32(1) / by))
         return call if quotient is None else op.round(emit(quotient))
 
@@ -334,12 +352,8 @@ class _Rewriter(PyExprMutator):
         return op.multiply(sums, relax.const(operate(scales, by).astype("float32")))
 
 
-def _adds_nothing(call: Any, *, several: bool) -> bool:
-    """Return whether a number that is added is 0, or all of several are."""
-    number = constant_values(call.args[1])
-    if number is None or not (several or number.size == 1):
-        return False
-    return structural_equal(call.ty, call.args[0].ty) and not number.any()
+def _is_call(value: Any, name: str) -> bool:
+    return isinstance(value, relax.Call) and operator_name(value) == name
 
 
 def _padding(call: Any) -> list[int]:
