@@ -18,6 +18,7 @@ from tvm.target import Target
 
 X86 = {"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux-gnu"}
 XEON = Target(X86 | {"num-cores": 2, "opt-level": 0})
+PLAIN = Target({"kind": "llvm", "opt-level": 0})  # LLVM takes a fifth of the time so
 RUNS = "amx_bf16" in read_host_facts().flags
 
 
@@ -27,9 +28,10 @@ def lowered(module: torch.nn.Module, *inputs: torch.Tensor) -> Any:
     return lower(for_inference(import_exported(exported, "network"), precision="bfloat16"))
 
 
-def compiled(mod: Any, target: Target = XEON) -> str:
-    """Return the assembly of a scheduled program."""
-    return str(tvm.tirx.build(with_tile_registers(mod), target=target).inspect_source("s"))
+def compiled(mod: Any, target: Target = XEON) -> tuple[Any, str]:
+    """Return a scheduled program's library and its assembly."""
+    library = tvm.compile(with_tile_registers(mod), target=target)
+    return library, library.mod.inspect_source("s")
 
 
 def outputs(library: Any, task: TuningTask) -> np.ndarray:
