@@ -1,17 +1,39 @@
 """Relax graphs: what operators they call, and what they compute when they are compiled."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import tvm
+from tchub.hub.device.build_jobs import linked_by
 from tvm import relax
+
+# LLVM takes half the time for it, and how fast the code is does not matter.
+PLAIN = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+
+
+def linked(code: Any) -> Any:
+    """Return compiled code as a library. TVM itself compiles it again to run it, whatever the target, for long."""
+    with TemporaryDirectory() as folder:
+        paths = [str(Path(folder, name)) for name in ("code.so", "code.o")]
+        code.write_to_file(paths[1], "o")
+        linked_by("ld")(paths[0], paths[1:])
+        return tvm.runtime.load_module(paths[0])
+
+
+def build(mod: Any, target: Any = PLAIN) -> Any:
+    """Compile tensor functions."""
+    return linked(tvm.tirx.build(mod, target=target))
 
 
 def compute(mod: Any, *inputs: Any) -> list[Any]:
     """Compile a fused Relax module, run it on tensors of PyTorch, and return its outputs as arrays."""
-    # LLVM takes half the time for it, and how fast the code is does not matter.
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    with target:
-        built = relax.build(mod, target, relax_pipeline=relax.get_pipeline("default_build"))
+    with PLAIN:
+        built = relax.build(mod, PLAIN, relax_pipeline=relax.get_pipeline("default_build"))
+    libraries = [linked(code) for code in built.mod.imports]
+    built.mod.clear_imports()
+    for library in libraries:
+        built.mod.import_module(library)
     device: Any = tvm.cpu()
     result = relax.VirtualMachine(built, device)["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
     return [x.numpy() for x in ([result] if hasattr(result, "numpy") else result)]

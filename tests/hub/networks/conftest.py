@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import compute
+from relax_kit import build, compute
 from tchub.hub.networks import LAYOUTS
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.transform.prepare import prepare
@@ -87,8 +87,7 @@ def result_of() -> Callable[[Any], np.ndarray]:
         shapes = [[int(x) for x in info.shape] for info in ArgInfo.from_entry_func(mod, remove_preproc=False)]
         arrays = [np.random.default_rng(i).standard_normal(one).astype(np.float32) for i, one in enumerate(shapes)]
         tensors = [tvm.runtime.tensor(array) for array in arrays]
-        target = tvm.target.Target({"kind": "llvm", "num-cores": 2, "opt-level": 0})
-        tvm.tirx.build(mod, target=target)["main"](*tensors)
+        build(mod)["main"](*tensors)
         return tensors[-1].numpy()
 
     return run

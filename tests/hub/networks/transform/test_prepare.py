@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
+from relax_kit import build
 from scipy import special
 from tchub.hub.networks import LAYOUTS
 from tchub.hub.networks.tasks import TuningTask, network_tasks
@@ -235,5 +236,5 @@ def test_the_polynomials_have_the_accuracy_of_float32(
     x = te.placeholder(numbers.shape, "float32", name="x")
     func = te.create_prim_func([x, polynomial(x)]).with_attr("global_symbol", "main")
     out = tvm.runtime.tensor(np.full_like(numbers, -1))
-    tvm.compile(tvm.IRModule({"main": func}), target=CPU)["main"](tvm.runtime.tensor(numbers), out)
+    build(tvm.IRModule({"main": func}))["main"](tvm.runtime.tensor(numbers), out)
     np.testing.assert_allclose(out.numpy(), exact(numbers.astype(np.float64)), rtol=4e-7, atol=atol)

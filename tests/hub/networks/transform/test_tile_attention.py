@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import tvm
-from relax_kit import compute
+from relax_kit import build, compute
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.search.candidates import random_candidates
-from tile_kit import PLAIN, RUNS, XEON, compiled, dtypes, lowered, outputs
+from tile_kit import RUNS, XEON, compiled, dtypes, lowered, outputs
 from torch import nn
 
 Mix = Callable[[torch.Tensor], torch.Tensor]
@@ -86,7 +85,7 @@ def test_attention_reads_bfloat16_and_takes_the_softmax_in_float32(case: str) ->
     assert expected.std() > 0.1
     (ours,) = compute(mod, *inputs)
     np.testing.assert_allclose(ours, expected, atol=0.01 * np.abs(expected).max())
-    plain = outputs(tvm.compile(task.mod, target=PLAIN), task)
+    plain = outputs(build(task.mod), task)
     for candidate in random_candidates(task, XEON, 2):
         scheduled, assembly = compiled(candidate.mod)
         assert assembly.count("tdpbf16ps") >= 8
@@ -131,7 +130,7 @@ def test_what_follows_attention_is_computed_with_it() -> None:
     scheduled, assembly = compiled(candidate.mod)
     assert "tdpbf16ps" in assembly
     if RUNS:
-        plain = outputs(tvm.compile(task.mod, target=PLAIN), task)
+        plain = outputs(build(task.mod), task)
         np.testing.assert_allclose(outputs(scheduled, task), plain, atol=0.01 * np.abs(plain).max())
 
 

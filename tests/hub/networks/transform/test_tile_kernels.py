@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import tvm
+from relax_kit import build
 from tchub.hub.device.tile_registers import with_tile_registers
 from tchub.hub.search.candidates import random_candidates
-from tile_kit import PLAIN, RUNS, XEON, dtypes, lowered, outputs, program, tile_tasks
+from tile_kit import RUNS, XEON, dtypes, lowered, outputs, program, tile_tasks
 from torch import nn
 from tvm.ir import Call
 from tvm.sym import Analyzer
@@ -65,14 +65,14 @@ def test_rows_of_bfloat16_are_read_where_they_lie(rows: int, copied: bool) -> No
     module = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 32), nn.ReLU())
     tasks = tile_tasks(lowered(module, torch.randn(rows, 64)))
     second = next(task for task in tasks if dtypes(task)[0] == "bfloat16")
-    right = outputs(tvm.compile(second.mod, target=PLAIN), second)
+    right = outputs(build(second.mod), second)
     for candidate in random_candidates(second, XEON, 3):
         mod = with_tile_registers(candidate.mod)
         buffers: list[Any] = []
         structural_walk(mod["main"].body, (AllocBuffer, buffers.append))
         assert any(str(one.buffer.dtype) == "uint16" for one in buffers) == copied
         if RUNS:
-            ours = outputs(tvm.compile(mod, target=XEON), second)
+            ours = outputs(build(mod, XEON), second)
             np.testing.assert_allclose(ours, right, rtol=1e-2, atol=1e-4 * np.abs(right).max())
 
 
@@ -86,5 +86,5 @@ def test_threads_share_the_columns_of_few_rows(rows: int, decisions: list[list[i
     blocks = [int(loop.extent) for loop in loops if loop.kind == ForKind.PARALLEL]
     assert blocks == [parts], "of rows, by those of columns"
     if RUNS:
-        one = outputs(tvm.compile(with_tile_registers(scheduled), target=XEON), task)
-        assert np.array_equal(outputs(tvm.compile(shared, target=XEON), task), one)
+        one = outputs(build(with_tile_registers(scheduled), XEON), task)
+        assert np.array_equal(outputs(build(shared, XEON), task), one)

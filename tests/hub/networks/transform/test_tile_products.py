@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import compute
+from relax_kit import build, compute
 from tchub.hub.device.tile_registers import has_tiles
 from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.frontend.network import import_exported
@@ -22,7 +22,7 @@ from tchub.hub.networks.transform.tile_products import packed
 from tchub.hub.networks.weights import lift_weights, read_weights, weights_file, write_weights
 from tchub.hub.search.candidates import random_candidates
 from tchub.hub.search.roofline import Roofline
-from tile_kit import PLAIN, RUNS, XEON, compiled, dtypes, lowered, outputs, tile_tasks
+from tile_kit import RUNS, XEON, compiled, dtypes, lowered, outputs, tile_tasks
 from torch import nn
 from tvm.target import Target
 from tvm_ffi import structural_equal
@@ -101,7 +101,7 @@ def test_products_and_convolutions_read_bfloat16_and_add_up_in_float32(case: str
     expected = exact(module, x)
     (ours,) = compute(mod, x)
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
-    right = outputs(tvm.compile(task.mod, target=PLAIN), task)
+    right = outputs(build(task.mod), task)
     for candidate in random_candidates(task, XEON, 2):
         scheduled, instructions = compiled(candidate.mod)
         assert "tdpbf16ps" in instructions

@@ -8,14 +8,14 @@ import pytest
 import torch
 import tvm
 from quantised_kit import CASES, SIGNED, UNSIGNED, Pair, Quantised, conv, lowered, prepared
-from relax_kit import compute
+from relax_kit import build, compute
 from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.networks.transform.tile_products import gain_of_tiles, is_of_tiles
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.tile_instructions import TILES, VECTORS
-from tile_kit import PLAIN, X86, XEON, compiled, tile_tasks
+from tile_kit import X86, XEON, compiled, tile_tasks
 from torch import nn
 from torch.nn import functional
 from tvm.target import Target
@@ -65,7 +65,7 @@ def test_each_program_computes_the_same(instructions: str, case: str) -> None:
     target = Target(X86 | {"mcpu": cpu, "num-cores": 2, "opt-level": 0})
     assert byte_factors(target) == of_bytes
     (task,) = tile_tasks(lowered_case(case, of_bytes))
-    untuned = _computed(task, tvm.compile(task.mod, target=PLAIN))
+    untuned = _computed(task, build(task.mod))
     for one in random_candidates(task, target, 3 if of_bytes is TILES else 2):
         library, assembly = compiled(one.mod, target)
         assert instruction in assembly

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import torch
 import tvm
+from relax_kit import linked
 from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.device.tile_registers import with_tile_registers
 from tchub.hub.networks.frontend.network import import_exported
@@ -18,7 +19,6 @@ from tvm.target import Target
 
 X86 = {"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux-gnu"}
 XEON = Target(X86 | {"num-cores": 2, "opt-level": 0})
-PLAIN = Target({"kind": "llvm", "opt-level": 0})  # LLVM takes a fifth of the time so
 RUNS = "amx_bf16" in read_host_facts().flags
 
 
@@ -30,8 +30,8 @@ def lowered(module: torch.nn.Module, *inputs: torch.Tensor) -> Any:
 
 def compiled(mod: Any, target: Target = XEON) -> tuple[Any, str]:
     """Return a scheduled program's library and its assembly."""
-    library = tvm.compile(with_tile_registers(mod), target=target)
-    return library, library.mod.inspect_source("s")
+    code = tvm.tirx.build(with_tile_registers(mod), target=target)
+    return linked(code), code.inspect_source("s")
 
 
 def outputs(library: Any, task: TuningTask) -> np.ndarray:
