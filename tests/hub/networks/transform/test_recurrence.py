@@ -45,14 +45,14 @@ def network(kind: str, backwards: bool, values: list[torch.Tensor], cpu: bool) -
 @pytest.mark.parametrize(
     ("cpu", "batch", "directions", "hidden", "scale"),
     [
-        *((True, 1, 2, 32, 1.0), (True, 3, 1, 20, 1.0), (True, 4, 2, 17, 1.0), (True, 25, 1, 48, 1.0)),
-        *((True, 1, 1, 16, 1e4), (False, 4, 2, 17, 1.0), (False, 3, 1, 20, 1.0)),
+        *((True, 1, 2, 32, 1.0), (True, 2, 1, 20, 1.0), (True, 2, 2, 17, 1.0), (True, 9, 1, 48, 1.0)),
+        *((True, 1, 1, 16, 1e4), (False, 2, 2, 17, 1.0), (False, 3, 1, 20, 1.0)),
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_layer(kind: str, cpu: bool, batch: int, directions: int, hidden: int, scale: float) -> None:
     """As one kernel, or as the operators of each step."""
-    values, backwards = operands(kind, 5, batch, directions, hidden), directions == 1
+    values, backwards = operands(kind, 3, batch, directions, hidden), directions == 1
     values[0] *= scale
     right = recurrence(*values[:3], values[3:], kind, backwards)
     computed = compute(network(kind, backwards, values, cpu), *values)
@@ -62,18 +62,17 @@ def test_each_kind_of_layer(kind: str, cpu: bool, batch: int, directions: int, h
 
 def test_layers_of_pytorch(equal: Equal) -> None:
     """Several directions and layers, without biases, with states or projections, in double precision, one step."""
-    x, h, c = torch.randn(7, 2, 6), torch.randn(2, 2, 8), torch.randn(2, 2, 8)
-    equal(lambda layer, x, h, c: layer(x, (h, c)), x, h, c, parts=(nn.LSTM(6, 8, 2),))
-    equal(lambda layer, x: layer(x), x, parts=(nn.GRU(6, 8, 2, bidirectional=True, batch_first=True),))
-    equal(lambda layer, x, h: layer(x, h), x, h, parts=(nn.RNN(6, 8, bidirectional=True, bias=False),))
-    equal(lambda layer, x: layer(x), x[:, 0], parts=(nn.RNN(6, 8, nonlinearity="relu"),))
-    equal(lambda layer, x: layer(x), x[:1], parts=(nn.GRU(6, 8),))
-    equal(lambda layer, x: layer(x), x, parts=(nn.LSTM(6, 4, 2, proj_size=3),))
+    x, h, c = torch.randn(3, 2, 6), torch.randn(4, 2, 8), torch.randn(2, 2, 8)
+    equal(lambda layer, x, h, c: layer(x, (h, c)), x, h[:2], c, parts=(nn.LSTM(6, 8, 2),))
+    equal(lambda layer, x: layer(x), x, parts=(nn.GRU(6, 8, bidirectional=True, batch_first=True),))
+    equal(lambda layer, x, h: layer(x, h), x, h, parts=(nn.RNN(6, 8, 2, bidirectional=True, bias=False),))
+    equal(lambda layer, x: layer(x), x[:1, 0], parts=(nn.RNN(6, 8, nonlinearity="relu"),))
+    equal(lambda layer, x: layer(x), x, parts=(nn.LSTM(6, 4, proj_size=3),))
     equal(lambda layer, x: layer(x), x.double(), parts=(nn.LSTM(6, 8, bidirectional=True).double(),))
 
 
 def test_a_layer_of_two_directions_is_a_product_and_a_kernel_however_many_steps(prepared: Any) -> None:
-    layer, counts = nn.LSTM(8, 16, bidirectional=True, batch_first=True), set()
+    layer, counts = nn.RNN(8, 16, bidirectional=True, batch_first=True), set()
     for steps in (3, 100):
         mod = prepared(layer, torch.randn(1, steps, 8))
         functions = [var.name_hint for var, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
@@ -83,10 +82,10 @@ def test_a_layer_of_two_directions_is_a_product_and_a_kernel_however_many_steps(
 
 
 def test_a_number_that_is_none_stays_so(equal: Equal) -> None:
-    x = torch.randn(4, 1, 6)
+    x = torch.randn(3, 1, 6)
     x[1, 0, 0] = torch.nan
     equal(lambda *layers_and_x: [layer(layers_and_x[-1])[0] for layer in layers_and_x[:-1]], x,
-          parts=(nn.LSTM(6, 24), nn.GRU(6, 24), nn.RNN(6, 24)))  # fmt: skip
+          parts=(nn.LSTM(6, 12), nn.GRU(6, 12), nn.RNN(6, 12)))  # fmt: skip
 
 
 def test_a_layer_has_one_program_and_its_weights_count(prepared: Any) -> None:
