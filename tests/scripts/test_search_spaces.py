@@ -1,6 +1,7 @@
 """Spaces that are measured whole, and searches whose programs are looked up there."""
 
 import json
+from functools import partial
 from math import ceil, isfinite
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ from tchub.hub.api import load
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.search.design_slots import ChoiceSlot, TileSlot
 from tchub.hub.search.schedules import ScheduleDatabase
+from tchub.hub.search.settings import DQNSettings
 from tchub.zoo.corpus import Corpus, split_tasks
 
 from scripts.benchmarks.spaces.lookup import GridSlot, MeasuredSpace, MeasuredTask, read_tasks
@@ -99,8 +101,11 @@ def test_a_narrow_space_varies_half_of_its_decisions(tasks: list[MeasuredTask]) 
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_each_system_searches_for_as_long_as_it_may(name: str, tasks: list[MeasuredTask], known: Any) -> None:
+def test_each_system_searches_for_as_long_as_it_may(
+    name: str, tasks: list[MeasuredTask], known: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it finds is in the benchmark."""
+    monkeypatch.setattr("scripts.benchmarks.search.replay.DQNSettings", partial(DQNSettings, episodes=2, updates=1))
     budget = 4 * len(tasks)
     replay = Replay(tasks, SYSTEMS[name], 0, budget, *known)
     curve = replay.curve()
