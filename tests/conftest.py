@@ -175,6 +175,7 @@ def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
 def compared_here(monkeypatch: pytest.MonkeyPatch, without_charts: None) -> None:
     """Run compiled networks in this process, timed briefly: one of their own takes four seconds."""
     from tchub.hub.networks import latency, rivals
+    from tchub.hub.search import roofline
     from tchub.hub.tuning import remote_latency
 
     def ask(lines: Iterable[str], module: str, *_: Any) -> Any:
@@ -184,3 +185,5 @@ def compared_here(monkeypatch: pytest.MonkeyPatch, without_charts: None) -> None
     monkeypatch.setattr(latency, "_ask", ask)
     monkeypatch.setattr(latency, "_REPEAT_SECONDS", 1e-4)
     monkeypatch.setattr(remote_latency, "REPEATS", 2)
+    monkeypatch.setattr(roofline, "_TILES", roofline._TILES[:1])
+    monkeypatch.setattr(roofline, "_PASSES", 1)

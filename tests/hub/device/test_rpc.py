@@ -170,7 +170,7 @@ def test_a_tracker_that_is_not_there_is_said_at_once() -> None:
 
 @pytest.mark.slow
 def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
-    farm: Farm, tmp_path: Path, compared_here: None
+    farm: Farm, target_dict: dict[str, Any], tmp_path: Path, compared_here: None
 ) -> None:
     class KillOnce(TuneProgress):
         killed = False
@@ -180,7 +180,7 @@ def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
                 self.killed = True
                 farm.signal(2, signal.SIGKILL)
 
-    options: dict[str, Any] = {"trials": 6, "out": tmp_path / "out", "target": {"kind": "llvm"}, "search": SMALL_SEARCH}
+    options: dict[str, Any] = {"trials": 6, "out": tmp_path / "out", "target": target_dict, "search": SMALL_SEARCH}
     options |= {"checkpoint": "none", "device": str(farm.address), "progress": (kill := KillOnce())}
     with _one_more(farm):
         result = hub.tune(torch.nn.Linear(24, 32).eval(), example_inputs=(torch.randn(16, 24),), **options)
