@@ -185,7 +185,7 @@ def test_programs_of_tensor_cores_become_a_corpus(card: Any, tmp_path: Path, mon
     monkeypatch.setattr(
         collecting, "tasks_of", lambda _, target, precision: extract(network, target, precision=precision)
     )
-    result = collect("toy", 8, tmp_path, device="cuda", precision="float16")
+    result = collect("toy", 4, tmp_path, device="cuda", precision="float16")
     assert (result.failed, set(result.outcomes)) == (0, {"ok"})
     corpus = Corpus.open(tmp_path)
     command = shlex.split(corpus.meta["command"])
