@@ -1,6 +1,5 @@
 """Relax graphs: what operators they call, and what they compute when they are compiled."""
 
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -15,10 +14,10 @@ PLAIN = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 def linked(code: Any) -> Any:
     """Return compiled code as a library. TVM itself compiles it again to run it, whatever the target, for long."""
     with TemporaryDirectory() as folder:
-        paths = [str(Path(folder, name)) for name in ("code.so", "code.o")]
-        code.write_to_file(paths[1], "o")
-        linked_by("ld")(paths[0], paths[1:])
-        return tvm.runtime.load_module(paths[0])
+        library, compiled = f"{folder}/code.so", f"{folder}/code.o"
+        code.write_to_file(compiled, "o")
+        linked_by("ld")(library, [compiled])
+        return tvm.runtime.load_module(library)
 
 
 def build(mod: Any, target: Any = PLAIN) -> Any:

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import torch
 import tvm
-from relax_kit import linked
+from relax_kit import build, linked
 from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.device.tile_registers import with_tile_registers
 from tchub.hub.networks.frontend.network import import_exported
@@ -14,6 +14,7 @@ from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.hub.networks.transform.tile_products import rule_of_tiles
 from tchub.hub.networks.transform.tile_schedules import tile_product
+from tchub.hub.search.candidates import random_candidates
 from tvm.s_tir import Schedule
 from tvm.target import Target
 
@@ -45,6 +46,15 @@ def outputs(library: Any, task: TuningTask) -> np.ndarray:
         args[-1].copyfrom(values.astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else values)
     library["main"](*args)
     return np.asarray(args[-1].numpy(), dtype=np.float32)
+
+
+def checked_programs(task: TuningTask, count: int, off: float) -> list[str]:
+    """Check what programs compute, up to this share of the largest number; return their assembly."""
+    plain = outputs(build(task.mod), task)
+    programs = [compiled(candidate.mod) for candidate in random_candidates(task, XEON, count)]
+    for library, _ in programs if RUNS else ():
+        np.testing.assert_allclose(outputs(library, task), plain, atol=off * np.abs(plain).max())
+    return [assembly for _, assembly in programs]
 
 
 def dtypes(task: TuningTask) -> list[str]:
