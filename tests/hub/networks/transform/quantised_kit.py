@@ -1,15 +1,23 @@
-"""Networks of one quantised product, and what they compute exactly."""
+"""Networks of one quantised product, what they compute exactly, and what their programs compute."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+import tvm
+from relax_kit import build
+from tchub.hub.device.host_facts import read_host_facts
+from tchub.hub.device.tile_registers import byte_factors
 from tchub.hub.networks.frontend.network import import_exported
+from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.networks.transform.prepare import for_inference, lower
-from tchub.zoo.tile_instructions import Factors
+from tchub.hub.search.candidates import random_candidates
+from tchub.zoo.tile_instructions import TILES, VECTORS, Factors
+from tile_kit import X86, compiled, tile_tasks
 from torch import nn
 from torch.nn import functional
+from tvm.target import Target
 
 Pair = tuple[Factors, ...]
 UNSIGNED, SIGNED = (0, 255), (-128, 127)
@@ -90,3 +98,38 @@ def prepared(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair = ()) -> A
 
 def lowered(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair) -> Any:
     return lower(prepared(module, *inputs, of_bytes=of_bytes))
+
+
+INSTRUCTIONS: dict[str, tuple[Pair, str, str, str]] = {
+    "tiles": (TILES, "sapphirerapids", "amx_int8", "tdpb"),
+    "vectors": (VECTORS[16], "cascadelake", "avx512_vnni", "vpdpbusd"),
+    "short vectors": (VECTORS[8], "alderlake", "avx_vnni", "vpdpbusd"),
+}
+"""Factors, a CPU that multiplies them, its flag and the instruction."""
+
+
+def check_programs(mod: Any, instructions: str, count: int) -> None:
+    """Check that programs of a network's product compute the same; on a CPU without the instructions they compile."""
+    of_bytes, cpu, flag, instruction = INSTRUCTIONS[instructions]
+    target = Target(X86 | {"mcpu": cpu, "num-cores": 2, "opt-level": 0})
+    assert byte_factors(target) == of_bytes
+    (task,) = tile_tasks(mod)
+    untuned = _computed(task, build(task.mod))
+    for one in random_candidates(task, target, count):
+        library, assembly = compiled(one.mod, target)
+        assert instruction in assembly
+        if flag in read_host_facts().flags:
+            np.testing.assert_array_equal(_computed(task, library), untuned)
+
+
+def _computed(task: TuningTask, library: Any) -> np.ndarray:
+    """Return what a task's program computes of random numbers."""
+    random = np.random.default_rng(0)
+    args = []
+    for param in task.mod["main"].params:
+        shape, dtype = [int(n) for n in param.ty.shape], str(param.ty.dtype)
+        limits = {"uint8": UNSIGNED, "int8": SIGNED, "int32": (-99, 99), "uint32": (0, 1 << 32)}.get(dtype)
+        values = random.integers(*limits, shape) if limits else random.uniform(1e-4, 1e-3, shape)
+        args.append(tvm.runtime.tensor(values.astype(dtype)))
+    library["main"](*args)
+    return args[-1].numpy()

@@ -5,20 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from quantised_kit import SIGNED, UNSIGNED, codes, lowered, prepared
+from quantised_kit import INSTRUCTIONS, SIGNED, UNSIGNED, check_programs, codes, lowered, prepared
 from relax_kit import calls, compute, name_of
-from tchub.hub.device.host_facts import read_host_facts
-from tchub.hub.device.tile_registers import with_tile_registers
 from tchub.hub.networks.transform.fused_attention import attentions
 from tchub.hub.networks.transform.prepare import lower
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.tile_instructions import TILES, VECTORS
-from test_tile_schedules import PROGRAMS
-from test_tile_schedules import _computed as computed
-from tile_kit import X86, compiled, tile_tasks
+from tile_kit import XEON, compiled, tile_tasks
 from torch import nn
 from torch.nn import functional
-from tvm.target import Target
 
 Limits = tuple[int, int]
 OF_BYTES = {"float32": (), "tiles": TILES, "vectors": VECTORS[16]}
@@ -87,19 +82,14 @@ def test_a_product_of_data_is_exact(case: str, of_bytes: str) -> None:
     np.testing.assert_array_equal(compute(lowered(module, *given, of_bytes=OF_BYTES[of_bytes]), *given)[0], exact)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("instructions", PROGRAMS)
-def test_each_program_of_its_space_computes_the_same(case: str, instructions: str) -> None:
-    """Whatever number of rows is computed at a time; on a CPU without the instructions it is compiled."""
-    of_bytes, cpu, flag, instruction = PROGRAMS[instructions]
+@pytest.mark.parametrize(
+    ("instructions", "case"),
+    [*((name, case) for name in ("tiles", "vectors") for case in CASES), ("short vectors", "two batches")],
+)
+def test_each_program_of_its_space_computes_the_same(instructions: str, case: str) -> None:
+    """Whatever number of rows is computed at a time."""
     module, given = inputs(case)
-    target = Target(X86 | {"mcpu": cpu, "num-cores": 2, "opt-level": 0})
-    (task,) = tile_tasks(lowered(module, *given, of_bytes=of_bytes))
-    untuned = computed(task.mod, "llvm")
-    for one in random_candidates(task, target, 2):
-        assert instruction in compiled(one.mod, target)
-        if flag in read_host_facts().flags:
-            np.testing.assert_array_equal(computed(with_tile_registers(one.mod), target), untuned)
+    check_programs(lowered(module, *given, of_bytes=INSTRUCTIONS[instructions][0]), instructions, 2)
 
 
 def quantised(x: torch.Tensor, scale: float = 0.05, zero: int = 7) -> torch.Tensor:
@@ -123,8 +113,8 @@ def test_what_stands_beside_a_product_is_computed_in_its_kernel() -> None:
     given = torch.randn(2, 32, 64), torch.randn(2, 64, 32), torch.randn(2, 32, 32)
     (task,) = tile_tasks(lowered(module, *given, of_bytes=TILES))
     assert "abs" in task.name
-    (candidate,) = random_candidates(task, Target(X86 | {"num-cores": 2, "opt-level": 0}), 1)
-    assert "tdpb" in compiled(candidate.mod)
+    (candidate,) = random_candidates(task, XEON, 1)
+    assert "tdpb" in compiled(candidate.mod)[1]
 
 
 ROUNDED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...], int]] = {
