@@ -55,7 +55,7 @@ def is_by_lanes(mod: Any, call: Any) -> bool:
 
 def _softmax(x: Any) -> Any:
     *lead, row = x.shape
-    filled = x
+    filled: Any = x
     if lanes_of(int(row)) is None:
         nothing, whole = const(float("-inf"), "float32"), -(-int(row) // _LANES[0]) * _LANES[0]
 
