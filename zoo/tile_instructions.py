@@ -36,6 +36,16 @@ class Factors:
     offset: int = 0
 
     @property
+    def rows(self) -> int:
+        """Return the rows that are computed together, with 32 columns."""
+        return {0: 32, 8: 2, 16: 8}[self.lanes]
+
+    @property
+    def scope(self) -> str:
+        """Return where a schedule has the sums of a tile; tile registers have them whatever it says."""
+        return "local" if self.lanes else "global"
+
+    @property
     def terms(self) -> int:
         """Return the terms of a sum that one instruction adds."""
         return 16 * self.group
@@ -140,23 +150,19 @@ def _register_product(factors: Factors) -> None:
 
 
 def _register_vectors(factors: Factors) -> None:
-    """Register what adds products by vector registers: so many rows at a time as the registers hold the sums of."""
-    lanes, (rows, vectors) = factors.lanes, {16: (8, 2), 8: (2, 4)}[factors.lanes]
-    own, there = f"S[T.ramp(i * 32 + j * {lanes}, 1, {lanes})]", f"C[r * {rows} + i, T.ramp(j * {lanes}, 1, {lanes})]"
-    group = "g * 4 + h"  # LLVM does not unroll a loop of 32 instructions by itself
-    four = f'T.broadcast(T.reinterpret("int32", A[r * {rows} + i, T.ramp(({group}) * 4, 1, 4)]), {lanes})'
+    """Register what adds products by vector registers: of as many rows as the registers hold the sums of."""
+    lanes = factors.lanes
+    own, group = f"C[i, T.ramp(j * {lanes}, 1, {lanes})]", "g * 4 + h"  # LLVM does not unroll so much by itself
+    four = f'T.broadcast(T.reinterpret("int32", A[i, T.ramp(({group}) * 4, 1, 4)]), {lanes})'
     bytes_of = f'T.reinterpret("{{}}x{4 * lanes}", {{}})'.format
     factors_of = f"{bytes_of('uint8', four)}, {bytes_of('int8', f'P[{group}, T.ramp(j * {lanes}, 1, {lanes})]')}"
-    each = [f"for i in T.unroll({rows}):", f"    for j in T.unroll({vectors}):"]
     product = f'T.call_llvm_pure_intrin("int32x{lanes}", "llvm.x86.avx512.{factors.instruction}", {own}, {factors_of})'
     steps = [
-        f"for r in T.serial({32 // rows}):",
-        f'    S = T.alloc_buffer([{32 * rows}], "int32", scope="local")',
-        *(f"    {line}" for line in (*each, f"        {own} = {there}")),
-        "    for g in T.serial(4):",
-        "        for h in T.unroll(4):",
-        *(f"            {line}" for line in (*each, f"        {own} = {product}")),
-        *(f"    {line}" for line in (*each, f"        {there} = {own}")),
+        "for g in T.serial(4):",
+        "    for h in T.unroll(4):",
+        f"        for i in T.unroll({factors.rows}):",
+        f"            for j in T.unroll({32 // lanes}):",
+        f"                {own} = {product}",
     ]
     _add_intrinsic(factors.add, factors, "CAP", "C", "SSR", _WORD_PRODUCT, steps)
 
@@ -172,7 +178,7 @@ def _add_intrinsic(
     from tvm.s_tir import TensorIntrin
 
     axes = "xyz"[: len(kinds)]
-    extents = ", ".join(["32", "32", str(factors.terms)][: len(axes)])
+    extents = ", ".join(map(str, (factors.rows, 32, factors.terms)[: len(axes)]))
     loops = [
         f"for {', '.join(f'i_{x}' for x in axes)} in T.grid({extents}):",
         "    with T.sblock('update'):",
@@ -207,10 +213,10 @@ def _function(factors: Factors, buffers: Sequence[str], reads: str, writes: str,
     from tvm.script import from_source
 
     forms = {
-        "A": ([32, factors.terms], factors.data),
+        "A": ([factors.rows, factors.terms], factors.data),
         "B": ([16, 32, factors.group], factors.weights),
         "P": ([16, 32], "uint32"),
-        **dict.fromkeys("CD", ([32, 32], factors.sums)),
+        **dict.fromkeys("CD", ([factors.rows, 32], factors.sums)),
     }
 
     def region(x: str) -> str:
@@ -219,10 +225,12 @@ def _function(factors: Factors, buffers: Sequence[str], reads: str, writes: str,
     lines = ["@T.prim_func(s_tir=True)", f"def function({', '.join(f'{x.lower()}: T.handle' for x in buffers)}):"]
     for x in buffers:
         inner = f", {factors.group}, 1" if x == "B" else ", 1"
+        scope = factors.scope if x == "C" else "global"
         extents, dtype = forms[x]
         lines.append(f"    s_{x} = T.int32()")
         lines.append(
-            f'    {x} = T.match_buffer({x.lower()}, {extents}, "{dtype}", offset_factor=1, strides=[s_{x}{inner}])'
+            f'    {x} = T.match_buffer({x.lower()}, {extents}, "{dtype}", offset_factor=1, strides=[s_{x}{inner}], '
+            f'scope="{scope}")'
         )
     lines.append("    with T.sblock('root'):")
     lines.append(f"        T.reads({', '.join(map(region, reads))})")

@@ -32,7 +32,7 @@ from .tile_schedules import in_tiles, vectorise
 OF_DATA = "_of_data"
 """The end of the names of the rules by which such products are scheduled."""
 _SIGN = 128  # to turn the bit of the sign of a number of 8 bits adds as much, or takes it off
-_MOST_TILES = 8  # of a block of rows
+_MOST_ROWS = 256  # that are computed at a time
 _MOST_TERMS = (1 << 31) // (255 * 128) - 1  # whose sum is a number of 32 bits
 
 
@@ -44,7 +44,7 @@ def is_worth_bytes(call: Any, factors: Factors) -> bool:
     rows, terms, columns = left[-2], left[-1], right[-1]
     if rows < LEAST_ROWS or min(terms, columns) < LEAST_DEPTH or terms > _MOST_TERMS:
         return False
-    padded = whole(rows) * whole(columns) * whole(terms, factors.terms)
+    padded = whole(rows, factors.rows) * whole(columns) * whole(terms, factors.terms)
     return not factors.lanes or padded < LEAST_GAIN * rows * columns * terms
 
 
@@ -149,7 +149,7 @@ def _product(
             sums = sums - row_totals[(*head, m)] * zeros[1]
         return sums + zeros[2] if all(shifted) else sums
 
-    height, width = whole(rows), whole(columns)
+    height, width = whole(rows, factors.rows), whole(columns)
     stored = compute("stored", (depth // factors.terms, height, factors.terms), element)
     quads = compute("words", (width // TILE, depth // 4, TILE), word)
     name = f"{VECTOR_PRODUCT}{factors.lanes}" if factors.lanes else PRODUCT
@@ -178,8 +178,8 @@ def product_of_data(schedule: Any, block: Any) -> list[Any]:
         schedule.compute_inline(one)
 
     *heads, m, _ = schedule.get_loops(sums)
-    row, _ = schedule.split(m, [None, TILE])
-    rows, _ = schedule.split(row, schedule.sample_perfect_tile(row, 2, _MOST_TILES))
+    row, _ = schedule.split(m, [None, factors.rows])
+    rows, _ = schedule.split(row, schedule.sample_perfect_tile(row, 2, _MOST_ROWS // factors.rows))
     block_of_rows = schedule.fuse(*heads, rows)
     schedule.parallel(block_of_rows)
     schedule.reverse_compute_at(last, block_of_rows, preserve_unit_loops=True)

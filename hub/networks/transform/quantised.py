@@ -152,10 +152,10 @@ class QuantisedReader:
             value, scale = self._less(value, "multiply", views)
         value, zero = self._less(value, "subtract", views)
         codes, _ = self._less(value, "", views)
-        known = [constant_values(one) for one in scales]
-        if len(scales) > 1 and any(one is None for one in known):
+        known = [values.flat[0] for one in scales if (values := constant_values(one)) is not None]
+        if len(scales) > 1 and len(known) < len(scales):
             return None
-        scale = as_number(prod(one.flat[0] for one in known)) if len(scales) > 1 else next(iter(scales), None)
+        scale = as_number(prod(known)) if len(scales) > 1 else next(iter(scales), None)
         dtype, values = self.code_type(codes), constant_values(zero) if zero is not None else None
         if not dtype or not (zero is None or self._is_whole(zero)):
             return None

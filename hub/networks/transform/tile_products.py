@@ -95,7 +95,7 @@ class TileShape:
     def rows(self) -> int:
         """Return the rows of the products."""
         (height, width), (rows, columns) = self.extents, self.stored
-        return whole(((self.image[0] - 1) * rows + height - 1) * columns + width)
+        return whole(((self.image[0] - 1) * rows + height - 1) * columns + width, self.factors.rows)
 
     @property
     def is_few(self) -> bool:
@@ -119,7 +119,7 @@ class TileShape:
         if self.is_few:
             width, several = self.window
             depth = whole(self.kernel[0], several) * width
-        padded = depth * whole(rows) * whole(self.outputs)
+        padded = depth * whole(rows, self.factors.rows) * whole(self.outputs)
         return padded < LEAST_GAIN * rows * prod(self.kernel) * channels * self.outputs
 
     def offset(self, i: Any, j: Any) -> tuple[Any, Any]:

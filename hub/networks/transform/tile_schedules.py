@@ -22,16 +22,15 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
     for one in inlined:
         schedule.compute_inline(one)
     factors = _factors(schedule.get(block))
-    written = None if factors.lanes else schedule.cache_write(block, 0, "global")
+    written = schedule.cache_write(block, 0, factors.scope)
     m, n, i, j, k = schedule.get_loops(block)
     (row, in_row), (column, in_column), (term, in_term) = (
-        schedule.split(loop, [None, size]) for loop, size in ((m, TILE), (n, TILE), (k, factors.terms))
+        schedule.split(loop, [None, size]) for loop, size in ((m, factors.rows), (n, TILE), (k, factors.terms))
     )
     rows, more_rows = schedule.split(row, schedule.sample_perfect_tile(row, 2, _MOST_TILES))
     columns, more_columns = schedule.split(column, schedule.sample_perfect_tile(column, 2, _MOST_TILES))
     schedule.reorder(rows, columns, more_rows, more_columns, i, j, term, in_row, in_column, in_term)
-    if written is not None:
-        schedule.reverse_compute_at(written, more_columns, preserve_unit_loops=True)
+    schedule.reverse_compute_at(written, more_columns, preserve_unit_loops=True)
     *outer, width = (int(schedule.get(loop).extent) for loop in schedule.get_loops(last))
     alone = prod(int(schedule.get(loop).extent) for loop in (i, j)) == 1
     by_rows = alone and prod(outer) == max(outer)  # each row is one of the products'
@@ -74,14 +73,14 @@ def _factors(block: Any) -> Factors:
 
 def in_tiles(schedule: Any, block: Any, factors: Factors) -> None:
     """Compute a product of data below a loop by tiles, those of a column after each other."""
-    written = None if factors.lanes else schedule.cache_write(block, 0, "global")
+    written = schedule.cache_write(block, 0, factors.scope)
     *_, rows, column, depth = schedule.get_loops(block)
     (row, in_row), (column, in_column), (term, in_term) = (
-        schedule.split(loop, [None, size]) for loop, size in ((rows, TILE), (column, TILE), (depth, factors.terms))
+        schedule.split(loop, [None, size])
+        for loop, size in ((rows, factors.rows), (column, TILE), (depth, factors.terms))
     )
     schedule.reorder(column, row, term, in_row, in_column, in_term)
-    if written is not None:
-        schedule.reverse_compute_at(written, row, preserve_unit_loops=True)
+    schedule.reverse_compute_at(written, row, preserve_unit_loops=True)
     _on_registers(schedule, block, written, (term, in_row), factors.add_computed, factors)
 
 
@@ -89,15 +88,20 @@ def _on_registers(schedule: Any, block: Any, written: Any, loops: tuple[Any, Any
     """Compute sums of products in the registers, and store them.
 
     Args:
-        block: the sums; written: what stores those of tile registers, or None.
+        block: the sums; written: what stores them.
         loops: the outermost one over the terms, and the outer one of the three of a tile.
         add: name of the instruction that adds a tile's products.
     """
     outer, in_row = loops
     start = schedule.decompose_reduction(block, outer)
     schedule.tensorize(in_row, add)
-    if written is None:
-        vectorise(schedule, start)
+    if not factors.lanes:
+        schedule.tensorize(schedule.get_loops(start)[-2], factors.clear)
+        schedule.tensorize(schedule.get_loops(written)[-2], factors.store)
         return
-    schedule.tensorize(schedule.get_loops(start)[-2], factors.clear)
-    schedule.tensorize(schedule.get_loops(written)[-2], factors.store)
+    for one in (start, written):  # by constant indices, or LLVM keeps the sums in memory
+        *_, row, column = schedule.get_loops(one)
+        vector, lane = schedule.split(column, [None, factors.lanes])
+        schedule.vectorize(lane)
+        schedule.unroll(vector)
+        schedule.unroll(row)
