@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_869, 16),
     "hub/registry": (3_264, 17),
     "hub/device": (7_081, 39),
-    "hub/networks": (13_520, 64),
+    "hub/networks": (13_514, 64),
     "hub/search": (3_841, 22),
     "hub/records": (646, 5),
     "hub/tuning": (2_289, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_943, 64),
-    "tests": (33_293, 228),
+    "tests": (33_318, 228),
 }
-PRODUCT = (56_708, 316)
+PRODUCT = (56_710, 316)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -58,7 +58,7 @@ class Factors:
     @property
     def add(self) -> str:
         """Return the name of the instruction that adds products to the sums."""
-        return f"tchub.vectors.add_{self.lanes}" if self.lanes else f"tchub.tiles.add{_SUFFIXES[self.data]}"
+        return f"tchub.vectors.add_{self.rows}x{self.lanes}" if self.lanes else f"tchub.tiles.add{_SUFFIXES[self.data]}"
 
     @property
     def add_computed(self) -> str:
@@ -100,8 +100,8 @@ def register_instructions() -> None:
 
     The sums are in the registers 0 to 3, a quarter of 16 x 16 each, whatever buffer a schedule has for them. A factor
     is 32 rows of 64 bytes, bits of bfloat16 or whole numbers; the other one weights as `tile_products.packed` in the
-    hub lays them out, or, of `add_computed`, terms of a column as numbers of 32 bits. Vectors add to sums in
-    memory, a few rows of them at a time.
+    hub lays them out, or, of `add_computed`, terms of a column as numbers of 32 bits. Vectors add to the sums of
+    fewer rows in a local buffer, which LLVM keeps in registers.
     """
     with _registering:
         if not _registered:

@@ -105,7 +105,7 @@ def test_each_system_searches_for_as_long_as_it_may(
     name: str, tasks: list[MeasuredTask], known: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it finds is in the benchmark."""
-    monkeypatch.setattr("scripts.benchmarks.search.replay.DQNSettings", partial(DQNSettings, episodes=2, updates=1))
+    monkeypatch.setattr("scripts.benchmarks.spaces.replay.DQNSettings", partial(DQNSettings, episodes=2, updates=1))
     budget = 4 * len(tasks)
     replay = Replay(tasks, SYSTEMS[name], 0, budget, *known)
     curve = replay.curve()

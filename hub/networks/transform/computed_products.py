@@ -13,13 +13,14 @@ import numpy as np
 from tvm import relax, te
 from tvm.tirx import const, reinterpret
 
-from ....zoo.tile_instructions import TILES, VECTORS, Factors, register_instructions
+from ....zoo.tile_instructions import Factors, register_instructions
 from .elementwise import followers
 from .relax_graph import TAKES_ELEMENTWISE, extents_of, static_shape
 from .tile_products import (
     LEAST_DEPTH,
     LEAST_GAIN,
     LEAST_ROWS,
+    OF_DATA,
     PRODUCT,
     TILE,
     VECTOR_PRODUCT,
@@ -27,13 +28,11 @@ from .tile_products import (
     summed,
     whole,
 )
-from .tile_schedules import in_tiles, vectorise
+from .tile_schedules import factors_of_block, in_tiles, vectorise
 
-OF_DATA = "_of_data"
-"""The end of the names of the rules by which such products are scheduled."""
 _SIGN = 128  # to turn the bit of the sign of a number of 8 bits adds as much, or takes it off
 _MOST_ROWS = 256  # that are computed at a time
-_MOST_TERMS = (1 << 31) // (255 * 128) - 1  # whose sum is a number of 32 bits
+_MOST_TERMS = ((1 << 31) - 1) // 255**2  # whose sum is a number of 32 bits, whatever they are
 
 
 def is_worth_bytes(call: Any, factors: Factors) -> bool:
@@ -164,11 +163,7 @@ def product_of_data(schedule: Any, block: Any) -> list[Any]:
     """Return the space of such a product and what elementwise follows it: how many rows are computed at a time."""
     register_instructions()
     quads, stored = sorted(schedule.get_producers(block), key=lambda one: _type_of(schedule, one) != "uint32")
-    rule = str(schedule.get(block).annotations["schedule_rule"]).removesuffix(OF_DATA)
-    if rule.startswith(VECTOR_PRODUCT):
-        factors = VECTORS[int(rule.removeprefix(VECTOR_PRODUCT))][0]
-    else:
-        factors = next(one for one in TILES if one.data == _type_of(schedule, stored))
+    factors = factors_of_block(schedule.get(block))
     own, (sums,) = schedule.get(block).name_hint, schedule.get_consumers(block)
     chain = [one for one in followers(schedule, sums) if schedule.get(one).name_hint != schedule.get(sums).name_hint]
     if not chain:  # several are last

@@ -13,10 +13,10 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.tirx import IntImm, IterVar
 
 from ....zoo.tile_instructions import VECTORS
-from .computed_products import OF_DATA, product_of_data
+from .computed_products import product_of_data
 from .elementwise import is_of_blocks
 from .tile_attention import tile_attention
-from .tile_products import ATTENTION, PRODUCT, VECTOR_PRODUCT, rule_of_tiles
+from .tile_products import ATTENTION, OF_DATA, PRODUCT, VECTOR_PRODUCT, rule_of_tiles
 from .tile_schedules import tile_product
 
 # Numbers of a row that are added up side by side, and multiply-adds that are worth a schedule.

@@ -18,20 +18,12 @@ LIMITS = {name: (np.iinfo(name).min, np.iinfo(name).max) for name in ("uint8", "
 """The least and the largest number of each type of 8 bits."""
 POOL = "nn.max_pool2d"
 _VIEWS = ("reshape", "permute_dims")
-APPROXIMATE = (
-    "erf",
-    "exp",
-    "nn.gelu",
-    "nn.layer_norm",
-    "nn.rms_norm",
-    "nn.softmax",
-    "rsqrt",
-    "sigmoid",
-    "sqrt",
-    "tanh",
-)
-# What is computed element by element, and how many calls are looked at.
-_ELEMENTWISE, _MOST_CALLS = ("add", "divide", "maximum", "minimum", "multiply", "subtract", *_VIEWS), 64
+_NORMS = "nn.group_norm", "nn.instance_norm", "nn.layer_norm", "nn.log_softmax", "nn.rms_norm", "nn.softmax"
+_ACTIVATIONS = "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.softplus", "sigmoid", "tanh"
+APPROXIMATE = (*_NORMS, *_ACTIVATIONS, "erf", "exp", "log", "rsqrt")
+"""Functions that every runtime approximates in its own way."""
+# What is computed element by element, and how many values are looked at.
+_ELEMENTWISE, _MOST_VALUES = ("add", "divide", "maximum", "minimum", "multiply", "subtract", *_VIEWS), 64
 # Magnitudes that the largest whole number of a column may have: most tools give each column the first one.
 _LARGEST = (127, *range(1, 127), *range(128, 256))
 _SAMPLE = 64  # rows by which a magnitude is ruled out
@@ -178,7 +170,7 @@ class QuantisedReader:
         Of a long computation it is the last calls that are looked at.
         """
         pending = [value]
-        for _ in range(_MOST_CALLS):
+        for _ in range(_MOST_VALUES):
             value = pending.pop() if pending else None
             if isinstance(value, relax.Var):
                 pending.append(self._lookup(value))
@@ -230,7 +222,7 @@ class QuantisedReader:
         if factor is None:
             return None
         data = self.data(value)
-        if data is None or data.scale is None or self.code_type(call) != data.dtype:
+        if data is None or data.scale is None or self.code_type(call) != data.dtype or not _same_shape(call, value):
             return None
         zero, before = np.zeros(1) if shifted is None else constant_values(shifted.args[1]), data.zero_values
         if (

@@ -6,7 +6,7 @@ product is computed 32 rows by 32 columns at a time, which four registers add up
 read the factors. A convolution is a sum of such products, one for each pixel of its kernel: images are stored with
 their padding, pixel by pixel, so that the pixels that a kernel's pixel meets are rows that follow each other; those at
 the end of a row meet the next row, and what is computed for them is left out. Of a convolution with a stride, each of
-its phases is an image of its own. Of whole numbers, other CPUs compute the same tiles by vector registers (VNNI).
+its phases is an image of its own. Of whole numbers, other CPUs compute tiles of fewer rows by vector registers (VNNI).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from .relax_graph import (
 
 TYPE = BFLOAT16.weights
 PRODUCT, ATTENTION, VECTOR_PRODUCT = "tchub.tile_product", "tchub.tile_attention", "tchub.vector_product_"
+OF_DATA = "_of_data"  # ends the names of rules for products without weights
 LANES = "tchub.lanes"
 """The attribute that says how many numbers of a tile's row follow each other in what it is copied from."""
 # Rows and columns that are computed together, and terms of bfloat16 that one instruction adds.
@@ -99,7 +100,7 @@ class TileShape:
 
     @property
     def is_few(self) -> bool:
-        """Return whether it is of few channels, so that a row of the kernel is one of the product's."""
+        """Return whether it is of few channels, so that rows of the kernel are parts of the product's terms."""
         return self.image[3] < LEAST_DEPTH
 
     @property

@@ -5,7 +5,7 @@ from typing import Any
 
 from ....zoo.tile_instructions import FACTORS, VECTORS, Factors, register_instructions
 from .elementwise import followers
-from .tile_products import LANES, TILE, VECTOR_PRODUCT, rule_of_tiles
+from .tile_products import LANES, OF_DATA, TILE, VECTOR_PRODUCT, rule_of_tiles
 
 _MOST_TILES = 64  # of the inner loops
 
@@ -21,7 +21,7 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
     *inlined, last = chain
     for one in inlined:
         schedule.compute_inline(one)
-    factors = _factors(schedule.get(block))
+    factors = factors_of_block(schedule.get(block))
     written = schedule.cache_write(block, 0, factors.scope)
     m, n, i, j, k = schedule.get_loops(block)
     (row, in_row), (column, in_column), (term, in_term) = (
@@ -62,13 +62,13 @@ def vectorise(schedule: Any, block: Any) -> None:
         schedule.vectorize(schedule.split(loop, [None, lanes])[1])
 
 
-def _factors(block: Any) -> Factors:
+def factors_of_block(block: Any) -> Factors:
     """Return the factors that a product's block reads."""
-    rule = rule_of_tiles(block)
+    rule = rule_of_tiles(block).removesuffix(OF_DATA)
     if rule.startswith(VECTOR_PRODUCT):
         return VECTORS[int(rule.removeprefix(VECTOR_PRODUCT))][0]
     types = {str(region.source.dtype) for region in block.reads}
-    return next(one for one in FACTORS if {one.data, one.weights} == types - {one.sums})
+    return next(one for one in FACTORS if one.data in types)
 
 
 def in_tiles(schedule: Any, block: Any, factors: Factors) -> None:

@@ -80,6 +80,8 @@ def shifted_bounds() -> Any:
         zero, most, least, added = (constant_values(one.args[1]) for one in chain[:4])
         if zero is None or most is None or least is None or added is None:
             return call
+        if not structural_equal(call.ty, chain[-1].ty):
+            return call
         if {one.size for one in (zero, most, least, added)} != {1} or zero.flat[0] != added.flat[0]:
             return call
         below, above = (as_number(one.flat[0] - zero.flat[0]) for one in (least, most))

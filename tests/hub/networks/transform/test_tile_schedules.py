@@ -24,14 +24,14 @@ from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
 from tchub.hub.networks.transform.tile_products import gain_of_tiles, is_of_tiles
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.tile_instructions import TILES, VECTORS
-from tile_kit import X86, XEON, tile_tasks
+from tile_kit import X86, XEON, compiled, tile_tasks
 from torch import nn
 from torch.nn import functional
 from tvm.target import Target
 from tvm_ffi import structural_equal
 
 # Which vectors compute in 8 bits: the others would be filled up with too much.
-FILLED = [case for case in CASES if case not in ("rows of no tile", "1x1")]
+FILLED = [case for case in CASES if case != "1x1"]
 
 
 @cache
@@ -56,8 +56,11 @@ def test_tiles_multiply_numbers_of_8_bits(case: str, of_bytes: Pair, weights: st
     )
 
 
-# Short vectors differ from the others in their length alone.
-PROGRAMS = {"tiles": [*CASES], "vectors": FILLED, "short vectors": ["several batches", "3x3 of stride 2"]}
+PROGRAMS = {
+    "tiles": [*CASES],
+    "vectors": FILLED,
+    "short vectors": ["rows of no tile", "several batches", "3x3 of stride 2"],
+}
 
 
 @pytest.mark.parametrize(("instructions", "case"), [(name, case) for name in PROGRAMS for case in PROGRAMS[name]])
@@ -65,6 +68,16 @@ def test_each_program_computes_the_same(instructions: str, case: str) -> None:
     """Whatever numbers of tiles share rows and columns."""
     of_bytes = INSTRUCTIONS[instructions][0]
     check_programs(lowered_case(case, of_bytes), instructions, 3 if of_bytes is TILES else 2)
+
+
+def test_sums_of_vectors_stay_in_registers() -> None:
+    (task,) = tile_tasks(lowered_case("3x3", VECTORS[16]))
+    target = Target(X86 | {"mcpu": "cascadelake", "num-cores": 2})
+    (candidate,) = random_candidates(task, target, 1)
+    assembly = compiled(candidate.mod, target)[1].splitlines()
+    products = [number for number, line in enumerate(assembly) if "vpdpbusd" in line]
+    assert len(products) >= 64
+    assert not [line for line in assembly[products[0] : products[-1]] if "vmov" in line and line.endswith(")")]
 
 
 def test_a_cpu_without_such_an_instruction_multiplies_float32() -> None:
