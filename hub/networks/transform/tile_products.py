@@ -292,7 +292,7 @@ def _product(
         n, i, j = p // (rows * columns), p // columns % rows, p % columns
         i = i * shape.strides[0] + phase // shape.phases[1] - top
         j = j * shape.strides[1] + phase % shape.phases[1] - left
-        index = (n, i, j) if is_image else unflattened(p, data.shape[:-1])
+        index = (n, i, j) if is_image else _unflattened(p, data.shape[:-1])
         inside = te.all(p < batch * rows * columns, i >= 0, i < height, j >= 0, j < width, c < channels)
         return te.if_then_else(inside, stored_bits(factors, data(*index, c)), const(factors.offset, factors.data))
 
@@ -360,7 +360,7 @@ def summed(extent: int, name: str) -> Any:
     return te.reduce_axis((0, IntImm("int64", extent)), name=name)
 
 
-def unflattened(number: Any, extents: Sequence[Any]) -> list[Any]:
+def _unflattened(number: Any, extents: Sequence[Any]) -> list[Any]:
     """Return the indices of the row of some number."""
     index: list[Any] = []
     for extent in reversed(extents):

@@ -40,6 +40,8 @@ def main(live: bool, work: Path, clock: Clock) -> Document:
             if not seed:
                 fast.get(lambda n=network: in_process(tune_fast, n, PER_TASK, work), never, network=network)
                 fast_dqn.get(lambda n=network: in_process(tune_fast, n, PER_TASK, work, "dqn"), never, network=network)
+    if not tunings.rows():  # the document that is there would be lost
+        raise click.UsageError(f"no live run is kept in {work}: add --live, on an idle machine")
     table = figures(tunings.rows(), [name for name in LIVE if tunings.find(system=name)])
     without = [row | (fast_dqn.find(network=row["network"]) or {}) for row in fast.rows()]
     count = len(NETWORKS) * (SEEDS * len(LIVE) + 2)
