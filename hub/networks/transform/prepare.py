@@ -28,6 +28,7 @@ from ....zoo.tile_instructions import Factors
 from ...device.candidate import WEIGHTS
 from .. import LAYOUTS
 from .attention import join_projections, pad_attention
+from .batch_norms import fold_batch_norms
 from .bounds import bounded_indices
 from .channel_reductions import channel_reduction, channel_spaces
 from .column_padding import pad_columns
@@ -224,7 +225,8 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], of_bytes: Sequenc
     whole = *constants, whole_products(of_bytes), transform.CanonicalizeBindings(), shifted_bounds()
     return [
         transform.FoldBatchnormToConv2D(),
-        transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
+        fold_batch_norms(),
+        transform.DecomposeOpsForInference(),
         simplify(),
         transform.DeadCodeElimination(),
         channels_first_only(),
