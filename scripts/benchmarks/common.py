@@ -167,11 +167,20 @@ class Journal:
         return next((row for row in reversed(self.rows()) if all(row.get(name) == wanted[name] for name in key)), None)
 
     def get(self, make: Callable[[], dict[str, Any]], clock: Clock | None = None, **key: Any) -> Any:
-        """The result of a key, made and written where it is missing; None where it is and the time is over."""
+        """The result of a key, made and written where it is missing.
+
+        With a clock, None where the time is over or the run failed, which is noted: the others go on without it.
+        """
         row = self.find(**key)
         if row is None and not (clock and clock.is_over):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps(key | make())
+            try:
+                text = json.dumps(key | make())
+            except click.ClickException as error:
+                if clock is None:
+                    raise
+                note(error.message)
+                return None
             with self.path.open("a") as file:
                 file.write(f"\n{text}\n")  # on a line of its own, whatever the last one is
             row = self.find(**key)

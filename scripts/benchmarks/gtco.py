@@ -7,7 +7,7 @@ runtimes in turn: from one run to the next the machine is not the same. Then, on
 those that concern weights and trials. Weights are prefetched in all of them: the workers that compile programs do so.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -238,14 +238,15 @@ class _Runs:
         for setting, folder in folders.items():
             key = {"network": network, "setting": setting, "threads": threads, "trials": TRIALS, "seed": SEED}
             make = partial(in_process, tuned_with, *key.values(), folder, log=folder.with_suffix(".log"))
-            if row := self._get(make, **key):
+            if row := self.journal.get(make, self.clock, **key):
                 done[setting] = row
         if not folders or len(done) < len(folders):
             return []
         log = self.work / f"{network}-{threads}{'' if rivals else '-removed'}.log"
         make = partial(in_process, timed_in_turn, network, folders, threads, rivals, log=log)
         which = None if rivals else "removed"
-        if not (timed := self._get(make, timed=network, threads=threads, trials=TRIALS, seed=SEED, which=which)):
+        key = {"timed": network, "threads": threads, "trials": TRIALS, "seed": SEED, "which": which}
+        if not (timed := self.journal.get(make, self.clock, **key)):
             return []
         note(f"{network}, {threads} threads: {timed['ms']}")
         others = {name: ms for name, ms in timed["ms"].items() if name not in folders}
@@ -253,14 +254,6 @@ class _Runs:
             done[one] | timed | {"setting": setting, "run_as": one, "ms": {"tuned": timed["ms"][one]} | others}
             for setting, one in run_as.items()
         ]
-
-    def _get(self, make: Callable[[], Row], **key: Any) -> Row | None:
-        """Return what the journal has, or make it; None where no time is left, or where it failed."""
-        try:
-            return self.journal.get(make, self.clock, **key)
-        except click.ClickException as error:  # the others go on, and this one is not done
-            note(error.message)
-            return None
 
 
 def without_one(rows: Sequence[Row]) -> list[Row]:
