@@ -5,7 +5,8 @@ from importlib import import_module
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# Each writes docs/benchmarks/NAME.json; a folder holds `run.py` and what only this benchmark needs.
+# Each writes docs/benchmarks/NAME.json; a folder holds `run.py` and what only this benchmark needs. Where a benchmark
+# makes several tables, the others' commands are in the module before the first underscore, by their names.
 NAMES = (
     *("baselines", "classes", "coverage", "fusion", "gpu_compile", "gtco", "heads", "measure", "predict"),
     *("rivals", "rivals_amx", "rivals_bfloat16", "rivals_int8", "rivals_intel"),
@@ -18,9 +19,11 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in NAMES:
         sys.exit("usage: python -m scripts.benchmarks NAME [OPTIONS]\nnames: " + ", ".join(NAMES))
-    module = f"{__package__}.{name}" + (".run" if (HERE / name).is_dir() else "")
+    own = (HERE / name).is_dir() or (HERE / f"{name}.py").is_file()
+    module = name if own else name.partition("_")[0]
+    loaded = import_module(f"{__package__}.{module}" + (".run" if (HERE / module).is_dir() else ""))
     sys.argv = [f"python -m scripts.benchmarks {name}", *sys.argv[2:]]
-    import_module(module).main()
+    (loaded.main if own else getattr(loaded, name))(prog_name=sys.argv[0])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ from statistics import fmean, geometric_mean
 from typing import Any
 from unittest.mock import patch
 
+import click
+
 from scripts.benchmarks.common import CLOCK, Clock, Document, Journal, benchmark, lacking, note, on_family, work_option
+from scripts.benchmarks.quantised import QUANTISED, quantised
 
 NETWORKS = (
     *("bert-tiny", "resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny", "convnext-atto"),
@@ -105,12 +108,6 @@ def best_rival(row: dict[str, Any]) -> tuple[str, float]:
     return min(((name, row["ms"][name]) for name in RIVALS if name in row["ms"]), key=lambda pair: pair[1])
 
 
-@benchmark("rivals", CLOCK, work_option("rivals"))
-def main(clock: Clock, work: Path) -> Document:
-    """Tune networks and time them beside other runtimes; write docs/benchmarks/rivals.json."""
-    return measure(clock, work, family="epyc", held=AVX2)
-
-
 def measure(
     clock: Clock,
     work: Path,
@@ -118,14 +115,14 @@ def measure(
     networks: Sequence[str] = NETWORKS,
     threads: Sequence[int] = THREADS,
     held: str | None = None,
-    opened: Callable[[str], Any] | None = None,
+    opened: Callable[[str, Path], Any] | None = None,
     **options: Any,
 ) -> Document:
     """Tune and time what is not in the journal of `work` yet, on a machine of the device family that is asked for.
 
     Args:
         held: a target, see `HELD`, for which networks are tuned on one thread, too.
-        opened: gives what `tune` takes for a name; None for the network of the zoo.
+        opened: gives what `tune` takes for a name, from a folder; None for the network of the zoo.
         options: of `tune`.
     """
     on_family(family)
@@ -135,7 +132,7 @@ def measure(
     for count, network, target in cases:
         key = {"network": network, "threads": count, "trials": TRIALS, "seed": SEED, "target": target}
         folder = work / "-".join(str(value) for value in key.values() if value is not None)
-        source = {} if opened is None else {"network": opened(network)}
+        source = {} if opened is None else {"network": opened(network, work)}
         if row := journal.get(lambda k=key | source, f=folder: tuned(**k, folder=f, **options), clock, **key):
             rows.append(key | row | ({} if opened is None else {"at_peak": None}))  # the roofline is of float32
             note(f"{network}, {count} threads{f', {target}' if target else ''}: {row['ms']}")
@@ -144,3 +141,27 @@ def measure(
         {"rivals": rows, "not_done": lacking(len(cases) - len(rows), len(cases), "runs")},
         [SEED],
     )
+
+
+def command(name: str, **settings: Any) -> click.Command:
+    """Return the command that makes one table; settings are those of `measure`."""
+
+    @benchmark(name, CLOCK, work_option(name))
+    def run(clock: Clock, work: Path) -> Document:
+        """Tune networks and time them beside other runtimes; write the table to docs/benchmarks."""
+        return measure(clock, work, **settings)
+
+    return run
+
+
+main = command("rivals", family="epyc", held=AVX2)
+# Another maker's CPU. Of one with AMX, a core has up to twice the FLOP/s of the others.
+rivals_intel = command("rivals_intel", family="xeon", held=AVX2)
+rivals_amx = command("rivals_amx", family="xeon", threads=(1,))
+# OpenVINO's default on CPUs with AMX. An untrained MobileNet-V2 loses its output in bfloat16, in PyTorch's too.
+_IN_HALVES = tuple(network for network in NETWORKS if network != "mobilenet-v2")
+rivals_bfloat16 = command("rivals_bfloat16", family="xeon", networks=_IN_HALVES, precision="bfloat16")
+# By AMX and by VNNI. PyTorch, which cannot read the files, is left out.
+rivals_int8 = command(
+    "rivals_int8", family="xeon", networks=QUANTISED, held=VNNI, opened=quantised, compare=("onnxruntime", "openvino")
+)

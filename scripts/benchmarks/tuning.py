@@ -219,20 +219,6 @@ def figures(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, Any]]:
     return summary, {"systems": compared, "systems_held_out": unseen, "table": networks, "runs": runs}
 
 
-OPTIONS = (
-    click.option("--network", "networks", multiple=True, default=NETWORKS, show_default=True),
-    click.option("--system", "chosen", multiple=True, default=tuple(SYSTEMS), type=click.Choice(list(SYSTEMS))),
-    click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True),
-    CLOCK,
-)
-
-
-@benchmark("tuning", *OPTIONS, work_option("tuning"))
-def main(**options: Any) -> Document:
-    """Tune networks with every system and write docs/benchmarks/tuning.json."""
-    return measure("epyc", **options)
-
-
 def measure(
     family: str, networks: Sequence[str], chosen: Sequence[str], seeds: Sequence[int], clock: Clock, work: Path
 ) -> Document:
@@ -253,13 +239,31 @@ def measure(
             note(name)
             return in_process(tuned, *key.values(), work / name, log=work / f"{name}.log")
 
-        try:
-            row = journal.get(run, clock, **key)
-        except click.ClickException as error:  # the others go on, and this one is not done
-            note(error.message)
-            continue
+        row = journal.get(run, clock, **key)
         rows += [row] if row else []
     if not rows:
         raise click.ClickException("no run is done")
     summary, details = figures(rows)
     return summary, details | {"not_done": lacking(len(plan) - len(rows), len(plan), "runs")}, seeds
+
+
+def command(name: str, family: str) -> click.Command:
+    """Return the command that makes the table of a device family."""
+
+    @benchmark(
+        name,
+        click.option("--network", "networks", multiple=True, default=NETWORKS, show_default=True),
+        click.option("--system", "chosen", multiple=True, default=tuple(SYSTEMS), type=click.Choice(list(SYSTEMS))),
+        click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True),
+        CLOCK,
+        work_option(name),
+    )
+    def run(**options: Any) -> Document:
+        """Tune networks with every system and write the table to docs/benchmarks."""
+        return measure(family, **options)
+
+    return run
+
+
+main = command("tuning", "epyc")
+tuning_intel = command("tuning_intel", "xeon")  # another maker's CPU

@@ -12,13 +12,8 @@ from scripts.benchmarks.report.tables import Row, cell, measured_on, seeds_of, t
 SECTIONS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("sections.toml").read_text())
 # The tables to show, instead of everything that the file holds; and sentences on where something else is ahead.
 SHOWN: dict[str, tuple[Callable[[Row], Mapping[str, Any]] | None, Callable[[Row], Iterable[str]]]] = {
-    "rivals": (shapes.rivals, shapes.lost_rivals),
-    "rivals_intel": (shapes.rivals, shapes.lost_rivals),
-    "rivals_amx": (shapes.rivals, shapes.lost_rivals),
-    "rivals_bfloat16": (shapes.rivals, shapes.lost_rivals),
-    "rivals_int8": (shapes.rivals, shapes.lost_rivals),
-    "tuning": (shapes.tuning, shapes.lost_tuning),
-    "tuning_intel": (shapes.tuning, shapes.lost_tuning),
+    **dict.fromkeys([name for name in SECTIONS if name.startswith("rivals")], (shapes.rivals, shapes.lost_rivals)),
+    **dict.fromkeys(("tuning", "tuning_intel"), (shapes.tuning, shapes.lost_tuning)),
     "measure": (None, shapes.lost_measure),
     "predict": (shapes.predict, shapes.lost_predict),
     "sampling": (adaptation.sampling, adaptation.lost_sampling),

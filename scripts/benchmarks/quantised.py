@@ -1,29 +1,16 @@
-"""Run the benchmark `rivals` on networks that ONNX Runtime has quantised to 8 bits, on a Xeon, by AMX and by VNNI.
+"""Networks of the zoo that ONNX Runtime's tools have quantised to 8 bits, as files, for the benchmark `rivals_int8`.
 
 Convolutional networks and ViT are quantised statically, with scales by what random inputs give, BERT dynamically, as
-its users do. All systems read the same file, and PyTorch, which cannot, is left out.
+its users do.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks.common import CLOCK, Clock, Document, benchmark, work_option
-from scripts.benchmarks.rivals import VNNI, measure
-
-_STATIC = ("resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny")
 _DYNAMIC = ("bert-tiny", "bert-base")
+QUANTISED = ("resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny", *_DYNAMIC)
 _SAMPLES = 8  # by which scales are chosen
-_COMPARED = "onnxruntime", "openvino"
-
-
-@benchmark("rivals_int8", CLOCK, work_option("rivals_int8"))
-def main(clock: Clock, work: Path) -> Document:
-    """Tune quantised networks and time them beside other runtimes; write docs/benchmarks/rivals_int8.json."""
-    networks = (*_STATIC, *_DYNAMIC)
-    return measure(
-        clock, work, "xeon", networks, held=VNNI, opened=lambda name: quantised(name, work), compare=_COMPARED
-    )
 
 
 def quantised(name: str, folder: Path) -> Path:
