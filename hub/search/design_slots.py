@@ -7,6 +7,7 @@ from functools import cache
 from itertools import combinations, pairwise
 from math import log2, prod
 from random import Random
+from typing import Any
 
 from ...zoo.primitives.scope import Decision
 
@@ -84,46 +85,21 @@ class TileSlot:
 
 @dataclass(frozen=True)
 class ChoiceSlot:
-    """One of several constants, by its index.
+    """One of several answers: constants by their index, see `weighted`, or what only TVM knows.
+
+    TVM alone knows compute locations, and tiles of loops whose extents vary.
 
     Attributes:
-        weights: the probability of each.
-    """
-
-    weights: tuple[float, ...]
-
-    def draw(self, rng: Random, count: int) -> list[Decision]:
-        """Draw by the probabilities."""
-        return list(rng.choices(range(len(self.weights)), self.weights, k=count))
-
-    def mutate(self, value: Decision, rng: Random) -> Decision:
-        """Return another choice of those that may be drawn."""
-        others = [i for i, weight in enumerate(self.weights) if weight > 0 and i != value]
-        return rng.choice(others) if others else value
-
-    def adjacent(self, value: Decision) -> Iterator[Decision]:
-        """Yield the choices before and after, of those that may be drawn."""
-        return _beside([i for i, weight in enumerate(self.weights) if weight > 0], value)
-
-    @property
-    def choices(self) -> int:
-        """Count the choices that may be drawn."""
-        return sum(weight > 0 for weight in self.weights)
-
-
-@dataclass(frozen=True)
-class SeenSlot:
-    """Answers that only TVM knows: compute locations, and tiles of loops whose extents vary.
-
-    Attributes:
-        values: those of random replays, sorted.
+        values: that may be drawn; of what only TVM knows those of random replays, sorted.
+        weights: how likely each is; empty: all alike.
     """
 
     values: tuple[Decision, ...]
+    weights: tuple[float, ...] = ()
 
     def draw(self, rng: Random, count: int) -> list[Decision]:
-        """Draw uniformly over the values."""
-        return rng.choices(self.values, k=count)
+        """Draw by the weights."""
+        return rng.choices(self.values, self.weights or None, k=count)
 
     def mutate(self, value: Decision, rng: Random) -> Decision:
         """Return another value."""
@@ -131,8 +107,10 @@ class SeenSlot:
         return rng.choice(others) if others else value
 
     def adjacent(self, value: Decision) -> Iterator[Decision]:
-        """Yield the values before and after, in the order of numbers."""
-        return _beside(sorted(self.values), value)  # pyright: ignore[reportArgumentType]
+        """Yield the last value below a value and the first one above it, in the order of numbers."""
+        ordered: list[Any] = sorted(self.values)  # pyright: ignore[reportArgumentType]
+        below, above = bisect_left(ordered, value), bisect_right(ordered, value)
+        yield from (ordered[index] for index in (below - 1, above) if 0 <= index < len(ordered))
 
     @property
     def choices(self) -> int:
@@ -140,14 +118,14 @@ class SeenSlot:
         return len(self.values)
 
 
-Slot = TileSlot | ChoiceSlot | SeenSlot
+def weighted(weights: Sequence[float]) -> ChoiceSlot:
+    """Return the slot of constants by their index, with the probability of each; those that are never drawn are out."""
+    drawn = {index: float(weight) for index, weight in enumerate(weights) if weight > 0}
+    return ChoiceSlot(tuple(drawn), tuple(drawn.values()))
+
+
+Slot = TileSlot | ChoiceSlot
 """The domain of one sampling instruction: it draws answers as TVM samples them, and varies them."""
-
-
-def _beside(ordered: Sequence[Decision], value: Decision) -> Iterator[Decision]:
-    """Yield the last one below a value and the first one above it."""
-    below, above = bisect_left(ordered, value), bisect_right(ordered, value)  # pyright: ignore[reportArgumentType]
-    yield from (ordered[index] for index in (below - 1, above) if 0 <= index < len(ordered))
 
 
 def rescale(tile: Sequence[int], extent: int, innermost: int = 0) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from ...zoo.primitives.instructions import SAMPLERS
 from ...zoo.primitives.metaschedule import Template
 from ...zoo.primitives.scope import Decision
 from ..device.candidate import trace_json
-from .design_slots import ChoiceSlot, SeenSlot, Slot, TileSlot, divisors, rescale
+from .design_slots import ChoiceSlot, Slot, TileSlot, divisors, rescale, weighted
 
 Decisions = tuple[Decision, ...]
 """The answer of each sampling instruction of a space, in order."""
@@ -297,7 +297,7 @@ class DesignSpace:
     def _slot(self, index: int, number: int) -> Slot:
         instruction = self._instructions[index]
         if instruction.kind.name == "SampleCategorical":
-            return ChoiceSlot(tuple(float(weight) for weight in instruction.attrs[1]))
+            return weighted([float(weight) for weight in instruction.attrs[1]])
         parts, *limits = (int(x) for x in instruction.attrs)
         extent = _extent(self._original[number])
         if instruction.kind.name == "SamplePartitionedTile":
@@ -334,11 +334,11 @@ def _extent(tile: Decision) -> int:
     return prod(tile) if isinstance(tile, tuple) else tile
 
 
-def _seen(values: set[Decision]) -> SeenSlot:
+def _seen(values: set[Decision]) -> ChoiceSlot:
     """Return a slot of the values seen; of locations also those between, which TVM moves to the next valid one."""
     numbers = {value for value in values if isinstance(value, int)}
     between = range(max(numbers) + 1) if numbers else ()
-    return SeenSlot(tuple(sorted(values.union(between), key=str)))
+    return ChoiceSlot(tuple(sorted(values.union(between), key=str)))
 
 
 def _answers(pairs: Sequence[Any]) -> Iterator[tuple[int, Decision]]:

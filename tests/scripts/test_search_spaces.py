@@ -11,7 +11,7 @@ import pytest
 import tvm
 from tchub.hub.api import load
 from tchub.hub.networks.tasks import make_task
-from tchub.hub.search.design_slots import ChoiceSlot, TileSlot
+from tchub.hub.search.design_slots import TileSlot, weighted
 from tchub.hub.search.schedules import ScheduleDatabase
 from tchub.hub.search.settings import DQNSettings
 from tchub.zoo.corpus import Corpus, split_tasks
@@ -45,7 +45,7 @@ def known(corpus: Corpus) -> tuple[Any, ScheduleDatabase, dict[str, np.ndarray]]
 def test_all_answers_of_an_instruction_are_found() -> None:
     assert len(values_of(TileSlot(24, 3))) == 10 * 3, "2 ** 3 in 10 ways, 3 in 3"
     assert len(values_of(TileSlot(24, 2, innermost=6))) == 5, "6, 4, 3, 2 and 1"
-    assert sorted(values_of(ChoiceSlot((0.5, 0.0, 0.5)))) == [0, 2]
+    assert sorted(values_of(weighted((0.5, 0.0, 0.5)))) == [0, 2]
 
 
 def test_a_grid_has_all_combinations_of_the_values_of_the_fastest() -> None:

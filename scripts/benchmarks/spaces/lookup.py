@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tchub.hub.search.decision_search import SIMILAR, DecisionSearch, Key, ProgramPool, _Replay
-from tchub.hub.search.design_slots import SeenSlot, rescale
+from tchub.hub.search.design_slots import ChoiceSlot, rescale
 from tchub.hub.search.design_space import Decisions, DesignSpace, _identity, decisions_of_trace, kernel_class
 from tchub.hub.search.dqn import DQNSearch
 from tchub.hub.search.interrupt import StopFlag
@@ -33,7 +33,7 @@ TEMPERATURE, COOLING = 0.1, 0.94
 STEPS = 64
 
 
-class GridSlot(SeenSlot):
+class GridSlot(ChoiceSlot):
     """A sampling instruction that has some of its answers only."""
 
     def adjacent(self, value: Decision) -> Iterator[Decision]:

@@ -21,7 +21,7 @@ from tchub.hub.records.store import MeasuredProgram
 from tchub.hub.search import design_space
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.decision_search import DecisionSearch
-from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
+from tchub.hub.search.design_slots import ChoiceSlot, TileSlot, weighted
 from tchub.hub.search.design_space import DesignSpace
 from tchub.hub.search.dqn import DQNSearch
 from tchub.hub.search.engines import TaskSearch, open_engine
@@ -125,11 +125,11 @@ def test_tiles_are_drawn_uniformly_over_ordered_factorisations() -> None:
 
 
 def test_a_choice_is_never_one_that_cannot_be_drawn() -> None:
-    slot, rng = ChoiceSlot((0.5, 0.0, 0.5)), Random(0)
+    slot, rng = weighted((0.5, 0.0, 0.5)), Random(0)
     assert set(slot.draw(rng, 50)) == {0, 2}
     assert {slot.mutate(0, rng) for _ in range(20)} == {2}
-    assert SeenSlot((-1, 3)).mutate(3, rng) == -1
-    assert SeenSlot((-1,)).mutate(-1, rng) == -1
+    assert ChoiceSlot((-1, 3)).mutate(3, rng) == -1
+    assert ChoiceSlot((-1,)).mutate(-1, rng) == -1
 
 
 @pytest.mark.parametrize("which", ["cpu", "gpu"])

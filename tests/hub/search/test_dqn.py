@@ -11,7 +11,7 @@ import pytest
 import torch
 import tvm
 from tchub.hub.search.candidates import tune_context
-from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot
+from tchub.hub.search.design_slots import ChoiceSlot, TileSlot, weighted
 from tchub.hub.search.design_space import DesignSpace
 from tchub.hub.search.dqn import DQNSearch, QAgent, Transition
 from tchub.hub.search.interrupt import StopFlag
@@ -42,12 +42,12 @@ def by_dqn(task: Any, target: Any, dqn: DQNSettings = SMALL_DQN, model: Any = No
 
 
 def test_a_move_of_another_decision_goes_to_the_value_before_or_after() -> None:
-    assert list(ChoiceSlot((0.3, 0.0, 0.3, 0.4)).adjacent(2)) == [0, 3], "not one that is never drawn"
-    assert list(ChoiceSlot((0.5, 0.5)).adjacent(1)) == [0]
-    numbers = SeenSlot((-1, 10, 2))
+    assert list(weighted((0.3, 0.0, 0.3, 0.4)).adjacent(2)) == [0, 3], "not one that is never drawn"
+    assert list(weighted((0.5, 0.5)).adjacent(1)) == [0]
+    numbers = ChoiceSlot((-1, 10, 2))
     assert list(numbers.adjacent(2)) == [-1, 10]
     assert list(numbers.adjacent(5)) == [2, 10], "of a similar task, where it was another value"
-    assert list(SeenSlot(((4, 2), (2, 4))).adjacent((2, 4))) == [(4, 2)]
+    assert list(ChoiceSlot(((4, 2), (2, 4))).adjacent((2, 4))) == [(4, 2)]
     assert list(TileSlot(4, 2).adjacent(3)) == []
 
 
