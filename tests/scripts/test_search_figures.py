@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scripts.benchmarks.curves import figures, first_at, saved
-from scripts.benchmarks.search.run import summed_up
+from scripts.benchmarks.search import summed_up
 
 TODAY = [inf, 9.0, 6.0, 5.0, 4.0, 4.0]
 
