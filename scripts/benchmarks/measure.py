@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -121,27 +121,19 @@ def local_target() -> dict[str, Any]:
     return {"kind": "llvm", "mcpu": detect_local().mcpu, "num-cores": 1}
 
 
-def _through(builder: Any, runner: Any, candidates: Sequence[Any]) -> list[float | None]:
+def _through(builder: Any, runner: Any, task: Any, candidates: Sequence[Any]) -> list[float | None]:
     """Measure as MetaSchedule's task scheduler does: build the batch, run what was built, collect."""
+    from tchub.hub.search.measuring import RunnerMeasure
+    from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.meta_schedule.arg_info import TensorInfo
-    from tvm.s_tir.meta_schedule.utils import remove_build_dir
     from tvm.target import Target
 
-    target = Target(local_target())
-    builds = builder.build([ms.builder.BuilderInput(c.mod, target) for c in candidates])
-    arguments: list[list[Any]] = [[TensorInfo(dtype, shape) for shape, dtype in c.args_info] for c in candidates]
-    built = [i for i, build in enumerate(builds) if build.error_msg is None]
-    inputs = [ms.runner.RunnerInput(builds[i].artifact_path, "cpu", arguments[i]) for i in built]
-    futures = dict(zip(built, runner.run(inputs) if inputs else [], strict=True))
-    latencies: list[float | None] = []
-    for i, build in enumerate(builds):
-        result = futures[i].result() if i in futures else None
-        failed = result is None or result.error_msg is not None
-        latencies.append(None if failed else statistics.median(map(float, result.run_secs)))
-        if build.artifact_path is not None:
-            remove_build_dir(build.artifact_path)
-    return latencies
+    arguments = [[TensorInfo(dtype, shape) for shape, dtype in candidate.args_info] for candidate in candidates]
+    programs = [ms.MeasureCandidate(Schedule(c.mod), own) for c, own in zip(candidates, arguments, strict=True)]
+    measure = RunnerMeasure(builder, runner, Target(local_target()))
+    taken = [one for _, one in sorted(measure((task, program) for program in programs))]
+    return [None if one.error else one.latency for one in taken]
 
 
 @contextmanager
@@ -151,7 +143,7 @@ def stock() -> Iterator[Prepared]:
 
     os.environ["TVM_NUM_THREADS"] = "1"
     builder, runner = ms.builder.LocalBuilder(), ms.runner.LocalRunner()
-    yield lambda _task, candidates: _through(builder, runner, candidates)
+    yield partial(_through, builder, runner)
 
 
 @contextmanager
@@ -161,7 +153,7 @@ def forked() -> Iterator[Prepared]:
 
     with BuilderRunner() as both:
         both.wait()
-        yield lambda _task, candidates: _through(both.builder, both.runner, candidates)
+        yield partial(_through, both.builder, both.runner)
 
 
 @contextmanager
