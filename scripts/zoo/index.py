@@ -20,9 +20,9 @@ from tchub.cards import draw, plots_of, render_card
 from tchub.hub.registry import Entry, Index, Version, describe
 from tchub.hub.registry.files import read_json
 from tchub.zoo.errors import TchubError
-from tchub.zoo.files import write_atomically
 
-ROOT = Path(__file__).resolve().parents[2]
+from scripts.benchmarks.common import ROOT, write_text
+
 # Fields of an entry that only publishing knows.
 _PUBLISHED = ("sources", "revision", "deprecated")
 
@@ -54,68 +54,54 @@ def build(root: Path, *, write: bool, replace: bool = False) -> tuple[list[str],
     Returns:
         The files that were (or are) out of date, relative to `root`, and the index as it should be.
     """
-    files = Files(root, write)
+    stale: list[Path] = []
+
+    def put(path: Path, text: str) -> None:
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            stale.append(path)
+            if write:
+                write_text(path, text)
+
     index_path = root / "hub/registry/index.json"
     listed = Index.read(index_path) if index_path.is_file() else Index()
     old = {entry.id: entry for entry in listed.entries}
     paths = [path.parent for path in (root / "zoo/checkpoints").glob("*/*/config.json")]
     folders = sorted(paths, key=lambda path: (path.parent.name, Version.parse(path.name)))
-    entries = [_version(folder, old, files, replace) for folder in folders]
+    for folder in folders:
+        put(folder / "README.md", _card(folder))
+    entries = [_version(folder, old, replace) for folder in folders]
     shipped = {entry.id for entry in entries}
     # What the index lists but the wheel does not hold lives on the Hub, and stays listed.
     remote = [entry for entry in old.values() if entry.id not in shipped and entry.sources]
     index = Index((*entries, *remote), listed.serial)
     if index.to_json() != listed.to_json():
         index = dataclasses.replace(index, serial=listed.serial + 1)
+    plots: set[Path] = set()
     for name, folder in {folder.parent.name: folder for folder in folders}.items():  # the newest comes last
-        files.put(root / "cards" / f"{name}.md", _card(folder, f"plots/{name}"))
-        files.draw(read_json(folder / "metrics.json"), root / "cards/plots" / name)
-    names = {entry.name for entry in index.entries}
-    files.remove([path for path in (root / "cards").glob("*.md") if path.stem not in names])
-    files.remove([path for path in (root / "cards/plots").glob("*/*") if path.parent.name not in names])
-    files.put(index_path, index.to_json())
-    return files.stale, index
-
-
-@dataclasses.dataclass
-class Files:
-    """Generated files of the repository; `stale` are those that were out of date, and stay so without `write`."""
-
-    root: Path
-    write: bool
-    stale: list[str] = dataclasses.field(default_factory=list)
-
-    def put(self, path: Path, text: str) -> None:
-        """Write a file that differs."""
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            return
-        self.stale.append(str(path.relative_to(self.root)))
-        if self.write:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.encode())
-
-    def remove(self, paths: list[Path]) -> None:
-        """Remove what belongs to no checkpoint (any more)."""
-        self.stale += sorted(str(path.relative_to(self.root)) for path in paths)
-        for path in paths if self.write else ():
-            path.unlink()
-
-    def draw(self, metrics: dict, folder: Path) -> None:
-        """Draw the plots of a checkpoint that are out of date, and remove other files beside them."""
-        plots = {folder / plot.file: plot for plot in plots_of(metrics)}
-        self.stale += [str(path.relative_to(self.root)) for path, plot in plots.items() if not plot.is_current(path)]
-        self.remove([path for path in folder.glob("*") if path not in plots])
-        if self.write:
-            draw(metrics, folder)
+        put(root / "cards" / f"{name}.md", _card(folder, f"plots/{name}"))
+        metrics, own = read_json(folder / "metrics.json"), root / "cards/plots" / name
+        drawn = {own / plot.file: plot for plot in plots_of(metrics)}
+        stale += [path for path, plot in drawn.items() if not plot.is_current(path)]
+        plots |= drawn.keys()
+        if write:
+            draw(metrics, own)
+    names, here = {entry.name for entry in index.entries}, {folder.parent.name for folder in folders}
+    # What belongs to no checkpoint, or not any more.
+    gone = [path for path in (root / "cards").glob("*.md") if path.stem not in names]
+    every = (root / "cards/plots").glob("*/*")
+    gone += [path for path in every if path not in plots and path.parent.name not in names - here]
+    for path in gone if write else ():
+        path.unlink()
+    put(index_path, index.to_json())
+    return [str(path.relative_to(root)) for path in (*stale, *sorted(gone))], index
 
 
 def _card(folder: Path, plots: str = "plots") -> str:
     return render_card(read_json(folder / "config.json"), read_json(folder / "metrics.json"), plots)
 
 
-def _version(folder: Path, old: dict[str, Entry], files: Files, replace: bool) -> Entry:
-    """The entry of one version, after its card is up to date."""
-    files.put(folder / "README.md", _card(folder))
+def _version(folder: Path, old: dict[str, Entry], replace: bool) -> Entry:
+    """The entry of one version, whose card is up to date."""
     name, version = folder.parent.name, folder.name
     listed = old.get(f"{name}@{version}")
     published = {key: listed.as_dict()[key] for key in _PUBLISHED} if listed else {}
