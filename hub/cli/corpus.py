@@ -24,14 +24,9 @@ _SHOWN = 20
 @click.option("--programs", default=1000, type=click.IntRange(8), help="Programs in all.")
 @opt.out_option("Folder of the corpus and its journal.")
 @opt.threads_option
-@click.option(
-    "--precision", default="float32", metavar="P", help="float32; float16: on tensor cores; bfloat16: with AMX."
-)
+@opt.precision_option
 @click.option("--seed", default=0, help="Seed of the candidates.")
 @click.option("--shard", metavar="I/N", help="Measure one of N equal parts of the tasks, into --out/shard-I-of-N.")
-@click.option(
-    "--besides", multiple=True, metavar="DIR", type=opt.FOLDER, help="Leave out the tasks of this corpus. Repeatable."
-)
 def collect_command(out: Path, programs: int, shard: str | None, output: Output, **options: Any) -> None:
     """Measure programs of real networks and write them as a corpus (Parquet).
 
@@ -273,9 +268,7 @@ def _stat_text(value: object) -> str:
 @click.option("--seed", default=0, help="Seed of the candidates.")
 @opt.threads_option
 @click.option("--code", type=click.Choice(["cubin", "ptx"]), help="Code of a GPU: its own, or for later ones too.")
-@click.option(
-    "--precision", default="float32", metavar="P", help="float32; float16: on tensor cores; bfloat16: with AMX."
-)
+@opt.precision_option
 @click.option("--checkpoint", metavar="NAME", help="Half of the programs are those that it ranks first.")
 @click.option("--corpus", type=opt.FOLDER, metavar="DIR", help="Evolve from these measured programs.")
 @click.option("--max-size", type=click.FloatRange(min=0.1), metavar="MIB", help="Size of an archive; else several.")

@@ -166,6 +166,11 @@ threads_option = click.option(
 """Adds `--threads`; None for the default of `choose_device`."""
 
 
+precision_option = click.option(
+    "--precision", default="float32", metavar="P", help="float32; float16: on tensor cores; bfloat16: with AMX."
+)
+
+
 def _set_torch_threads(_context: click.Context, _parameter: click.Parameter, threads: int) -> int:
     import torch
 

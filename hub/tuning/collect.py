@@ -10,7 +10,6 @@ from typing import Any, Self, TypedDict
 
 import tvm
 
-from ...zoo.corpus import Corpus
 from ..device.candidate import Candidate
 from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
@@ -114,7 +113,6 @@ class CollectConfig:
         seed: of the candidates.
         shard: measure its share of the tasks only, in a folder of its own inside `out`; each task gets as many
             programs as it would without. `merge_corpora` makes one corpus of all.
-        besides: corpora whose tasks are left out.
         licence: of the measurements, as the corpus will say.
     """
 
@@ -125,7 +123,6 @@ class CollectConfig:
     precision: str = "float32"
     seed: int = 0
     shard: Shard | None = None
-    besides: Sequence[Path | str] = ()
     licence: str = LICENCE
 
 
@@ -264,9 +261,7 @@ def collect(
     measure = MeasureConfig(threads=facts.cores, timing=TimingConfig(weights=weights))
     # A shard writes to no file of others: on a cluster the user's data folder is often behind NFS.
     with open_store(folder, MeasurementScope.of_device(facts, weights), share=shard is None) as store:
-        known = {task_id for path in config.besides for task_id in Corpus.open(path).tasks}
         tasks = _load_tasks(store, workload, target, config.precision, note)
-        tasks = [task for task in tasks if task.task_id not in known]
         rich = [task for task in tasks if has_choice(task, target, MIN_SPACE)]
         if not rich:
             raise NetworkLoadError(
@@ -303,7 +298,6 @@ def collect_command(device: ChosenDevice, workload: str, programs: int, config: 
     """Return the command that collects the same again, as the corpus tells it."""
     options = ["tchub", "collect", *device.options, "--workload", workload, "--programs", str(programs)]
     options += ["--shard", str(config.shard)] if config.shard else []
-    options += [option for path in config.besides for option in ("--besides", Path(path).name)]
     options += ["--threads", str(device.facts.cores)] if device.card is None else []
     options += ["--precision", config.precision] if config.precision != "float32" else []
     return shlex.join([*options, "--seed", str(config.seed), "--out", "DIR"])
