@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,7 +125,8 @@ class SessionCostModel(PyCostModel):
     """A cost model under a tuning session: timed, and stopped when the user asks.
 
     Args:
-        inner: any MetaSchedule cost model; one of a checkpoint serves a search over decisions, too.
+        inner: any MetaSchedule cost model; one of a checkpoint serves a search over decisions, too, by its methods
+            `features_of`, `score`, `intensity` and `observe`, which this one then has as well.
         stop: asks the search to end.
 
     Attributes:
@@ -137,6 +138,9 @@ class SessionCostModel(PyCostModel):
         self.inner = inner
         self.stop = stop
         self.seconds = 0.0
+        for name in ("features_of", "score", "intensity", "observe"):
+            if hasattr(inner, name):
+                setattr(self, name, partial(self._timed, getattr(inner, name)))
 
     @property
     def reads_decisions(self) -> bool:
@@ -148,43 +152,20 @@ class SessionCostModel(PyCostModel):
         """Programs of which no features could be made, because TVM could not lower them; 0 for other models."""
         return self.inner.scorer.unread if hasattr(self.inner, "scorer") else 0
 
-    def features_of(self, template: Template, decisions: Sequence[Sequence[Decision]]) -> np.ndarray:
-        """Return the inner model's features."""
-        with self._clock():
-            return self.inner.features_of(template, decisions)
-
-    def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
-        """Return the inner model's scores by features."""
-        with self._clock():
-            return self.inner.score(mod, features)
-
-    def intensity(self, template: Template, decisions: Sequence[Sequence[Decision]]) -> np.ndarray | None:
-        """Return the inner model's operations a byte; None where it does not estimate them."""
-        with self._clock():
-            return self.inner.intensity(template, decisions)
-
-    def observe(self, mod: Any, features: np.ndarray, latencies: Sequence[float]) -> None:
-        """Let the inner model learn from features."""
-        with self._clock():
-            self.inner.observe(mod, features, latencies)
-
     def predict(self, context: Any, candidates: list[Any]) -> np.ndarray:
         """Return the inner model's scores."""
         if self.stop.requested:  # TVM passes this on as a RuntimeError; `TaskSearch` knows what it means
             raise RuntimeError("stop requested")
-        with self._clock():
-            return self.inner.predict(context, candidates)
+        return self._timed(self.inner.predict, context, candidates)
 
     def update(self, context: Any, candidates: list[Any], results: list[Any]) -> None:
         """Let the inner model learn."""
-        with self._clock():
-            self.inner.update(context, candidates, results)
+        self._timed(self.inner.update, context, candidates, results)
 
-    @contextmanager
-    def _clock(self) -> Iterator[None]:
+    def _timed(self, method: Callable[..., Any], *args: Any) -> Any:
         start = time.perf_counter()
         try:
-            yield
+            return method(*args)
         finally:
             self.seconds += time.perf_counter() - start
 
