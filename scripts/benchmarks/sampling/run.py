@@ -6,8 +6,8 @@ Every sampler starts from the same random quarter of its budget and picks the re
 being updated after each; TileNet learns, from random weights and from those of another device. Test tasks judge;
 choices are made with `--split val`, which prints the means and writes no document. A second part
 has the tasks ranked of which programs are measured; `--shares ""` or `--labels ""` runs one part alone.
-Each result is a line of `results.jsonl` or `in-task.jsonl` in `runs/sampling`, so that a run that was killed goes on,
-and a part can be run alone: the figures are of all lines, and the document names what is missing.
+Each result is a line of `results.jsonl` in `runs/sampling`, so that a run that was killed goes on, and a part can be
+run alone: the figures are of all lines, and the document names what is missing.
 """
 
 import json
@@ -29,43 +29,41 @@ SAMPLERS = ("random", "stratified", "fasor", "rdu", "rdu+", "strata")
 SHARES = (0.1, 0.05, 0.2, 0.02)
 # Labels of each task, where the tasks that are measured judge.
 LABELS = (8, 4, 16)
+# Weights from which a model learns a share of a corpus; and what stands for them where the tasks that judge teach.
+BLOCKS, IN_TASK = ("scratch", "pretrained"), "in-task"
 WANTED_SEEDS = 5
 
 
 class Key(NamedTuple):
-    """One result: what a model learns from a share of a corpus, judged on other tasks."""
+    """One result: what a model learns from a share of a corpus, judged on other tasks.
+
+    With `labels` it learns from so many programs of each judging task instead; `block` and `share` say nothing then.
+    """
 
     corpus: str
     block: str
     share: float
-    seed: int
-    sampler: str
-
-
-class InTaskKey(NamedTuple):
-    """One result: what a model learns from a few programs of each judging task."""
-
-    corpus: str
     labels: int
     seed: int
     sampler: str
 
 
-def keys(seeds: Iterable[int], shares: Iterable[float]) -> Iterator[Key]:
-    """Everything to be run: a tenth of every corpus first, then the other shares, seed by seed."""
-    for share, seed, corpus, block in product((*shares, 1.0), seeds, SOURCES, ("scratch", "pretrained")):
+def keys(seeds: Iterable[int], shares: Sequence[float], labels: Sequence[int]) -> Iterator[Key]:
+    """Everything to be run: a tenth of every corpus first, then the other shares, seed by seed.
+
+    At last the tasks that are measured, seed by seed too, so that a run that is cut has whole tables of fewer seeds.
+    """
+    for share, seed, corpus, block in product((*shares, 1.0) if shares else (), seeds, SOURCES, BLOCKS):
         for sampler in SAMPLERS if share < 1 else (ALL,):
-            yield Key(corpus, block, share, seed, sampler)
-
-
-def in_task_keys(seeds: Iterable[int], labels: Iterable[int]) -> Iterator[InTaskKey]:
-    """Everything to be run, seed by seed, so that a run that is cut has whole tables of fewer seeds."""
+            yield Key(corpus, block, share, 0, seed, sampler)
     for seed, corpus, count, sampler in product(seeds, SOURCES, labels, SAMPLERS):
-        yield InTaskKey(corpus, count, seed, sampler)
+        yield Key(corpus, IN_TASK, 0.0, count, seed, sampler)
 
 
 def run(key: Key, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
-    """One result; `known` has the models of the random starts of this corpus and block."""
+    """One result; `known` has the models of the starts of results that differ by their sampler alone."""
+    if key.labels:
+        return run_in_task(key, material, known)
     data, test, cost = material.data.own, material.judges, MeasuringCost(*material.cost)
     budget = max(8, round(key.share * len(data)))
     sampler = create_sampler("random" if key.sampler == ALL else key.sampler)
@@ -79,22 +77,13 @@ def run(key: Key, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
     }
 
 
-def fill(journal: Journal, wanted: Iterable[Any], one: Any, split: str, clock: Clock) -> list[dict[str, Any]]:
-    """Run what the journal lacks, until the time is over; return all its results.
-
-    Results that differ by their sampler alone share the models of their starts.
-    """
+def fill(journal: Journal, wanted: Iterable[Key], split: str, clock: Clock) -> None:
+    """Run what the journal lacks, until the time is over."""
     material, group, known = lru_cache(len(SOURCES))(Material), None, {}
     for key in wanted:
         if key[:-1] != group:
             group, known = key[:-1], {}
-        journal.get(lambda k=key, m=known: one(k, material(k.corpus, split), m), clock, **key._asdict())
-    return journal.rows()
-
-
-def left(journal: Journal, wanted: Sequence[Any], what: str) -> list[str]:
-    """What the journal lacks, for `not_done` of the details."""
-    return lacking(sum(journal.find(**key._asdict()) is None for key in wanted), len(wanted), what)
+        journal.get(lambda k=key, m=known: run(k, material(k.corpus, split), m), clock, **key._asdict())
 
 
 def _numbers(kind: type[Any]) -> Callable[..., tuple[Any, ...]]:
@@ -117,23 +106,21 @@ def main(
     import torch
 
     torch.set_num_threads(1)
-    folder = work if split == "test" else work / split
-    results, results_in_task = Journal(folder / "results.jsonl"), Journal(folder / "in-task.jsonl")
-    rows = fill(results, keys(seeds, shares) if shares else (), run, split, clock)
-    in_task = common_means(fill(results_in_task, in_task_keys(seeds, labels), run_in_task, split, clock), ("labels",))
+    journal = Journal((work if split == "test" else work / split) / "results.jsonl")
+    fill(journal, keys(seeds, shares, labels), split, clock)
+    rows = [row for row in journal.rows() if not row["labels"]]
+    in_task = common_means([row for row in journal.rows() if row["labels"]], ("labels",))
     if split == "val":
         click.echo(json.dumps({"summary": summary(rows), "in_task": in_task}, indent=2))
         return None
-    planned, planned_in_task = [*keys(range(WANTED_SEEDS), SHARES)], [*in_task_keys(range(WANTED_SEEDS), LABELS)]
+    planned = [*keys(range(WANTED_SEEDS), SHARES, LABELS)]
+    missing = sum(journal.find(**key._asdict()) is None for key in planned)
     details = {
         "means": means(rows),
         "cells": by_cell(rows),
         "budgets": budgets(rows),
         "table": table(rows),
         "in_task": in_task,
-        "not_done": [
-            *left(results, planned, "results"),
-            *left(results_in_task, planned_in_task, "results of the tasks that are measured"),
-        ],
+        "not_done": lacking(missing, len(planned), "results"),
     }
     return summary(rows), details, sorted({row["seed"] for row in rows})
