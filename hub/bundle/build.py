@@ -41,8 +41,8 @@ from ..networks.errors import NetworkLoadError
 from ..networks.tasks import TuningTask
 from ..networks.workloads import tasks_of
 from ..search.candidates import evolved_candidates, has_choice, random_candidates, tune_context
+from ..search.cost_model import choose_model
 from ..search.errors import NoCandidateError
-from ..search.models import choose_model
 from ..search.tensor_cores import check_precision
 from .archive import BundleError, BundleProgram, write_parts
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
     from ..records.store import MeasuredProgram
     from ..search.choice import AlternativeChoice
-    from ..search.models import ModelChoice
+    from ..search.cost_model import ModelChoice
 
 FORMAT = 1
 # Programs of a task before the order of its scores says something.

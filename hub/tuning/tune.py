@@ -36,10 +36,10 @@ from ..records.database import best_programs, export_json
 from ..records.scope import MeasurementScope
 from ..records.store import RunStore, open_store
 from ..search.choice import AlternativeChoice
+from ..search.cost_model import ModelChoice, choose_model
 from ..search.errors import InterruptedRunError, TuningError
 from ..search.interrupt import StopFlag
 from ..search.measuring import RunnerMeasure, WorkerMeasure
-from ..search.models import ModelChoice, choose_model
 from ..search.roofline import measure_roofline
 from ..search.scheduler import TaskProgress
 from ..search.schedules import ScheduleDatabase

@@ -45,9 +45,9 @@ def tune_tasks(network: str, system: str, seed: int, per_task: int, work: Path) 
     from tchub.hub.networks.workloads import load_network
     from tchub.hub.records.scope import MeasurementScope
     from tchub.hub.records.store import FILE, RunStore
+    from tchub.hub.search.cost_model import choose_model
     from tchub.hub.search.interrupt import StopFlag
     from tchub.hub.search.measuring import WorkerMeasure
-    from tchub.hub.search.models import choose_model
     from tchub.hub.search.roofline import measure_roofline
     from tchub.hub.search.schedules import ScheduleDatabase
     from tchub.hub.tuning.config import TuneConfig

@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 import click
-from tchub.hub.search.models import choose_model
+from tchub.hub.search.cost_model import choose_model
 from tchub.hub.search.schedules import ScheduleDatabase
 from tchub.zoo.corpus import Corpus, split_tasks
 from tchub.zoo.devices import Device

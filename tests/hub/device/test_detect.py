@@ -24,7 +24,7 @@ from tchub.hub.device.host_facts import (
 )
 from tchub.hub.device.onsite.files import OnsiteError
 from tchub.hub.device.onsite.worker import CpuBench
-from tchub.hub.search.models import choose_model
+from tchub.hub.search.cost_model import choose_model
 from tchub.zoo.devices import Device, UnknownDeviceError, distance, get_device, list_devices, own_folder
 from tchub.zoo.errors import TchubError
 from tchub.zoo.machine import first_processor, x86_facts

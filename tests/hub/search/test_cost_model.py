@@ -22,10 +22,9 @@ from tchub.hub.search import candidate_features as inputs
 from tchub.hub.search import cost_model
 from tchub.hub.search.candidate_features import require_kind, trace_features
 from tchub.hub.search.candidates import random_candidates, tune_context
-from tchub.hub.search.cost_model import SessionCostModel, sheet_to_read
+from tchub.hub.search.cost_model import SessionCostModel, choose_model, sheet_to_read
 from tchub.hub.search.errors import TuningError
 from tchub.hub.search.interrupt import StopFlag
-from tchub.hub.search.models import choose_model
 from tchub.hub.search.scorer import CALIBRATION_SIZE, PretrainedScorer, Squash
 from tchub.zoo.corpus.tir import operator_class
 from tchub.zoo.corpus.workloads import OperatorSpec

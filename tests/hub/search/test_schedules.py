@@ -16,10 +16,10 @@ from tchub.hub.api import choose_checkpoint, locate
 from tchub.hub.device.candidate import trace_json
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.networks.workloads import operator_module
+from tchub.hub.search.cost_model import choose_model
 from tchub.hub.search.design_slots import rescale
 from tchub.hub.search.design_space import extents
 from tchub.hub.search.interrupt import StopFlag
-from tchub.hub.search.models import choose_model
 from tchub.hub.search.schedules import (
     LEAST_SIMILARITY,
     MAX_BYTES,
