@@ -41,10 +41,6 @@ class TchubWarning(UserWarning):
     """A fact that a user should know, and that stops nothing."""
 
 
-class MissingPackageError(TchubError):
-    """An optional package is needed for this; fields: package."""
-
-
 def last_line(error: BaseException) -> str:
     """Return the last line of a compiler's error, below its stack of frames; its kind where it has no message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

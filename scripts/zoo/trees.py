@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from tchub.zoo.models.trees import XGBoostRanker, import_library
+from tchub.zoo.models.trees import XGBoostRanker
 
 # LightGBM refuses longer queries.
 _LONGEST_QUERY = 10_000
@@ -29,16 +29,18 @@ class LightGBMRanker(XGBoostRanker):
     levels: int = 31
 
     def keep(self, count: int) -> Self:
+        import lightgbm
+
         other = copy(self)
-        text = self.booster.model_to_string(num_iteration=count)
-        other.booster = import_library("lightgbm").Booster(model_str=text)
+        other.booster = lightgbm.Booster(model_str=self.booster.model_to_string(num_iteration=count))
         return other
 
     def parameter_count(self) -> int:
         return sum(2 * tree["num_leaves"] - 1 for tree in self.booster.dump_model()["tree_info"])
 
     def _train(self, table: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> Any:
-        lightgbm = import_library("lightgbm")
+        import lightgbm
+
         steps = max(1, self.levels - 1)
         settings = {
             "objective": "lambdarank", "label_gain": (2.0 ** (np.arange(steps + 1) / steps) - 1).tolist(),

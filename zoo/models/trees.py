@@ -1,7 +1,6 @@
 """Boosted trees in memory: a ranker to compare networks with, and the trees that TileNet grows on one task."""
 
 import hashlib
-import importlib
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -9,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ..errors import MissingPackageError
 from .base import BATCH
 from .errors import ModelConfigError
 
@@ -18,21 +16,6 @@ TASK_ROUNDS = 60
 TASK_SETTINGS = {"max_depth": 3, "eta": 0.1, "min_child_weight": 1, "lambda": 1.0, "verbosity": 0}
 _REMEMBERED = 256  # five a task: a cross-validation of fifty tasks grows each once
 _task_trees: dict[bytes, Any] = {}
-_REMEDIES = {"xgboost": "pip install xgboost-cpu", "lightgbm": "pip install 'tchub[bench]'"}
-
-
-def import_library(name: str) -> Any:
-    """Import the package `xgboost` or `lightgbm`.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"this model needs the package {name}", remedy=_REMEDIES[name], package=name
-        ) from error
 
 
 @dataclass
@@ -70,9 +53,6 @@ class XGBoostRanker:
         Args:
             features: (N, rows, width); rows of zeros are padding.
             labels: (N,) in [0, 1]: smallest latency of the task / latency; group: (N,) the task of each program.
-
-        Raises:
-            MissingPackageError: the library is not installed.
         """
         self._rows = features.shape[1]
         # The library wants the programs of a task together; among themselves they are shuffled.
@@ -121,7 +101,8 @@ class XGBoostRanker:
 
     def _train(self, table: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> Any:
         """Return the booster of (N, columns), labels (N,) and the programs of each task, one task after another."""
-        xgboost = import_library("xgboost")
+        import xgboost
+
         data = xgboost.DMatrix(table, label=labels)
         if self.objective.startswith("rank:"):
             data.set_group(sizes)
@@ -146,7 +127,8 @@ def grow_task_trees(rows: np.ndarray, speed: np.ndarray) -> Any:
     """
     key = hashlib.sha256(rows.tobytes() + speed.tobytes()).digest()
     if key not in _task_trees:
-        xgboost = import_library("xgboost")
+        import xgboost
+
         settings = TASK_SETTINGS | {"base_score": float(speed.mean()), "nthread": torch.get_num_threads()}
         if len(_task_trees) >= _REMEMBERED:
             _task_trees.pop(next(iter(_task_trees)))

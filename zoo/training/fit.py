@@ -231,9 +231,6 @@ def fit_trees(ranker: XGBoostRanker, data: TrainingData, seed: int = 0) -> XGBoo
     """Fit a ranker with these settings, and keep the first so many trees that rank the validation tasks best.
 
     All trees are kept where no two programs of the validation tasks can be compared.
-
-    Raises:
-        MissingPackageError: the library is not installed.
     """
     # Statements are a set; primitives are a sequence, whose positions have a meaning.
     layout = {"pool": data.schema.source == "statements", "hardware": data.schema.hardware}

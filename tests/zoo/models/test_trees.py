@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tchub.zoo.errors import MissingPackageError
 from tchub.zoo.models import ModelConfigError, XGBoostRanker
 from tchub.zoo.training.metrics import evaluate_scores
 
@@ -60,14 +59,3 @@ def test_the_first_trees_are_a_ranker_too(ranker):
     assert not np.array_equal(first.score(x), model.score(x))
     np.testing.assert_allclose(model.keep(30).score(x), model.score(x), rtol=1e-6)
     assert model.score(x[:0]).shape == (0,)
-
-
-@pytest.mark.parametrize(
-    ("ranker", "library", "remedy"),
-    [(XGBoostRanker, "xgboost", "xgboost-cpu"), (LightGBMRanker, "lightgbm", "tchub[bench]")],
-)
-def test_a_missing_library_is_named(ranker, library, remedy, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, library, None)
-    with pytest.raises(MissingPackageError, match=library) as caught:
-        fitted(ranker)
-    assert remedy in str(caught.value.remedy)
