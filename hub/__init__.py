@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from .registry.pretrained import PretrainedModel as PretrainedModel
     from .registry.trust import refresh_index as refresh_index
     from .search.cost_model import tvm_cost_model as tvm_cost_model
+    from .search.engines import search_strategy as search_strategy
     from .search.scheduler import task_scheduler as task_scheduler
     from .search.schedules import ScheduleDatabase as ScheduleDatabase
-    from .search.strategy import search_strategy as search_strategy
     from .tuning.collect import collect as collect
     from .tuning.config import TuneConfig as TuneConfig
     from .tuning.tune import tune as tune
@@ -48,9 +48,9 @@ _MODULES = {
     "registry.pretrained": ["PretrainedModel"],
     "registry.trust": ["refresh_index"],
     "search.cost_model": ["tvm_cost_model"],
+    "search.engines": ["search_strategy"],
     "search.scheduler": ["task_scheduler"],
     "search.schedules": ["ScheduleDatabase"],
-    "search.strategy": ["search_strategy"],
     "tuning.collect": ["collect"],
     "tuning.config": ["TuneConfig"],
     "tuning.tune": ["tune"],
