@@ -40,7 +40,7 @@ SECTIONS = {
         "corpus": ("corpus", "Import, join and check corpora."),
         "bundle": ("corpus", "Compile programs for a machine without a compiler."),
         "train": ("train", "Train a cost model on corpora."),
-        "distill": ("distill", "Add devices to a knowledge base."),
+        "distill": ("train", "Add devices to a knowledge base."),
         "evaluate": ("train", "Score a checkpoint on a corpus."),
         "check": ("publish", "Check everything that a reviewer looks at."),
         "publish": ("publish", "Publish a checkpoint on the Hugging Face Hub."),

@@ -108,7 +108,7 @@ def info_command(names: tuple[str, ...], card: bool, output: Output) -> None:
 
 
 def _info(info: CatalogueItem) -> Iterator[Part]:
-    from .distill import devices_table
+    from .train import devices_table
 
     entry = info.entry
     yield from _summary(entry, info.metrics)
