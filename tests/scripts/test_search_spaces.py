@@ -18,8 +18,7 @@ from tchub.zoo.corpus import Corpus, split_tasks
 
 from scripts.benchmarks.spaces.lookup import GridSlot, MeasuredSpace, MeasuredTask, read_tasks
 from scripts.benchmarks.spaces.measure import TASKS, grid, spaces_of, values_of
-from scripts.benchmarks.spaces.replay import Replay, sensitivity
-from scripts.benchmarks.spaces.run import OTHERS, REPLAYED, SPACES, SYSTEMS
+from scripts.benchmarks.spaces.run import OTHERS, REPLAYED, SPACES, SYSTEMS, Replay, sensitivity
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +104,7 @@ def test_each_system_searches_for_as_long_as_it_may(
     name: str, tasks: list[MeasuredTask], known: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it finds is in the benchmark."""
-    monkeypatch.setattr("scripts.benchmarks.spaces.replay.DQNSettings", partial(DQNSettings, episodes=2, updates=1))
+    monkeypatch.setattr("scripts.benchmarks.spaces.run.DQNSettings", partial(DQNSettings, episodes=2, updates=1))
     budget = 4 * len(tasks)
     replay = Replay(tasks, SYSTEMS[name], 0, budget, *known)
     curve = replay.curve()
