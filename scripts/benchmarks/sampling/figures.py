@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +21,6 @@ AT = 0.1
 ALL = "all"
 Row = Mapping[str, Any]
 Curves = dict[str, dict[float, dict[int, float]]]
-
-
-class Reached(NamedTuple):
-    """Where a curve reaches a score: a share, and whether it is a bound of what was run, "at most" or "at least"."""
-
-    share: float
-    bound: str = ""
 
 
 def table(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -104,7 +97,7 @@ def budgets(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
     Returns:
         Rows with `rdu+` and `rdu`, the ratios of programs; `... seconds`, those of the seconds to measure them; the
-        two `... is`: see `Reached`; `seeds`: of both curves.
+        two `... is`: see `first_share`; `seeds`: of both curves.
     """
     asked = [(cell, score) for cell in cells(rows) for score in QUOTED.values()]
     return [row for cell, score in asked if (row := _budget(rows, cell, score))]
@@ -121,10 +114,10 @@ def _budget(rows: Sequence[Row], cell: tuple[str, str], score: str) -> dict[str,
     wanted = statistics.mean(own["rdu"][AT][seed] for seed in seeds)
     line: dict[str, Any] = {"corpus": cell[0], "block": cell[1], "score": score, "seeds": len(seeds)}
     for sampler in ("rdu+", "rdu"):
-        reached = first_share(_mean_curve(own[sampler], seeds) | _mean_curve(own[ALL], seeds), wanted)
-        seconds = _at(reached.share, _mean_curve(costs[sampler], seeds) | _mean_curve(costs[ALL], seeds))
+        share, bound = first_share(_mean_curve(own[sampler], seeds) | _mean_curve(own[ALL], seeds), wanted)
+        seconds = _at(share, _mean_curve(costs[sampler], seeds) | _mean_curve(costs[ALL], seeds))
         spent = seconds / _at(AT, _mean_curve(costs["rdu"], seeds))
-        line |= {sampler: round(reached.share / AT, 4), f"{sampler} is": reached.bound}
+        line |= {sampler: round(share / AT, 4), f"{sampler} is": bound}
         line[f"{sampler} seconds"] = round(spent, 4)
     return line
 
@@ -141,19 +134,20 @@ def _mean_curve(points: Mapping[float, Mapping[int, float]], seeds: set[int]) ->
     return {share: statistics.mean(values) for share, values in known.items() if values}
 
 
-def first_share(curve: Mapping[float, float], wanted: float) -> Reached:
+def first_share(curve: Mapping[float, float], wanted: float) -> tuple[float, str]:
     """The smallest share at which a curve of score by share has a score, once the curve is made monotone.
 
+    Beside it "at most" or "at least" where it is a bound of what was run, else nothing.
     Between two shares the score is taken to grow with the logarithm of the budget.
     """
     points = monotone(sorted(curve.items()))
     if points[0][1] >= wanted:
-        return Reached(points[0][0], "at most")
+        return points[0][0], "at most"
     for (low, lower), (high, higher) in pairwise(points):
         if higher >= wanted:
             part = (wanted - lower) / (higher - lower)
-            return Reached(float(np.exp(np.log(low) + part * (np.log(high) - np.log(low)))))
-    return Reached(points[-1][0], "at least")
+            return float(np.exp(np.log(low) + part * (np.log(high) - np.log(low)))), ""
+    return points[-1][0], "at least"
 
 
 def summary(rows: Sequence[Row]) -> dict[str, float | None]:

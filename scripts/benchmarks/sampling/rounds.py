@@ -60,14 +60,6 @@ class Opening:
     to_rank: bool = False
 
 
-@dataclass(frozen=True)
-class Picked:
-    """What a run came to: the model that learnt all picks, and these from the start on."""
-
-    model: Any
-    indices: np.ndarray
-
-
 def run_rounds(
     data: Any,
     ops: Sequence[str],
@@ -78,8 +70,8 @@ def run_rounds(
     cost: Any = None,
     known: dict[tuple[int, int], Any] | None = None,
     opening: Opening | None = None,
-) -> Picked:
-    """Spend a budget of programs on a sampler's picks.
+) -> tuple[Any, np.ndarray]:
+    """Spend a budget of programs on a sampler's picks; return the model that learnt them all, and their indices.
 
     Args:
         data: the training programs, all measured; labels are looked up as they are picked.
@@ -114,7 +106,7 @@ def run_rounds(
             model = learn(data.take(np.sort(picked)), seed)
         if number == 0:
             known[budget, seed] = model
-    return Picked(model, picked)
+    return model, picked
 
 
 def _nothing() -> np.ndarray:
@@ -206,12 +198,12 @@ def run_in_task(key: Any, material: Material, known: dict[Any, Any]) -> dict[str
     pool, test = (whole.take(half) for half in halves(whole.members, key.seed))
     sampler, cost = create_sampler(key.sampler), MeasuringCost(*material.cost)
     first = first_sampler(sampler)
-    picked = run_rounds(
+    model, picked = run_rounds(
         pool, material.ops(pool), sampler, key.labels * len(pool.task_ids), key.seed, material.learner("pretrained"),
         cost, known.setdefault(first.name, {}), Opening(first, material.start, 2 * len(pool.task_ids), to_rank=True),
     )  # fmt: skip
-    learnt = pool.take(np.sort(picked.indices))
-    scores = informed_scores(picked.model, test.features, test.group, learnt)
+    learnt = pool.take(np.sort(picked))
+    scores = informed_scores(model, test.features, test.group, learnt)
     metrics = evaluate_scores(scores, test.latency, test.group, test.task_weights)
     return {
         "programs": len(learnt),

@@ -68,12 +68,12 @@ def run(key: Key, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
     budget = max(8, round(key.share * len(data)))
     sampler = create_sampler("random" if key.sampler == ALL else key.sampler)
     learn = material.learner(key.block)
-    picked = run_rounds(data, material.ops(data), sampler, budget, key.seed, learn, cost, known)
-    scores = evaluate_scores(picked.model.score(test.features), test.latency, test.group, test.task_weights)
+    model, picked = run_rounds(data, material.ops(data), sampler, budget, key.seed, learn, cost, known)
+    scores = evaluate_scores(model.score(test.features), test.latency, test.group, test.task_weights)
     return {
         "programs": budget,
         "scores": {k: round(v, 5) for k, v in scores.items()},
-        "measuring_seconds": round(float(cost.seconds(data.latency[picked.indices]).sum()), 1),
+        "measuring_seconds": round(float(cost.seconds(data.latency[picked]).sum()), 1),
     }
 
 
