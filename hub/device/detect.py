@@ -138,7 +138,10 @@ def identify(facts: HostFacts, mcpu: str = "generic") -> tuple[Device | None, bo
         device = max(matches, key=lambda one: len(one.match.get("brand", "")))  # a part before all of its kind
         hidden = [] if any(c.isdigit() for c in facts.brand) or not facts.brand else [_HIDDEN]
         return device, True, [f"{device.name}: {seen} is {device.title}", *hidden]
-    kin = [d for d in list_devices("cpu") if d.family in facts.brand.lower() and d.isa == facts.arch]
+    cpus = [device for device in list_devices("cpu") if device.isa == facts.arch]
+    kin = [device for device in cpus if device.family in facts.brand.lower()]
+    if facts.arm_part:  # the brand is that of the core, which machines of other makers have too
+        kin = kin or [device for device in cpus if device.match.get("arm_part") == facts.arm_part]
     if kin:
         local = localised(generic(facts), False, "", {}, facts)
         near = min(kin, key=lambda d: (d.target.get("mcpu") != mcpu, distance(local, d).gap))

@@ -25,14 +25,17 @@ _SYSTEM_WORDS = {
     **{"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1"},
     **{"neon": "asimd", "dotprod": "asimddp", "fullfp16": "fphp"},
 }
-# LLVM's names of CPUs without habits of their own, of which one describes a CPU that hides its number; newest first.
+# LLVM's names of CPUs, of which one describes a CPU that hides its number or extensions; newest first.
 _LEVELS = {
     "x86_64": (
         *("sapphirerapids", "icelake-server", "cascadelake", "skylake-avx512"),
         *("x86-64-v3", "x86-64-v2", "x86-64"),
     ),
+    "aarch64": ("neoverse-v2", "neoverse-v1", "neoverse-n1", "generic"),
 }
-OTHER_TARGET = 'give a level such as x86-64-v2, or JSON such as {"kind": "llvm", "mcpu": "x86-64-v3"}'
+OLD_CPU = {"aarch64": "cortex-a72"}.get(platform.machine(), "x86-64-v2")
+"""LLVM's name of a CPU or level of this architecture, whose programs other CPUs run too."""
+OTHER_TARGET = f'give a CPU or level such as {OLD_CPU}, or JSON such as {{"kind": "llvm", "mcpu": "{OLD_CPU}"}}'
 
 
 def architecture_of(target: dict[str, Any]) -> str:
@@ -47,8 +50,10 @@ def cpu_name(named: str, facts: HostFacts) -> tuple[str, str]:
     LLVM goes by the CPU's number alone, and a virtual machine may show another's number, or hide extensions. Where
     another name has more of the extensions that this CPU has, or `named` has some that it lacks, the other is taken.
     """
+    architecture = platform.machine()
     listed = {
-        name: extensions_of({"kind": "llvm", "mcpu": name}) for name in (named, *_LEVELS.get(platform.machine(), ()))
+        name: extensions_of({"kind": "llvm", "mcpu": name, "mtriple": f"{architecture}-linux-gnu"})
+        for name in (named, *_LEVELS.get(architecture, ()))
     }
     fitting = {name: len(extensions) for name, extensions in listed.items() if not _missing(extensions, facts)}
     best = max(fitting, key=lambda name: fitting[name], default=named)  # the first of those with as many

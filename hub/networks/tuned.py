@@ -23,7 +23,7 @@ from ...zoo.errors import TchubWarning
 from ...zoo.files import storing, write_atomically
 from ..device.cuda_network import CardFunction, card_for
 from ..device.errors import DeviceError
-from ..device.extensions import missing_extensions
+from ..device.extensions import OLD_CPU, missing_extensions
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.jobs import open_library
 from .errors import NetworkInputError, NetworkLoadError
@@ -190,7 +190,7 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
     elif missing := missing_extensions(manifest.target, read_host_facts()):
         raise DeviceError(
             f"{folder} was compiled for a CPU with {', '.join(missing)}, which this CPU lacks",
-            remedy="tune the network on this machine, or for a target that both have, e.g. --target x86-64-v3",
+            remedy=f"tune the network on this machine, or for a target that both have, e.g. --target {OLD_CPU}",
             target=manifest.target,
             missing=missing,
         )

@@ -66,6 +66,8 @@ def arm(part: str, sys_vendor: str) -> HostFacts:
         (intel(79, "Intel(R) Xeon(R) CPU E5-2673 v4 @ 2.30GHz", flags=AVX2), "xeon-e5-2673"),
         (arm("0xd08", "Amazon EC2"), "graviton1"),
         (arm("0xd0c", "Amazon EC2"), "graviton2"),
+        (arm("0xd40", "Amazon EC2"), "graviton3"),
+        (arm("0xd4f", "Amazon EC2"), "graviton4"),
     ],
 )
 def test_known_machines_are_recognised_by_their_marks(facts: HostFacts, device: str) -> None:
@@ -94,11 +96,14 @@ def test_an_unknown_part_of_a_known_family_takes_the_nearest_sheet_and_marks_it(
     assert local.device.spec.sources["memory_bandwidth_gbs"].startswith("stands in: epyc-")
     assert local.device.spec.sources["cores"] == "measured: this machine"
     assert distance(local.device, get_device("epyc-7452")).rank == 1
+    core = detect_local(facts=arm("0xd0c", "Ampere"), host_cpu="neoverse-n1")
+    assert (core.device.name, core.exact) == ("graviton-other", False), "another maker's machine with the same cores"
+    assert core.reasons[0].endswith("nearest of the family graviton: graviton2")
 
 
 @pytest.mark.parametrize(
     "facts",
-    [HostFacts("x86-64"), intel(198, "Intel(R) Core(TM) Ultra 9"), arm("0xd0c", "Ampere")],
+    [HostFacts("x86-64"), intel(198, "Intel(R) Core(TM) Ultra 9"), arm("0xac3", "Ampere")],
     ids=["unnamed", "desktop", "arm server"],
 )
 def test_any_other_machine_gets_a_generic_device(facts: HostFacts) -> None:

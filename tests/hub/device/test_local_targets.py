@@ -108,6 +108,30 @@ def test_a_cpu_whose_number_and_extensions_differ_goes_by_its_extensions(
     assert cpu_name(named, replace(FACTS, flags=flags))[0] == name
 
 
+# Graviton2 to Graviton4, in Linux's words.
+NEOVERSE = {"n1": frozenset({"asimd", "fphp", "asimddp"})}
+NEOVERSE["v1"] = NEOVERSE["n1"] | {"sve", "i8mm", "bf16"}
+NEOVERSE["v2"] = NEOVERSE["v1"] | {"sve2", "svebitperm"}
+
+
+@pytest.mark.parametrize(
+    ("named", "flags", "name"),
+    [
+        *((f"neoverse-{core}", flags, f"neoverse-{core}") for core, flags in NEOVERSE.items()),
+        ("cortex-a72", frozenset({"asimd"}), "cortex-a72"),
+        ("ampere1", NEOVERSE["v1"] - {"sve"}, "ampere1"),
+        ("generic", NEOVERSE["n1"], "neoverse-n1"),
+        ("neoverse-v1", NEOVERSE["n1"], "neoverse-n1"),
+        ("generic", frozenset({"asimd"}), "generic"),
+    ],
+)
+def test_so_does_an_arm_cpu_that_hides_its_number_or_extensions(
+    named: str, flags: frozenset[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert cpu_name(named, HostFacts("aarch64", "ARM", flags=flags))[0] == name
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
