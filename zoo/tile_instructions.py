@@ -1,5 +1,5 @@
 """Instructions that multiply tiles as tensor intrinsics of TVM, which schedules name: of tile registers (AMX), and of
-vector registers for whole numbers of 8 bits (VNNI).
+vector registers for whole numbers of 8 bits (VNNI of x86, SDOT of Arm).
 
 They are known to a process once `register_instructions` has been called there; a trace with their names cannot be
 replayed before.
@@ -22,9 +22,9 @@ class Factors:
         weights: type of the second one.
         group: terms of it that follow each other, in 32 bits.
         sums: type of the sums.
-        instruction: that multiplies and adds.
+        instruction: that multiplies and adds, by LLVM's name without `llvm.`.
         lanes: sums of a vector register; 0 for those of tile registers.
-        offset: is added to each number of the first factor, which has a sign otherwise.
+        offset: is added to each number of the first factor, which is of the other type of 8 bits otherwise.
     """
 
     data: str
@@ -38,7 +38,7 @@ class Factors:
     @property
     def rows(self) -> int:
         """Return the rows that are computed together, with 32 columns."""
-        return {0: 32, 8: 2, 16: 8}[self.lanes]
+        return {0: 32, 4: 2, 8: 2, 16: 8}[self.lanes]
 
     @property
     def scope(self) -> str:
@@ -72,16 +72,25 @@ class Factors:
 
 
 _SUFFIXES = {"float32": "", "uint16": "", "int32": "_int32", "uint8": "_uint8", "int8": "_int8"}
-BFLOAT16 = Factors("uint16", "bfloat16", 2, "float32", "tdpbf16ps")
-UINT8 = Factors("uint8", "int8", 4, "int32", "tdpbusd")
-INT8 = Factors("int8", "int8", 4, "int32", "tdpbssd")
+BFLOAT16 = Factors("uint16", "bfloat16", 2, "float32", "x86.tdpbf16ps")
+UINT8 = Factors("uint8", "int8", 4, "int32", "x86.tdpbusd")
+INT8 = Factors("int8", "int8", 4, "int32", "x86.tdpbssd")
 FACTORS = BFLOAT16, UINT8, INT8
 TILES = UINT8, INT8
 """Factors of a product by tile registers whose data are uint8, and those whose data are int8."""
-# By vectors: a weight is a word of four, and data without a sign meet weights with one.
+
+
+def _of_vectors(data: str, instruction: str, lanes: int, offsets: tuple[int, int]) -> tuple[Factors, Factors]:
+    """Return the factors of uint8 and of int8 for vector registers, whose weights are words of four."""
+    unsigned, signed = (Factors(data, "uint32", 4, "int32", instruction, lanes, offset) for offset in offsets)
+    return unsigned, signed
+
+
+# Weights have a sign; data have none on x86, and one on Arm.
 VECTORS = {
-    lanes: tuple(Factors("uint8", "uint32", 4, "int32", f"vpdpbusd.{32 * lanes}", lanes, offset) for offset in (0, 128))
-    for lanes in (16, 8)
+    16: _of_vectors("uint8", "x86.avx512.vpdpbusd.512", 16, (0, 128)),
+    8: _of_vectors("uint8", "x86.avx512.vpdpbusd.256", 8, (0, 128)),
+    4: _of_vectors("int8", "aarch64.neon.sdot.v4i32.v16i8", 4, (-128, 0)),
 }
 """The same by vector registers of so many sums."""
 NAMES = frozenset((
@@ -114,10 +123,10 @@ def _register() -> None:
         _register_product(one)
     for one in (BFLOAT16, UINT8):  # whole numbers of either sign have the same sums
         zero = f"T.{one.sums}(0)"
-        cleared = [_tile("tilezero", n) for n in range(4)]
+        cleared = [_tile("x86.tilezero", n) for n in range(4)]
         _add_intrinsic(one.clear, one, "", "C", "SS", zero, cleared)
         moves = [
-            _moves("tilestored64", 2 * i + j, f'D.access_ptr("w", offset={16 * i} * s_D + {16 * j})', "4 * s_D")
+            _moves("x86.tilestored64", 2 * i + j, f'D.access_ptr("w", offset={16 * i} * s_D + {16 * j})', "4 * s_D")
             for i in range(2)
             for j in range(2)
         ]
@@ -136,14 +145,14 @@ def _register_product(factors: Factors) -> None:
     prefetch = 'T.evaluate(T.call_intrin("void", "tirx.prefetch", T.address_of(B[{}, 0, 0]), 0, 2, 1))'
     ahead = [prefetch.format(row) for row in (64, 72)]
     left = [
-        _moves("tileloadd64", 4 + n, f'A.access_ptr("r", offset={16 * n} * s_A)', f"{size} * s_A") for n in range(2)
+        _moves("x86.tileloadd64", 4 + n, f'A.access_ptr("r", offset={16 * n} * s_A)', f"{size} * s_A") for n in range(2)
     ]
-    right = [_moves("tileloadd64", 6 + n, f"T.address_of(B[0, {16 * n}, 0])", f"{size} * s_B") for n in range(2)]
+    right = [_moves("x86.tileloadd64", 6 + n, f"T.address_of(B[0, {16 * n}, 0])", f"{size} * s_B") for n in range(2)]
     sums = [_tile(factors.instruction, 2 * i + j, 4 + i, 6 + j) for i in range(2) for j in range(2)]
     steps = [*ahead, left[0], *right, *sums[:2], left[1], *sums[2:]]
     _add_intrinsic(factors.add, factors, "CAB", "C", "SSR", value, steps)
     shifted = 'T.shift_left(T.shift_right(P[z // 2, y], T.cast(z % 2 * 16, "uint32")), T.uint32(16))'
-    computed = [_moves("tileloadd64", 6 + n, f'P.access_ptr("r", offset={16 * n})', "4 * s_P") for n in range(2)]
+    computed = [_moves("x86.tileloadd64", 6 + n, f'P.access_ptr("r", offset={16 * n})', "4 * s_P") for n in range(2)]
     steps = [left[0], *computed, *sums[:2], left[1], *sums[2:]]
     value = f'C[x, y] + {wide} * T.reinterpret("float32", {shifted})' if of_half else _WORD_PRODUCT
     _add_intrinsic(factors.add_computed, factors, "CAP", "C", "SSR", value, steps)
@@ -153,10 +162,14 @@ def _register_vectors(factors: Factors) -> None:
     """Register what adds products by vector registers: of as many rows as the registers hold the sums of."""
     lanes = factors.lanes
     own, group = f"C[i, T.ramp(j * {lanes}, 1, {lanes})]", "g * 4 + h"  # LLVM does not unroll so much by itself
-    four = f'T.broadcast(T.reinterpret("int32", A[i, T.ramp(({group}) * 4, 1, 4)]), {lanes})'
+    four = f'T.reinterpret("int32", A[i, T.ramp(({group}) * 4, 1, 4)])'
+    if lanes == 4:  # Arm's instruction takes one of the four words of its last register
+        four = 'T.Shuffle([T.reinterpret("int32x4", A[i, T.ramp(g * 16, 1, 16)])], [h])'
     bytes_of = f'T.reinterpret("{{}}x{4 * lanes}", {{}})'.format
-    factors_of = f"{bytes_of('uint8', four)}, {bytes_of('int8', f'P[{group}, T.ramp(j * {lanes}, 1, {lanes})]')}"
-    product = f'T.call_llvm_pure_intrin("int32x{lanes}", "llvm.x86.avx512.{factors.instruction}", {own}, {factors_of})'
+    data = bytes_of(factors.data, f"T.broadcast({four}, {lanes})")
+    weights = bytes_of("int8", f"P[{group}, T.ramp(j * {lanes}, 1, {lanes})]")
+    factors_of = f"{weights}, {data}" if lanes == 4 else f"{data}, {weights}"
+    product = f'T.call_llvm_pure_intrin("int32x{lanes}", "llvm.{factors.instruction}", {own}, {factors_of})'
     steps = [
         "for g in T.serial(4):",
         "    for h in T.unroll(4):",
@@ -199,13 +212,13 @@ def register_named(trace: Sequence[Any]) -> None:
 
 def _tile(name: str, *tiles: int) -> str:
     arguments = ", ".join(f"T.int8({tile})" for tile in tiles)
-    return f'T.evaluate(T.call_llvm_intrin("void", "llvm.x86.{name}", {arguments}))'
+    return f'T.evaluate(T.call_llvm_intrin("void", "llvm.{name}", {arguments}))'
 
 
 def _moves(name: str, tile: int, address: str, stride: str) -> str:
     """Return the move of a register from or to memory, its rows so many bytes apart."""
     arguments = f'T.int8({tile}), {address}, T.cast({stride}, "int64")'
-    return f'T.evaluate(T.call_llvm_intrin("void", "llvm.x86.{name}", {arguments}))'
+    return f'T.evaluate(T.call_llvm_intrin("void", "llvm.{name}", {arguments}))'
 
 
 def _function(factors: Factors, buffers: Sequence[str], reads: str, writes: str, body: Sequence[str]) -> Any:

@@ -149,7 +149,8 @@ def check_device(local: LocalDevice, ask_llvm: bool = True) -> Check:
         from .tile_registers import byte_factors
 
         if of_bytes := byte_factors(Target(local.target)):
-            value += f", 8 bits by {'VNNI' if of_bytes[0].lanes else 'AMX'}"
+            names = {0: "AMX", 4: "SDOT"}
+            value += f", 8 bits by {names.get(of_bytes[0].lanes, 'VNNI')}"
     remedy = "no spec sheet for this CPU: adapt a checkpoint before you trust it"
     return _judged("device", value, remedy, warn=not local.exact)
 

@@ -43,7 +43,8 @@ def byte_factors(target: Any) -> tuple[Factors, ...]:
     if has_tiles(target):
         return TILES
     features = set(map(str, codegen.llvm_get_cpu_features(target))) if target.kind.name == "llvm" else set[str]()
-    return VECTORS[16] if "avx512vnni" in features else VECTORS[8] if "avxvnni" in features else ()
+    known = {"avx512vnni": 16, "avxvnni": 8, "dotprod": 4}
+    return next((VECTORS[lanes] for name, lanes in known.items() if name in features), ())
 
 
 def with_tile_registers(mod: Any, threads: int = 1) -> Any:

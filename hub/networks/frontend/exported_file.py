@@ -319,7 +319,9 @@ def in_precision(exported: Any, network: str, wide: Any) -> Any:
 def precision_notes(half: list[str], quantised: bool = False) -> tuple[str, ...]:
     """Return the notes for the user about half precision, and about quantised operators."""
     notes = [f"imported in float32: TVM has no native {' and '.join(half)} arithmetic on CPUs"] * bool(half)
-    rounded = "quantised products add up whole numbers: of 8 bits on CPUs with AMX or VNNI, in float32 on other devices"
+    rounded = (
+        "quantised products add up whole numbers: of 8 bits on CPUs with AMX, VNNI or SDOT, in float32 on other devices"
+    )
     return (*notes, *[rounded] * quantised)
 
 

@@ -6,7 +6,8 @@ product is computed 32 rows by 32 columns at a time, which four registers add up
 read the factors. A convolution is a sum of such products, one for each pixel of its kernel: images are stored with
 their padding, pixel by pixel, so that the pixels that a kernel's pixel meets are rows that follow each other; those at
 the end of a row meet the next row, and what is computed for them is left out. Of a convolution with a stride, each of
-its phases is an image of its own. Of whole numbers, other CPUs compute tiles of fewer rows by vector registers (VNNI).
+its phases is an image of its own. Of whole numbers, other CPUs compute tiles of fewer rows by vector registers (VNNI of
+x86, SDOT of Arm).
 """
 
 from __future__ import annotations
@@ -371,7 +372,7 @@ def _unflattened(number: Any, extents: Sequence[Any]) -> list[Any]:
 
 def stored_bits(factors: Factors, x: Any) -> Any:
     """Return a number of the data as tiles have it: of float32 the bits of the nearest bfloat16."""
-    if factors.offset:  # 128, which turns the bit of the sign
+    if factors.offset:  # 128 or -128, which turns the bit of the sign
         return reinterpret(factors.data, x) ^ const(factors.offset, factors.data)
     return rounded(x) if factors is BFLOAT16 else x
 

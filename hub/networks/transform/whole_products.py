@@ -3,7 +3,7 @@
 A quantised network says that (q - z) * s is multiplied by w * t, where q and w are whole numbers of 8 bits. Then the
 sum of (q - z) * w is a whole number, which float32 has exactly up to 2 ** 24, in whatever order it is added up, and
 s * t is the factor of a column. So how a network rounds, and with it its output, does not depend on schedules, and is
-as ONNX Runtime does. A CPU with AMX or VNNI multiplies the numbers of 8 bits themselves.
+as ONNX Runtime does. A CPU with AMX, VNNI or SDOT multiplies the numbers of 8 bits themselves.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -69,13 +69,22 @@ def test_each_check_has_its_outcome(tmp_path: Path, check: Callable[[Path], Chec
 
 
 @pytest.mark.parametrize(
-    ("cpu", "words"), [("sapphirerapids", "AMX"), ("znver4", "VNNI"), ("alderlake", "VNNI"), ("x86-64-v3", "")]
+    ("cpu", "name"),
+    [
+        ("sapphirerapids", "AMX"),
+        ("znver4", "VNNI"),
+        ("alderlake", "VNNI"),
+        ("x86-64-v3", ""),
+        ("neoverse-n1", "SDOT"),
+        ("cortex-a72", ""),
+    ],
 )
-def test_the_instruction_for_numbers_of_8_bits_is_named(cpu: str, words: str) -> None:
-    target = {"kind": "llvm", "mcpu": cpu, "mtriple": "x86_64-linux-gnu"}
+def test_the_instruction_for_numbers_of_8_bits_is_named(cpu: str, name: str) -> None:
+    architecture = "aarch64" if cpu.startswith(("neoverse", "cortex")) else "x86_64"
+    target = {"kind": "llvm", "mcpu": cpu, "mtriple": f"{architecture}-linux-gnu"}
     here = local()
     device = replace(here, device=replace(here.device, target=target))
-    assert doctor.check_device(device).value.partition(", 8 bits by ")[2] == words
+    assert doctor.check_device(device).value.partition(", 8 bits by ")[2] == name
 
 
 @pytest.mark.parametrize("broken", ["check_version", "check_llvm"])

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 import tvm
-from relax_kit import build
+from relax_kit import build, linked
 from tchub.hub.device.host_facts import read_host_facts
-from tchub.hub.device.tile_registers import byte_factors
+from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.tile_instructions import TILES, VECTORS, Factors
-from tile_kit import X86, compiled, tile_tasks
+from tile_kit import X86, tile_tasks
 from torch import nn
 from torch.nn import functional
 from tvm.target import Target
@@ -100,26 +100,28 @@ def lowered(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair) -> Any:
     return lower(prepared(module, *inputs, of_bytes=of_bytes))
 
 
-INSTRUCTIONS: dict[str, tuple[Pair, str, str, str]] = {
-    "tiles": (TILES, "sapphirerapids", "amx_int8", "tdpb"),
-    "vectors": (VECTORS[16], "cascadelake", "avx512_vnni", "vpdpbusd"),
-    "short vectors": (VECTORS[8], "alderlake", "avx_vnni", "vpdpbusd"),
+GRAVITON2 = {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}
+INSTRUCTIONS: dict[str, tuple[Pair, dict[str, Any], str, str]] = {
+    "tiles": (TILES, X86, "amx_int8", "tdpb"),
+    "vectors": (VECTORS[16], X86 | {"mcpu": "cascadelake"}, "avx512_vnni", "vpdpbusd"),
+    "short vectors": (VECTORS[8], X86 | {"mcpu": "alderlake"}, "avx_vnni", "vpdpbusd"),
+    "Arm's vectors": (VECTORS[4], GRAVITON2, "asimddp", "sdot"),
 }
-"""Factors, a CPU that multiplies them, its flag and the instruction."""
+"""Factors, the target of a CPU that multiplies them, its flag and the instruction."""
 
 
 def check_programs(mod: Any, instructions: str, count: int) -> None:
     """Check that programs of a network's product compute the same; on a CPU without the instructions they compile."""
     of_bytes, cpu, flag, instruction = INSTRUCTIONS[instructions]
-    target = Target(X86 | {"mcpu": cpu, "num-cores": 2, "opt-level": 0})
+    target = Target(cpu | {"num-cores": 2, "opt-level": 0})
     assert byte_factors(target) == of_bytes
     (task,) = tile_tasks(mod)
     untuned = _computed(task, build(task.mod))
     for one in random_candidates(task, target, count):
-        library, assembly = compiled(one.mod, target)
-        assert instruction in assembly
+        code = tvm.tirx.build(with_tile_registers(one.mod), target=target)
+        assert instruction in code.inspect_source("s")
         if flag in read_host_facts().flags:
-            np.testing.assert_array_equal(_computed(task, library), untuned)
+            np.testing.assert_array_equal(_computed(task, linked(code)), untuned)
 
 
 def _computed(task: TuningTask, library: Any) -> np.ndarray:

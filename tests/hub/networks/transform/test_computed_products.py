@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 Limits = tuple[int, int]
-OF_BYTES = {"float32": (), "tiles": TILES, "vectors": VECTORS[16]}
+OF_BYTES = {"float32": (), "tiles": TILES, "vectors": VECTORS[16], "Arm's vectors": VECTORS[4]}
 
 
 class Product(nn.Module):
@@ -85,7 +85,7 @@ def test_a_product_of_data_is_exact(case: str, of_bytes: str) -> None:
 @pytest.mark.parametrize(
     ("instructions", "case"),
     [
-        *((name, case) for name in ("tiles", "vectors") for case in CASES),
+        *((name, case) for name in ("tiles", "vectors", "Arm's vectors") for case in CASES),
         ("short vectors", "rows, terms and columns of no tile"),
     ],
 )

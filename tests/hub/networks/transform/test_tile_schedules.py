@@ -1,5 +1,6 @@
 """Products of numbers of 8 bits by tile registers and by vectors, and their programs."""
 
+import re
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 import tvm
 from quantised_kit import (
     CASES,
+    GRAVITON2,
     INSTRUCTIONS,
     SIGNED,
     UNSIGNED,
@@ -24,7 +26,7 @@ from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
 from tchub.hub.networks.transform.tile_products import gain_of_tiles, is_of_tiles
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.tile_instructions import TILES, VECTORS
-from tile_kit import X86, XEON, compiled, tile_tasks
+from tile_kit import X86, XEON, tile_tasks
 from torch import nn
 from torch.nn import functional
 from tvm.target import Target
@@ -42,7 +44,10 @@ def lowered_case(case: str, of_bytes: Pair) -> Any:
 
 @pytest.mark.parametrize(
     ("case", "of_bytes", "weights", "gain"),
-    [*((case, TILES, "int8", 32) for case in CASES), *((case, VECTORS[16], "uint32", 4) for case in FILLED)],
+    [
+        *((case, TILES, "int8", 32) for case in CASES),
+        *((case, VECTORS[lanes], "uint32", 4) for case in FILLED for lanes in (16, 4)),
+    ],
 )
 def test_tiles_multiply_numbers_of_8_bits(case: str, of_bytes: Pair, weights: str, gain: int) -> None:
     """Of which vectors take four as one word."""
@@ -60,6 +65,7 @@ PROGRAMS = {
     "tiles": [*CASES],
     "vectors": FILLED,
     "short vectors": ["rows of no tile", "several batches", "3x3 of stride 2"],
+    "Arm's vectors": FILLED,
 }
 
 
@@ -70,14 +76,19 @@ def test_each_program_computes_the_same(instructions: str, case: str) -> None:
     check_programs(lowered_case(case, of_bytes), instructions, 2)
 
 
-def test_sums_of_vectors_stay_in_registers() -> None:
-    (task,) = tile_tasks(lowered_case("3x3", VECTORS[16]))
-    target = Target(X86 | {"mcpu": "cascadelake", "num-cores": 2})
+@pytest.mark.parametrize(
+    ("lanes", "cpu", "instruction", "stored"),
+    [(16, X86 | {"mcpu": "cascadelake"}, "vpdpbusd", r"vmov.*\)$"), (4, GRAVITON2, "sdot", r"\sst[rp]\s+q|\sdup\s")],
+)
+def test_sums_of_vectors_stay_in_registers(lanes: int, cpu: dict[str, Any], instruction: str, stored: str) -> None:
+    """And Arm's instruction takes a word of a register, which needs no copies of it."""
+    (task,) = tile_tasks(lowered_case("3x3", VECTORS[lanes]))
+    target = Target(cpu | {"num-cores": 2})
     (candidate,) = random_candidates(task, target, 1)
-    assembly = compiled(candidate.mod, target)[1].splitlines()
-    products = [number for number, line in enumerate(assembly) if "vpdpbusd" in line]
+    assembly = tvm.tirx.build(candidate.mod, target=target).inspect_source("s").splitlines()
+    products = [number for number, line in enumerate(assembly) if instruction in line]
     assert len(products) >= 64
-    assert not [line for line in assembly[products[0] : products[-1]] if "vmov" in line and line.endswith(")")]
+    assert not [line for line in assembly[products[0] : products[-1]] if re.search(stored, line)]
 
 
 def test_a_cpu_without_such_an_instruction_multiplies_float32() -> None:
@@ -112,7 +123,7 @@ class Tied(nn.Module):
         return torch.cat([self.unsigned(x), self.signed(x)])
 
 
-@pytest.mark.parametrize("of_bytes", [TILES, VECTORS[16]], ids=["tiles", "vectors"])
+@pytest.mark.parametrize("of_bytes", [TILES, VECTORS[16], VECTORS[4]], ids=["tiles", "vectors", "Arm's vectors"])
 def test_weights_may_be_shared_by_data_with_a_sign_and_without(of_bytes: Pair) -> None:
     module, x = Tied(), torch.randn(32, 64)
     mod = lowered(module, x, of_bytes=of_bytes)
