@@ -86,7 +86,7 @@ def for_inference(
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
     half = precision == "bfloat16"
     steps = _inference_passes(cpu, lanes, mixed, of_bytes, half) if layout == LAYOUTS[0] else mixed
-    return _run([legal_operators(), bounded_indices(), recurrences(cpu), *steps], mod)
+    return _run([legal_operators(), bounded_indices(), recurrences(cpu, lanes), *steps], mod)
 
 
 def lower(graph: IRModule, otherwise: Collection[OperatorShape] = (), *, cpu: bool = True) -> IRModule:

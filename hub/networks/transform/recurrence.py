@@ -9,6 +9,7 @@ for a card the operators of each step.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -154,8 +155,12 @@ def marker(projected: Any, recurrent: Any, bias: Any, states: Sequence[Any], kin
 # Passes
 
 
-def recurrences(cpu: bool) -> Any:
-    """Return a pass that computes recurrent layers by one kernel each, or for a card step by step."""
+def recurrences(cpu: bool, lanes: int = 16) -> Any:
+    """Return a pass that computes recurrent layers by one kernel each, or for a card step by step.
+
+    Args:
+        lanes: numbers of a CPU's vector register.
+    """
 
     def rewrite(builder: Any, call: Any) -> Any:
         name = call.args[0].global_symbol if operator_name(call) == "call_dps_packed" else ""
@@ -163,14 +168,17 @@ def recurrences(cpu: bool) -> Any:
             return call
         kind, _, backwards = name.removeprefix(_PREFIX).partition(".")
         operands = list(call.args[1].fields)
-        return (_kernel_call if cpu else _steps)(builder, kind, bool(backwards), *operands)
+        compute = partial(_kernel_call, lanes) if cpu else _steps
+        return compute(builder, kind, bool(backwards), *operands)
 
     return call_pass("TchubRecurrences", rewrite)
 
 
-def _kernel_call(builder: Any, kind: str, backwards: bool, projected: Any, recurrent: Any, *rest: Any) -> Any:
+def _kernel_call(
+    lanes: int, builder: Any, kind: str, backwards: bool, projected: Any, recurrent: Any, *rest: Any
+) -> Any:
     directions, gates, hidden, _ = static_shape(recurrent)
-    width = width_of(hidden, gates)
+    width = width_of(hidden, gates, lanes)
     tiles = ceil(hidden / width)
     if padding := tiles * width - hidden:
         zeros = relax.const(0.0, recurrent.ty.dtype)
@@ -179,7 +187,8 @@ def _kernel_call(builder: Any, kind: str, backwards: bool, projected: Any, recur
     packed = builder.emit(op.reshape(recurrent, [directions, gates, tiles, width, hidden]))
     packed = builder.emit(op.permute_dims(packed, [0, 2, 4, 1, 3]))
     names = {"primfunc_name_hint": "recurrence", "primfunc_attrs": {"op_pattern": OPAQUE, READ_WEIGHTS: [1]}}
-    return builder.call_te(recurrence_function, projected, packed, *rest, kind=kind, backwards=backwards, **names)
+    options = {"kind": kind, "backwards": backwards, "lanes": lanes}
+    return builder.call_te(recurrence_function, projected, packed, *rest, **options, **names)
 
 
 def _steps(builder: Any, kind: str, backwards: bool, projected: Any, recurrent: Any, bias: Any, *states: Any) -> Any:

@@ -14,17 +14,29 @@ from .exponentials import power_of_e, tanh
 # input, forget, output and candidate `g`; reset, update `z` and candidate `n`. In `zrn_reset_before` the candidate
 # reads the state times the reset gate; elsewhere that multiplies the product.
 KINDS = {"ifgo": 4, "iofg": 4, "rzn": 3, "zrn": 3, "zrn_reset_before": 3, "tanh": 1, "relu": 1}
-# Numbers of a vector; vectors of sums that are kept in registers of a row, and of all rows together.
-_LANES, _SUMS, _ALL_SUMS = 16, 8, 24
+_LANES = 16  # numbers of a vector
 
 
-def width_of(hidden: int, gates: int) -> int:
+def _most_sums(lanes: int) -> tuple[int, int]:
+    """Return how many vectors of sums are kept in registers of a row, and of all rows together.
+
+    All registers hold 32 vectors with AVX-512, and 8 with AVX2 and on Arm.
+
+    Args:
+        lanes: numbers of a CPU's vector register.
+    """
+    return (8, 24) if lanes == _LANES else (4, 6)
+
+
+def width_of(hidden: int, gates: int, lanes: int) -> int:
     """Return how many hidden units have their gates computed together: the least padding, then the most."""
-    widths = [_LANES * vectors for vectors in range(1, max(1, _SUMS // gates) + 1)]
+    widths = [_LANES * vectors for vectors in range(1, max(1, _most_sums(lanes)[0] // gates) + 1)]
     return min(widths, key=lambda width: (ceil(hidden / width) * width, -width))
 
 
-def recurrence_function(projected: Any, packed: Any, bias: Any, *states: Any, kind: str, backwards: bool) -> Any:
+def recurrence_function(
+    projected: Any, packed: Any, bias: Any, *states: Any, kind: str, backwards: bool, lanes: int
+) -> Any:
     """Return the tensor function of `recurrence.recurrence`, whose weights are packed as `_Chains` reads them."""
     shape = [projected.shape[i] for i in (0, 1, 2, 4)]
     results = [shape, *(one.shape for one in states[1:])]
@@ -32,7 +44,7 @@ def recurrence_function(projected: Any, packed: Any, bias: Any, *states: Any, ki
 
     def body(inputs: Any, outputs: Any) -> Any:
         with IRBuilder() as builder:
-            _Chains(kind, backwards, inputs, outputs).write()
+            _Chains(kind, backwards, lanes, inputs, outputs).write()
             return builder.get()
 
     return te.extern(results, [projected, packed, bias, *states], body, name="recurrence", dtype=types)
@@ -42,18 +54,19 @@ class _Chains:
     """The kernel of a recurrent layer: for each direction and some rows of the batch, one step after the other.
 
     Args:
+        lanes: numbers of a CPU's vector register.
         inputs: `projected`; the packed weights `[directions, tiles, hidden, gates, width]`; `bias`; and the states.
         outputs: the states of all steps, and of an LSTM the last cells.
     """
 
-    def __init__(self, kind: str, backwards: bool, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def __init__(self, kind: str, backwards: bool, lanes: int, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.kind, self.backwards = kind, backwards
         self.projected, self.packed, self.bias, *self.states = inputs
         self.result, *self.cells = outputs
         self.steps, self.batch, self.directions, _, self.hidden = map(int, self.projected.shape)
         _, self.tiles, _, self.gates, self.width = map(int, self.packed.shape)
         self.dtype = str(self.projected.dtype)
-        most = max(1, _ALL_SUMS // (self.gates * self.width // _LANES))
+        most = max(1, _most_sums(lanes)[1] // (self.gates * self.width // _LANES))
         self.blocks = ceil(self.batch / most)
         self.rows = ceil(self.batch / self.blocks)
         self.letters = kind.partition("_")[0] if self.gates > 1 else "h"
