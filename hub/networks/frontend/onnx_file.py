@@ -23,6 +23,8 @@ from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
 
 _TYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "bfloat16")
+# What exporters write for each size that they do not know, e.g. Paddle's: two such sizes may differ.
+_UNNAMED = ("", "?", "-1", "None")
 
 # Where an operator of a domain has no translation.
 _REMEDIES = {
@@ -270,9 +272,10 @@ def _inputs(model: Any) -> list[OnnxInput]:
                 remedy=f"export it with tensors of {', '.join(_TYPES)} as inputs, with their number of axes",
                 input=value.name,
             )
+        names = [dim.dim_param for dim in tensor.shape.dim]
+        names = [f"{value.name}.{axis}" if name in _UNNAMED else name for axis, name in enumerate(names)]
         shape = [
-            dim.dim_value if dim.dim_value > 0 else dim.dim_param or f"{value.name}.{axis}"
-            for axis, dim in enumerate(tensor.shape.dim)
+            dim.dim_value if dim.dim_value > 0 else name for dim, name in zip(tensor.shape.dim, names, strict=True)
         ]
         tables = [
             weights[node.input[0]].dims[0]

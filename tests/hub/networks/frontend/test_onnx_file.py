@@ -95,6 +95,14 @@ def test_free_sizes_are_refused_with_the_option_or_tuned_at_those_given(tmp_path
         assert variant.signature().outputs[0].shape == (batch, 6, 4)
 
 
+def test_sizes_that_an_exporter_has_no_name_for_differ(tmp_path: Path) -> None:
+    x = Info("x", TensorProto.FLOAT, ["?", 3, "?", "?"])
+    graph = helper.make_graph([node("Relu", ["x"], ["y"])], "graph", [x], [Info("y", TensorProto.FLOAT, [None] * 4)])
+    path = saved(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    network = open_network(path, shapes={"batch": [2], "x.2": [5], "x.3": [7]})
+    assert network.signature().inputs[0].shape == (2, 3, 5, 7)
+
+
 def test_a_number_that_chooses_a_branch_may_be_fixed(tmp_path: Path) -> None:
     def branch(kind: str) -> Any:
         return helper.make_graph([node(kind, ["x"], ["r"])], kind, [], [Info("r", TensorProto.FLOAT, None)])
