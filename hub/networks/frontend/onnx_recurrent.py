@@ -20,6 +20,10 @@ _LAYERS = {
 _RELU = ["Relu"]  # which an RNN may have instead
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _LEAST_OPSET = 10  # from which on `Slice` takes its bounds as inputs
+_LENGTHS_OPSET = 11  # from which on there is `GatherElements`
+# What the gates are given at a step behind a sequence's end: an LSTM keeps its cell and gives 0, a GRU keeps its state.
+_SHUT = 1e4
+_HELD = {"iofg": (-_SHUT, -_SHUT, _SHUT, 0.0), "zrn": (_SHUT, 0.0, 0.0), "tanh": (0.0,), "relu": (0.0,)}
 _OPERATOR = "TchubRecurrence"
 
 
@@ -69,8 +73,8 @@ def _clipped(builder: Any, inputs: Any, attrs: Mapping[str, Any]) -> Any:
 def with_recurrences(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     """Return an ONNX model whose recurrent layers are products and `recurrence`; itself where it has none.
 
-    Left as they are: layers in branches and loops, with a length for each sequence, peepholes, clipping, or other
-    activations than usual.
+    Left as they are: layers in branches and loops, with peepholes, clipping, or other activations than usual, and those
+    that read sequences with a length each from the end, unless their states begin with zeros.
 
     Args:
         model: stays as it is.
@@ -80,19 +84,36 @@ def with_recurrences(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
 
     if opset_of(model) < _LEAST_OPSET or not any(_is_plain(node) for node in model.graph.node):
         return model
-    types = infer_types(model, shapes)
+    types, constants = infer_types(model, shapes), _constants(model)
     writer = GraphWriter("tchub_recurrent_")
     for node in model.graph.node:
         sequence = types.get(node.input[0]) if _is_plain(node) else None
         sizes = [dim.dim_value for dim in sequence.shape.dim] if sequence is not None else []
         if sequence is None or len(sizes) != 3 or not all(sizes[:2]):
             writer.nodes.append(node)
+            continue
+        layer = _Layer(node, sizes, onnx.helper.tensor_dtype_to_np_dtype(sequence.elem_type), writer, constants)
+        if layer.lengths and not (layer.begins_with_zeros and opset_of(model) >= _LENGTHS_OPSET):
+            writer.nodes.append(node)
         else:
-            _Layer(node, sizes, onnx.helper.tensor_dtype_to_np_dtype(sequence.elem_type), writer).write()
+            layer.write()
     result = onnx.ModelProto()
     result.CopyFrom(model)
     writer.put(result.graph)
     return result
+
+
+def _constants(model: Any) -> dict[str, np.ndarray]:
+    """Return what a model's recurrent layers read as lengths and states, where it is known."""
+    from onnx import numpy_helper
+
+    read = {name for node in model.graph.node if node.op_type in _LAYERS for name in node.input[4:7]}
+    known = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer if one.name in read}
+    for node in model.graph.node:  # large states, of which the shape alone was computed
+        if node.op_type == "ConstantOfShape" and node.output[0] in read:
+            value = attributes_of(node).get("value")
+            known[node.output[0]] = np.zeros(1) if value is None else numpy_helper.to_array(value)
+    return known
 
 
 def _is_plain(node: Any) -> bool:
@@ -102,8 +123,7 @@ def _is_plain(node: Any) -> bool:
     facts = attributes_of(node)
     usual = _LAYERS[node.op_type][1] * len(_DIRECTIONS[facts.get("direction", b"forward").decode()])
     known = [[], usual, *([_RELU * (len(usual))] if node.op_type == "RNN" else [])]
-    has_lengths, has_peepholes = any(node.input[4:5]), any(node.input[7:8])
-    odd = has_lengths or has_peepholes or "clip" in facts or facts.get("input_forget")
+    odd = any(node.input[7:8]) or "clip" in facts or facts.get("input_forget")  # the first are peepholes
     return not odd and _activations(facts) in known
 
 
@@ -117,9 +137,17 @@ class _Layer:
     Args:
         sizes: of its sequence `X`: steps and batch, or the batch first where the node's `layout` is 1.
         writer: takes the operators and constants.
+        constants: lengths and states that are known.
+
+    Attributes:
+        lengths: the name of the sequences' lengths, or an empty text where all have as many steps as there are.
+        begins_with_zeros: whether steps behind a sequence's end leave the states as they are, from either side.
     """
 
-    def __init__(self, node: Any, sizes: Sequence[int], dtype: np.dtype[Any], writer: GraphWriter) -> None:
+    def __init__(
+        self, node: Any, sizes: Sequence[int], dtype: np.dtype[Any], writer: GraphWriter,
+        constants: Mapping[str, np.ndarray],
+    ) -> None:  # fmt: skip
         facts = attributes_of(node)
         self._node, self._dtype, self._writer, self._op = node, dtype, writer, writer.op
         self._batch_first = bool(facts.get("layout"))
@@ -128,6 +156,12 @@ class _Layer:
         self._directions = _DIRECTIONS[facts.get("direction", b"forward").decode()]
         if _activations(facts) == _RELU * len(self._directions):
             self._kind = "relu"
+        self._held = _HELD[self._kind]
+        state, self.lengths = self._input(5), self._input(4)
+        zeros = not state or (state in constants and not constants[state].any())
+        self.begins_with_zeros = zeros or self._kind == "zrn" or self._directions == (False,)
+        if self.lengths in constants and (constants[self.lengths] >= self._steps).all():
+            self.lengths = ""
         if self._kind == "zrn" and not facts.get("linear_before_reset"):
             self._kind += "_reset_before"
 
@@ -140,6 +174,10 @@ class _Layer:
         bias, inner = self._biases()
         projected = self._op("Add", projected, bias) if bias else projected
         projected = self._shaped(projected, self._steps, self._batch, count, gates, self._hidden)
+        inside = self._inside() if self.lengths else ""
+        if inside:
+            held = self._writer.constant(np.array(self._held, self._dtype)[:, None])
+            projected = self._op("Where", self._shaped(inside, self._steps, self._batch, 1, 1, 1), projected, held)
         recurrent = self._shaped(self._node.input[2], count, gates, self._hidden, self._hidden)
         zeros = self._writer.constant(np.zeros((count, self._batch, self._hidden), self._dtype))
         states = [self._turned(name) if (name := self._input(at)) else zeros for at in (5, 6)]
@@ -147,16 +185,31 @@ class _Layer:
         outputs = [self._writer.fresh() for _ in states]
         facts = {"kind": self._kind, "backwards": int(self._directions == (True,))}
         self._writer.node(_OPERATOR, [projected, recurrent, inner, *states], outputs, **facts)
-        lasts = [
-            self._part(self._part(outputs[0], 0, 0 if backwards else self._steps - 1), 2, d)
-            for d, backwards in enumerate(self._directions)
-        ]
+        if inside:
+            inside = self._shaped(inside, self._steps, self._batch, 1, 1)
+            outputs[0] = self._op("Where", inside, outputs[0], self._writer.constant(np.zeros((), self._dtype)))
+        ends = self._part(outputs[0], 0, self._steps - 1) if not inside else self._ends(outputs[0])
+        sides = [self._part(outputs[0], 0, 0) if backwards else ends for backwards in self._directions]
+        lasts = [self._part(side, 2, d) for d, side in enumerate(sides)]
         last = self._shaped(self._op("Concat", *lasts, axis=2), self._batch, count, self._hidden)
         last = last if self._batch_first else self._op("Transpose", last, perm=[1, 0, 2])
         y = self._op("Transpose", outputs[0], perm=[1, 0, 2, 3] if self._batch_first else [0, 2, 1, 3])
         for name, value in zip(self._node.output, [y, last, *map(self._turned, outputs[1:])], strict=False):
             if name:
                 self._op("Identity", value, output=name)
+
+    def _inside(self) -> str:
+        """Return for each step of each sequence whether it is one of the sequence's own."""
+        steps = self._writer.constant(np.arange(self._steps, dtype="int32")[:, None])
+        return self._op("Less", steps, self._shaped(self.lengths, 1, self._batch))
+
+    def _ends(self, states: str) -> str:
+        """Return the states of each sequence's last step; zeros, as behind it, for a sequence of none."""
+        last = self._op("Sub", self.lengths, self._writer.constant(np.int32(1)))
+        last = self._op("Max", last, self._writer.constant(np.int32(0)))
+        last = self._shaped(self._op("Cast", last, to=7), 1, self._batch, 1, 1)
+        shape = np.array([1, self._batch, len(self._directions), self._hidden], np.int64)
+        return self._op("GatherElements", states, self._op("Expand", last, self._writer.constant(shape)), axis=0)
 
     def _biases(self) -> tuple[str, str]:
         """Return what is added to the projected inputs, an empty text for nothing, and the bias of `recurrence`."""

@@ -41,14 +41,24 @@ def layer(kind: str, direction: str = "forward", inputs: int = 8, batch_first: b
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def run(model: Any, x: np.ndarray) -> list[Any]:
+def run(model: Any, *inputs: np.ndarray) -> list[Any]:
     session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return list(session.run(None, {"X": x}))
+    return list(session.run(None, dict(zip(("X", "lengths"), inputs, strict=False))))
 
 
-def compiled(model: Any, x: np.ndarray) -> list[Any]:
-    shapes = {"X": x.shape}
-    return compute(prepare(imported(with_recurrences(model, shapes), shapes)), torch.from_numpy(x))
+def compiled(model: Any, *inputs: np.ndarray) -> list[Any]:
+    shapes = dict(zip(("X", "lengths"), (x.shape for x in inputs), strict=False))
+    return compute(prepare(imported(with_recurrences(model, shapes), shapes)), *map(torch.from_numpy, inputs))
+
+
+def with_lengths(model: Any, lengths: np.ndarray | None = None) -> Any:
+    """Give a model's layer a length for each sequence: numbers, or an input where there are none."""
+    model.graph.node[0].input[4] = "lengths"
+    if lengths is None:
+        model.graph.input.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, [BATCH]))
+    else:
+        model.graph.initializer.append(numpy_helper.from_array(lengths, "lengths"))
+    return model
 
 
 def assert_equal(ours: list[Any], right: list[Any]) -> None:
@@ -88,10 +98,26 @@ def test_what_is_not_known_is_left_and_the_file_stays_as_it_is() -> None:
     assert model.SerializeToString() == before
     for odd in (layer("RNN", activations=["Affine"]), layer("LSTM", clip=1.0), layer("LSTM", input_forget=1)):
         assert with_recurrences(odd, {"X": x.shape}) is odd
-    lengths = layer("LSTM")
-    lengths.graph.initializer.append(numpy_helper.from_array(np.array([STEPS, 2], np.int32), "lengths"))
-    lengths.graph.node[0].input[4] = "lengths"
-    assert with_recurrences(lengths, {"X": x.shape}) is lengths
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(
+    ("kind", "facts"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})]
+)
+def test_sequences_may_have_a_length_each(kind: str, facts: dict[str, Any], direction: str) -> None:
+    """As PyTorch exports packed sequences: outputs behind the end are 0, and the last states are those before it."""
+    model, x = with_lengths(layer(kind, direction, 5, **facts)), sequence()
+    for lengths in (np.array([STEPS, 2], np.int32), np.array([0, 3], np.int32)):
+        assert_equal(compiled(model, x, lengths), run(model, x, lengths))
+
+
+def test_lengths_of_all_steps_cost_nothing_and_states_behind_the_end_are_kept_only_where_they_can() -> None:
+    x, full = sequence(), np.full(BATCH, STEPS, np.int32)
+    written = [node.op_type for node in with_recurrences(layer("LSTM"), {"X": x.shape}).graph.node]
+    whole = with_recurrences(with_lengths(layer("LSTM"), full), {"X": x.shape})
+    assert [node.op_type for node in whole.graph.node] == written
+    states = with_recurrences(with_lengths(layer("LSTM", "reverse"), full - 1), {"X": x.shape})
+    assert [node.op_type for node in states.graph.node] == ["LSTM"]
 
 
 def test_a_file_is_a_network_at_each_length_asked_for(tmp_path: Path) -> None:
