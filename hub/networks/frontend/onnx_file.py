@@ -1,13 +1,12 @@
 """ONNX files as networks: TVM's own importer, and ONNX Runtime for the output check."""
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from tvm import IRModule
 from tvm.tirx import IntImm
@@ -17,14 +16,11 @@ from ..errors import NetworkImportError, file_error
 from .exported_file import precision_notes
 from .network import Network, at_sizes, check_memory, refused
 from .onnx_fold import folded
-from .onnx_graph import sort_nodes
+from .onnx_graph import graphs_of, sort_nodes, tensors_of
+from .onnx_inputs import dtype_of, examples, inputs_of, values_of, with_values
 from .onnx_recurrent import imported, with_recurrences
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
-
-_TYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "bfloat16")
-# What exporters write for each size that they do not know, e.g. Paddle's: two such sizes may differ.
-_UNNAMED = ("", "?", "-1", "None")
 
 # Where an operator of a domain has no translation.
 _REMEDIES = {
@@ -35,32 +31,6 @@ _REMEDIES = {
 # Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
 _MOST_IN_MEMORY = (1 << 31) - (1 << 20)  # bytes of a model that protobuf can write
 _SELECTING = ("Compress", "NonMaxSuppression", "NonZero")
-
-
-@dataclass(frozen=True)
-class OnnxInput:
-    """An input of an ONNX file that is not a weight.
-
-    Attributes:
-        shape: sizes; a text for one that is free.
-        rows: of the table that it is an index of, where that is known; 2 else.
-    """
-
-    name: str
-    shape: tuple[int | str, ...]
-    dtype: np.dtype[Any]
-    rows: int
-
-    @property
-    def is_switch(self) -> bool:
-        """Whether it is one whole number or truth value."""
-        return all(size == 1 for size in self.shape) and self.dtype.kind in "iub"
-
-    def example(self, spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
-        """Return random values: normal, of the table's rows, or true and false."""
-        if self.dtype.kind in "iub":
-            return rng.integers(0, 2 if self.dtype == bool else self.rows, spec.shape).astype(self.dtype)
-        return rng.standard_normal(spec.shape).astype(spec.computed)
 
 
 @dataclass(frozen=True)
@@ -165,7 +135,7 @@ def reference_module(path: Path, optimised: bool = True) -> torch.nn.Module:
     if not optimised:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     original = runtime.InferenceSession(source, options, ["CPUExecutionProvider"])
-    names = [one.name for one in _inputs(model)]
+    names = [one.name for one in inputs_of(model)]
 
     class OnnxReference(torch.nn.Module):
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -186,18 +156,18 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
         NetworkImportError: see `load_onnx`; or sizes are missing or wrong.
     """
     model = load_onnx(path)
-    inputs, returned = _inputs(model), {output.name: _dtype(output).name for output in model.graph.output}
+    inputs, returned = inputs_of(model), {output.name: dtype_of(output).name for output in model.graph.output}
     operators = {node.op_type for graph in graphs_of(model) for node in graph.node}
     quantised = any(part in name for part in ("Quantize", "QLinear", "QGemm", "Integer") for name in operators)
     notes = precision_notes(onnx_in_float32(model), quantised)
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
     free = [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
-    values = _values([one for one in inputs if one.is_switch and one.name not in names], shapes or {}, path.stem)
+    values = values_of([one for one in inputs if one.is_switch and one.name not in names], shapes or {}, path.stem)
     if values:
         shapes, model = (
             {name: sizes for name, sizes in (shapes or {}).items() if name not in values},
-            _with(model, values),
+            with_values(model, values),
         )
         notes = (*notes, f"fixed inputs: {', '.join(f'{name}={value}' for name, value in values.items())}")
     branches = any(node.op_type == "If" for graph in graphs_of(model) for node in graph.node)
@@ -212,85 +182,10 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
         fixed = [tuple(size if isinstance(size, int) else sizes[size] for size in one.shape) for one in rest]
         taken = tuple(TensorSpec(one.name, shape, one.dtype.name) for one, shape in zip(rest, fixed, strict=True))
 
-        def examples() -> tuple[torch.Tensor, ...]:
-            rng = np.random.default_rng(0)
-            return tuple(torch.from_numpy(one.example(spec, rng)) for one, spec in zip(rest, taken, strict=True))
-
-        return OnnxNetwork(name, refuse, examples, taken=taken, **facts)
+        return OnnxNetwork(name, refuse, partial(examples, rest, taken, sizes), taken=taken, **facts)
 
     label = "-".join([path.stem, *(f"{name}{value}" for name, value in values.items())])
     return at_sizes(label, free, shapes, make)
-
-
-def _values(switches: Sequence[OnnxInput], given: Shapes, network: str) -> dict[str, int]:
-    """Return the value of each input that one was given for.
-
-    Raises:
-        NetworkImportError: several were, or one that its type has not.
-    """
-    values = {}
-    for one in switches:
-        if one.name in given:
-            numbers = given[one.name]
-            most = 1 if one.dtype == bool else np.iinfo(one.dtype).max
-            if len(numbers) != 1 or not 0 <= numbers[0] <= most:
-                raise NetworkImportError(
-                    f"input {one.name} of {network} is one {one.dtype}, and was given {', '.join(map(str, numbers))}",
-                    remedy=f"give one number up to {most}, and tune once for each that you need",
-                    input=one.name,
-                )
-            values[one.name] = numbers[0]
-    return values
-
-
-def _with(model: Any, values: Mapping[str, int]) -> Any:
-    """Return an ONNX model with constants in place of some inputs."""
-    import onnx
-
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    result.ir_version = max(result.ir_version, 4)  # before that a constant had to be an input
-    for value in [one for one in result.graph.input if one.name in values]:
-        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        array = np.full(shape, values[value.name], _dtype(value))
-        result.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
-        result.graph.input.remove(value)
-    return result
-
-
-def _inputs(model: Any) -> list[OnnxInput]:
-    weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    results = []
-    for value in model.graph.input:
-        if value.name in weights:
-            continue
-        tensor = value.type.tensor_type
-        dtype = _dtype(value) if value.type.HasField("tensor_type") else None
-        if dtype is None or not tensor.HasField("shape") or dtype.name not in _TYPES:
-            raise NetworkImportError(
-                f"input {value.name} is {'of ' + dtype.name if dtype else 'no tensor'}, or has no shape",
-                remedy=f"export it with tensors of {', '.join(_TYPES)} as inputs, with their number of axes",
-                input=value.name,
-            )
-        names = [dim.dim_param for dim in tensor.shape.dim]
-        names = [f"{value.name}.{axis}" if name in _UNNAMED else name for axis, name in enumerate(names)]
-        shape = [
-            dim.dim_value if dim.dim_value > 0 else name for dim, name in zip(tensor.shape.dim, names, strict=True)
-        ]
-        tables = [
-            weights[node.input[0]].dims[0]
-            for graph in graphs_of(model)
-            for node in graph.node
-            if node.op_type == "Gather" and node.input[1] == value.name and node.input[0] in weights
-        ]
-        results.append(OnnxInput(value.name, tuple(shape), dtype, min(tables, default=2)))
-    return results
-
-
-def _dtype(value: Any) -> np.dtype[Any]:
-    from onnx.helper import tensor_dtype_to_np_dtype
-
-    return tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
 
 
 def load_onnx(path: Path) -> Any:
@@ -330,30 +225,6 @@ def load_onnx(path: Path) -> Any:
         first, *_ = str(error).strip().splitlines() or [type(error).__name__]  # then comes where it is
         raise file_error(path, f"is no valid ONNX model: {first}") from error
     return model
-
-
-def graphs_of(model: Any) -> Iterator[Any]:
-    """Yield the graph of an ONNX model, its functions, and the graphs in the branches and loops of both."""
-    pending = [model.graph, *model.functions]
-    while pending:
-        graph = pending.pop()
-        yield graph
-        for attribute in _attributes(graph):
-            pending += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
-
-
-def tensors_of(model: Any) -> Iterator[Any]:
-    """Yield every tensor that a model holds."""
-    for graph in graphs_of(model):
-        yield from getattr(graph, "initializer", ())  # a function has none
-        for sparse in getattr(graph, "sparse_initializer", ()):
-            yield from (sparse.values, sparse.indices)
-        for attribute in _attributes(graph):
-            yield from [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
-
-
-def _attributes(graph: Any) -> Iterator[Any]:
-    return (attribute for node in graph.node for attribute in node.attribute)
 
 
 def _check_external(path: Path, tensor: Any) -> None:

@@ -1,6 +1,6 @@
 """What every rewriting of an ONNX graph needs: new operators and constants, attributes, and the sizes of tensors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from itertools import count
@@ -63,6 +63,30 @@ class GraphWriter:
         held = {tensor.name for tensor in graph.initializer}
         read = sorted(_names_read(self.nodes) & self.values.keys() - held)
         graph.initializer.extend(numpy_helper.from_array(self.values[name], name) for name in read)
+
+
+def graphs_of(model: Any) -> Iterator[Any]:
+    """Yield the graph of an ONNX model, its functions, and the graphs in the branches and loops of both."""
+    pending = [model.graph, *model.functions]
+    while pending:
+        graph = pending.pop()
+        yield graph
+        for attribute in _attributes(graph):
+            pending += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+
+
+def tensors_of(model: Any) -> Iterator[Any]:
+    """Yield every tensor that a model holds."""
+    for graph in graphs_of(model):
+        yield from getattr(graph, "initializer", ())  # a function has none
+        for sparse in getattr(graph, "sparse_initializer", ()):
+            yield from (sparse.values, sparse.indices)
+        for attribute in _attributes(graph):
+            yield from [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
+
+
+def _attributes(graph: Any) -> Iterator[Any]:
+    return (attribute for node in graph.node for attribute in node.attribute)
 
 
 def opset_of(model: Any) -> int:

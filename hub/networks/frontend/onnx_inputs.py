@@ -1,0 +1,210 @@
+"""Inputs of ONNX files: their free sizes, those that a caller fixes, and example values that the network can take."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import NetworkImportError
+from .onnx_graph import attributes_of, graphs_of
+from .shapes import Shapes
+from .signature import TensorSpec
+
+_TYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "bfloat16")
+# What exporters write for each size that they do not know, e.g. Paddle's: two such sizes may differ.
+_UNNAMED = ("", "?", "-1", "None")
+# Operators whose first result holds the numbers of their first input, or most of them.
+_KEEPING = (
+    *("Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "TopK", "Transpose"),
+    "Unsqueeze",
+)
+_COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+_RECURRENT, _LENGTHS = ("LSTM", "GRU", "RNN"), 4  # which of their inputs has a length for each sequence
+
+
+@dataclass(frozen=True)
+class OnnxInput:
+    """An input of an ONNX file that is not a weight.
+
+    Attributes:
+        shape: sizes; a text for one that is free.
+        rows: how many different numbers it has, from 0, where it chooses rows of a table or classes; 0 else.
+        counts: it says how many steps of each sequence count.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: np.dtype[Any]
+    rows: int = 0
+    counts: bool = False
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is one whole number or truth value."""
+        return all(size == 1 for size in self.shape) and self.dtype.kind in "iub"
+
+    def example(self, spec: TensorSpec, steps: int, rng: np.random.Generator) -> np.ndarray:
+        """Return random values: rows of the table, lengths, true and false, or normal.
+
+        Args:
+            steps: of the longest sequence, 0 where that is not known; the first one has as many.
+        """
+        if self.counts and steps:
+            lengths = rng.integers((steps + 1) // 2, steps + 1, spec.shape)
+            lengths.flat[:1] = steps
+            return lengths.astype(self.dtype)
+        if self.dtype.kind in "iub" or self.rows:
+            most = 2 if self.dtype == bool else self.rows or 2
+            return rng.integers(0, most, spec.shape).astype(spec.computed if self.dtype.kind == "f" else self.dtype)
+        return rng.standard_normal(spec.shape).astype(spec.computed)
+
+
+def inputs_of(model: Any) -> list[OnnxInput]:
+    """Return the inputs of an ONNX model that are no weights, in its order.
+
+    Raises:
+        NetworkImportError: one has a data type that is not known, or no number of axes.
+    """
+    weights, uses = {tensor.name for tensor in model.graph.initializer}, _Uses(model)
+    results = []
+    for value in model.graph.input:
+        if value.name in weights:
+            continue
+        tensor = value.type.tensor_type
+        dtype = dtype_of(value) if value.type.HasField("tensor_type") else None
+        if dtype is None or not tensor.HasField("shape") or dtype.name not in _TYPES:
+            raise NetworkImportError(
+                f"input {value.name} is {'of ' + dtype.name if dtype else 'no tensor'}, or has no shape",
+                remedy=f"export it with tensors of {', '.join(_TYPES)} as inputs, with their number of axes",
+                input=value.name,
+            )
+        names = [dim.dim_param for dim in tensor.shape.dim]
+        names = [f"{value.name}.{axis}" if name in _UNNAMED else name for axis, name in enumerate(names)]
+        shape = [
+            dim.dim_value if dim.dim_value > 0 else name for dim, name in zip(tensor.shape.dim, names, strict=True)
+        ]
+        counts = len(shape) < 2 and dtype.kind == "i" and uses.as_lengths(value.name)
+        results.append(OnnxInput(value.name, tuple(shape), dtype, uses.rows(value.name), counts))
+    return results
+
+
+def dtype_of(value: Any) -> np.dtype[Any]:
+    """Return the data type of an input or output of an ONNX model."""
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    return tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+
+
+class _Uses:
+    """What a model does with the numbers of its inputs, also after operators that only give them another shape."""
+
+    def __init__(self, model: Any) -> None:
+        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._readers: dict[str, list[tuple[Any, int]]] = {}
+        self._makers: dict[str, Any] = {}
+        for node in (node for graph in graphs_of(model) for node in graph.node):
+            if node.op_type == "Constant" and node.attribute[0].name == "value":
+                self._constants[node.output[0]] = node.attribute[0].t
+            self._makers |= dict.fromkeys(node.output, node)
+            for position, name in enumerate(node.input):
+                self._readers.setdefault(name, []).append((node, position))
+
+    def rows(self, name: str) -> int:
+        """Return how many rows or classes an input chooses one of, or 0 where it does not choose."""
+        return min((rows for node, position in self._reading(name) if (rows := self._limit(node, position))), default=0)
+
+    def _limit(self, node: Any, position: int) -> int:
+        """Return how many numbers, from 0, an operator can take as an input; 0 where it can take any."""
+        from onnx import numpy_helper
+
+        if node.op_type == "Gather" and position == 1 and (table := self._constants.get(node.input[0])) is not None:
+            return table.dims[attributes_of(node).get("axis", 0)]
+        if node.op_type not in ("Equal", "OneHot") or position > 1:
+            return 0
+        other = self._constants.get(node.input[1 - position])
+        if other is None or (node.op_type == "Equal" and max(other.dims, default=1) < 3):  # compared with one of them
+            return 0
+        numbers = numpy_helper.to_array(other)
+        if numbers.dtype.kind not in "iuf" or not np.isfinite(numbers).all():
+            return 0
+        return int(numbers.max(initial=0)) + (node.op_type == "Equal")
+
+    def as_lengths(self, name: str) -> bool:
+        """Return whether an input has the lengths of a recurrent layer's sequences, or a mask is made by it."""
+        for node, position in self._reading(name):
+            if node.op_type in _RECURRENT and position == _LENGTHS:
+                return True
+            if node.op_type in _COMPARING and self._is_range(node.input[1 - position]):
+                return True
+        return False
+
+    def _is_range(self, name: str) -> bool:
+        node = self._makers.get(name)
+        while node is not None and node.op_type in _KEEPING:
+            node = self._makers.get(node.input[0])
+        return node is not None and node.op_type == "Range"
+
+    def _reading(self, name: str) -> Iterator[tuple[Any, int]]:
+        """Yield the operators that read the numbers of an input, each with the position where it does."""
+        pending, known = [name], {name}
+        while pending:
+            for node, position in self._readers.get(pending.pop(), ()):
+                yield node, position
+                if position == 0 and node.op_type in _KEEPING and node.output[0] not in known:
+                    known.add(node.output[0])
+                    pending.append(node.output[0])
+
+
+def examples(
+    inputs: Sequence[OnnxInput], specs: Sequence[TensorSpec], sizes: Mapping[str, int]
+) -> tuple[torch.Tensor, ...]:
+    """Return example values, the same on each call.
+
+    Args:
+        specs: of the inputs at the sizes that were chosen.
+        sizes: by the name of a free one.
+    """
+    rng, results = np.random.default_rng(0), []
+    for one, spec in zip(inputs, specs, strict=True):
+        others = {size for other in inputs for size in other.shape if isinstance(size, str)} - {*one.shape}
+        steps = min((sizes[size] for size in others), default=0)
+        results.append(torch.from_numpy(one.example(spec, steps, rng)))
+    return tuple(results)
+
+
+def values_of(switches: Sequence[OnnxInput], given: Shapes, network: str) -> dict[str, int]:
+    """Return the value of each input that one was given for.
+
+    Raises:
+        NetworkImportError: several were, or one that its type has not.
+    """
+    values = {}
+    for one in switches:
+        if one.name in given:
+            numbers = given[one.name]
+            most = 1 if one.dtype == bool else np.iinfo(one.dtype).max
+            if len(numbers) != 1 or not 0 <= numbers[0] <= most:
+                raise NetworkImportError(
+                    f"input {one.name} of {network} is one {one.dtype}, and was given {', '.join(map(str, numbers))}",
+                    remedy=f"give one number up to {most}, and tune once for each that you need",
+                    input=one.name,
+                )
+            values[one.name] = numbers[0]
+    return values
+
+
+def with_values(model: Any, values: Mapping[str, int]) -> Any:
+    """Return an ONNX model with constants in place of some inputs."""
+    import onnx
+
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    result.ir_version = max(result.ir_version, 4)  # before that a constant had to be an input
+    for value in [one for one in result.graph.input if one.name in values]:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        array = np.full(shape, values[value.name], dtype_of(value))
+        result.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
+        result.graph.input.remove(value)
+    return result
