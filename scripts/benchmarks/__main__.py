@@ -8,8 +8,8 @@ HERE = Path(__file__).parent
 # Each writes docs/benchmarks/NAME.json; a folder holds `run.py` and what only this benchmark needs. Where a benchmark
 # makes several tables, the others' commands are in the module before the first underscore, by their names.
 NAMES = (
-    *("baselines", "classes", "coverage", "fusion", "gpu_compile", "gtco", "heads", "measure", "predict"),
-    *("rivals", "rivals_amx", "rivals_bfloat16", "rivals_int8", "rivals_intel"),
+    *("baselines", "classes", "coverage", "fusion", "gpu_compile", "gtco", "heads", "measure", "packaged"),
+    *("predict", "rivals", "rivals_amx", "rivals_bfloat16", "rivals_int8", "rivals_intel"),
     *("sampling", "search", "spaces", "startup", "transfer", "tuning", "tuning_intel"),
 )
 

