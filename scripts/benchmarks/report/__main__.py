@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("se
 # The tables to show, instead of everything that the file holds; and sentences on where something else is ahead.
 SHOWN: dict[str, tuple[Callable[[Row], Mapping[str, Any]] | None, Callable[[Row], Iterable[str]]]] = {
     **dict.fromkeys([name for name in SECTIONS if name.startswith("rivals")], (shapes.rivals, shapes.lost_rivals)),
+    "packaged": (shapes.rivals, shapes.lost_packaged),
     **dict.fromkeys(("tuning", "tuning_intel"), (shapes.tuning, shapes.lost_tuning)),
     "measure": (None, shapes.lost_measure),
     "predict": (shapes.predict, shapes.lost_predict),

@@ -112,6 +112,13 @@ def lost_rivals(job: Row) -> Iterator[str]:
             yield f"{row['network']}, {count}: slower than {name}, {row['ms']['tuned']:.3g} ms against {best:.3g} ms."
 
 
+def lost_packaged(job: Row) -> Iterator[str]:
+    """Networks on which another runtime is ahead, and those that do not tune."""
+    yield from lost_rivals(job)
+    reasons = {row["network"]: f"{row['package']}: {row['reason']}" for row in job["details"]["refused"]}
+    yield from (f"{name} is not tuned, of {reason}." for name, reason in reasons.items())
+
+
 def lost_tuning(job: Row) -> Iterator[str]:
     """Networks on which a model from nothing is ahead of a checkpoint."""
     reference, where = SYSTEMS[REFERENCE], "" if job["benchmark"] == "tuning" else f" on {job['machine']['device']}"
