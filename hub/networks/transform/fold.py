@@ -1,10 +1,12 @@
 """Constant folding of a Relax graph: by NumPy where it has the operator, for TVM compiles each one that it folds."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import IRModule, relax
+from tvm.ir.expr import GenericConst
 from tvm.tirx import FloatImm, IntImm
 
 from .relax_graph import (
@@ -26,14 +28,26 @@ def fold_arrays() -> Any:
     known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def value_of(arg: Any) -> Any:
+        if isinstance(arg, list):
+            return [value_of(one) for one in arg]
         if isinstance(arg, IntImm | FloatImm):  # a batch norm's epsilon
             dtype: Any = arg.ty
             return np.array(arg.value, str(dtype.dtype))
         return constant_values(arg)
 
+    def resolved(builder: Any, arg: Any) -> Any:
+        if isinstance(arg, relax.Tuple):
+            return [bound_value(builder, one) for one in arg.fields]
+        return bound_value(builder, arg)
+
     computed: dict[str, Any] = {
         **{name: getattr(np, name) for name in ("add", "divide", "multiply", "negative", "sqrt", "subtract")},
+        **{name: getattr(np, name) for name in ("less", "where")},  # the row that each step of a loop takes
         "matmul": lambda call, x, y: np.matmul(x, y),  # of the state that a recurrent layer begins with
+        "take": _taken,
+        "astype": lambda call, x: x,
+        "concat": lambda call, parts: np.concatenate(parts, int(call.attrs.axis)),
+        "strided_slice": _sliced,  # the weights of a recurrent layer's directions and gates
         "broadcast_to": lambda call, x: np.broadcast_to(x, static_shape(call)),
         "permute_dims": lambda call, x: np.transpose(x, [int(axis) for axis in call.attrs.axes or ()] or None),
         **dict.fromkeys(("reshape", "expand_dims", "squeeze"), lambda call, x: x.reshape(static_shape(call))),
@@ -41,22 +55,52 @@ def fold_arrays() -> Any:
 
     def rewrite(builder: Any, call: Any) -> Any:
         compute = computed.get(operator_name(call))
-        if compute is None or not static_shape(call):
+        if operator_name(call) == "shape_to_tensor":  # the extent that TVM adds to negative indices
+            return _shape_as_tensor(builder, call)
+        if compute is None or not _has_static_shape(call) or str(call.ty.dtype) in _LACKED:
             return call
-        arguments = [bound_value(builder, arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
+        arguments = [resolved(builder, arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
         identities = [_identity(arg) for arg in arguments]
         if None in identities:
             return call
         key = (operator_name(call), str(call.attrs), static_shape(call), *identities)
         if key not in known:
             values = [value_of(arg) for arg in arguments]
-            value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
+            value = compute(*values) if compute.__module__ == "numpy" else compute(call, *values)
             dtype = str(call.ty.dtype)  # without which TVM makes an int64 array a constant of int32
-            constant = relax.const(np.ascontiguousarray(value, dtype=dtype), dtype)
+            constant = relax.const(np.asarray(value, dtype, order="C"), dtype)
             known[key] = arguments, constant  # whose addresses nothing else may have then
         return known[key][1]
 
     return call_pass("TchubFoldArrays", rewrite)
+
+
+_LACKED = "bfloat16", "float8_e4m3fn", "float8_e5m2"  # types that NumPy does not have
+
+
+def _has_static_shape(call: Any) -> bool:
+    shape = getattr(call.ty, "shape", None)
+    return shape is not None and len(static_shape(call)) == len(shape)
+
+
+def _shape_as_tensor(builder: Any, call: Any) -> Any:
+    """Return the shape of a tensor as a constant where it is static, else the call that asks for it."""
+    shape = bound_to(builder, call.args[0], "shape_of")
+    extents = static_shape(shape.args[0]) if shape is not None and _has_static_shape(shape.args[0]) else ()
+    return relax.const(np.array(extents, "int64"), "int64") if extents else call
+
+
+def _taken(call: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray:
+    axis = call.attrs.axis
+    return np.take(x, index, None if axis is None else int(axis), mode="wrap" if call.attrs.mode == "wrap" else "clip")
+
+
+def _sliced(_call: Any, x: np.ndarray, *bounds: list[np.ndarray]) -> np.ndarray:
+    """Return a part of a constant: axes, where each begins and ends, and steps where they are not 1."""
+    parts = [slice(None)] * x.ndim
+    for axis, *of_axis in zip(*bounds, strict=True):
+        parts[int(axis)] = slice(*map(int, of_axis))
+    return x[tuple(parts)]
 
 
 def scales_as_parameters() -> Any:
@@ -104,7 +148,10 @@ def _with_parameters(call: Any) -> Any:
 
 
 def _identity(argument: Any) -> Any:
-    """Return what tells a constant or a number from others; None for what is computed."""
+    """Return what tells a constant, a number or several from others; None for what is computed."""
+    if isinstance(argument, list):
+        parts = tuple(map(_identity, argument))
+        return None if None in parts else parts
     if isinstance(argument, IntImm | FloatImm):
         return argument.value
     if (address := constant_address(argument)) is None:
@@ -113,32 +160,69 @@ def _identity(argument: Any) -> Any:
 
 
 def fold_operators() -> Any:
-    """Return TVM's `FoldConstant`, which runs only where a call has nothing but constants.
+    """Return TVM's `FoldConstant`, which sees only what follows from constants alone.
 
-    It legalises every operator of a network to find out.
+    It legalises every operator that it sees, which takes minutes where a loop was written out.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="TchubFoldOperators")
     def run(mod: Any, _context: Any) -> Any:
-        calls = list[Any]()
-
-        def note(expr: Any) -> None:
-            if isinstance(expr, relax.Call) and all(map(_is_known, expr.args)):
-                calls.append(expr)
-
-        for function in mod.functions.values():
-            if isinstance(function, relax.Function):
-                relax.analysis.post_order_visit(function, note)
-        return relax.transform.FoldConstant()(mod) if calls else mod
+        fold, result = relax.transform.FoldConstant(), mod
+        tensor_functions = {var: one for var, one in mod.functions_items() if not isinstance(one, relax.Function)}
+        for var, function in mod.functions_items():
+            if not isinstance(function, relax.Function):
+                continue
+            bindings, has_branches = _known_bindings(function)
+            if has_branches:  # in which there may be more
+                return fold(mod)
+            if not any(isinstance(one.value, relax.Call) for one in bindings):
+                continue
+            results = [one.var for one in bindings]
+            block, types = relax.DataflowBlock(bindings), relax.TupleType([one.ty for one in results])
+            part = relax.Function([], relax.SeqExpr([block], relax.Tuple(results)), types)
+            folded: Any = relax.transform.CanonicalizeBindings()(fold(IRModule({**tensor_functions, var: part})))[var]
+            pairs = zip(results, folded.body.body.fields, strict=True)
+            constants = {one: value for one, value in pairs if isinstance(value, GenericConst)}
+            result = result.clone()
+            result[var] = _with_constants(function, constants)
+        return result
 
     return run
 
 
-def _is_known(arg: Any) -> bool:
-    """Return whether an argument of a call is known: neither a variable nor the result of another call."""
-    if isinstance(arg, relax.Tuple):
-        return all(map(_is_known, arg.fields))
-    return not isinstance(arg, relax.Var | relax.Call | relax.TupleGetItem)
+def _known_bindings(function: Any) -> tuple[list[Any], bool]:
+    """Return the bindings of a Relax function that follow from constants alone, and whether it has branches."""
+    known: set[Any] = set()
+    bindings, has_branches = [], False
+
+    def is_known(arg: Any) -> bool:
+        if isinstance(arg, relax.Tuple):
+            return all(map(is_known, arg.fields))
+        if isinstance(arg, relax.TupleGetItem):
+            return is_known(arg.tuple_value)
+        return arg in known if isinstance(arg, relax.Var) else not isinstance(arg, relax.Call)
+
+    for binding in (one for block in function.body.blocks for one in block.bindings):
+        value = getattr(binding, "value", None)
+        has_branches |= isinstance(value, relax.If)
+        arguments = value.args if isinstance(value, relax.Call) else [value]
+        known_kind = isinstance(value, relax.Call | relax.Tuple | relax.TupleGetItem | GenericConst)
+        if isinstance(binding, relax.VarBinding) and known_kind and all(map(is_known, arguments)):
+            known.add(binding.var)
+            bindings.append(binding)
+    return bindings, has_branches
+
+
+def _with_constants(function: Any, constants: Mapping[Any, Any]) -> Any:
+    """Return a Relax function with constants in place of what some of its variables are bound to."""
+    blocks = []
+    for block in function.body.blocks:
+        bindings = [
+            relax.VarBinding(one.var, constants[one.var]) if one.var in constants else one for one in block.bindings
+        ]
+        blocks.append(type(block)(bindings))
+    body = relax.SeqExpr(blocks, function.body.body)
+    return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
 
 
 def fold_functions() -> Any:

@@ -10,7 +10,7 @@ from relax_kit import calls, compute, name_of
 from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import network_tasks, weight_bytes
-from tchub.hub.networks.transform.fold import fold_arrays, fold_functions
+from tchub.hub.networks.transform.fold import fold_arrays, fold_functions, fold_operators
 from tchub.hub.networks.transform.prepare import for_inference, lower, prepare
 from tchub.hub.networks.transform.relax_graph import bound_values, constant_values
 from torch import nn
@@ -60,6 +60,46 @@ def test_only_what_is_rounded_has_its_numbers_as_parameters(network_of: Any) -> 
     (shape,) = find_shapes(graph)
     for otherwise in ((), (shape,)):
         np.testing.assert_allclose(compute(lower(graph, otherwise), x)[0], attention(x), atol=1e-5)
+
+
+def test_the_row_that_a_step_of_a_loop_takes_is_computed_by_numpy() -> None:
+    """As TVM imports ONNX's `Gather`, whose number may count from the end, and parts of weights for each direction."""
+    builder: Any = relax.BlockBuilder()
+    x, index = relax.Var("x", relax.TensorType((4, 6), "float32")), relax.const(-1, "int64")
+    weights = np.arange(24, dtype="float32").reshape(4, 6)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            shape = builder.emit(relax.op.shape_to_tensor(builder.emit(relax.op.shape_of(x))))
+            extent = builder.emit(relax.op.take(shape, relax.const(0, "int64"), 0))
+            turned = builder.emit(relax.op.add(index, extent))
+            chosen = builder.emit(
+                relax.op.where(builder.emit(relax.op.less(index, relax.const(0, "int64"))), turned, index)
+            )
+            row = builder.emit(relax.op.take(x, builder.emit(relax.op.astype(chosen, "int32")), 0))
+            halves = [relax.op.strided_slice(relax.const(weights), [1], [at], [at + 3]) for at in (3, 0)]
+            joined = builder.emit(relax.op.concat([*map(builder.emit, halves)], 1))
+            result = builder.emit_output(relax.op.add(row, joined))
+        builder.emit_func_output(result)
+    mod: Any = relax.transform.DeadCodeElimination()(fold_arrays()(builder.get()))
+    assert [name_of(one) for one in calls(mod)] == ["take", "add"]
+    x = torch.randn(4, 6)
+    expected = x[-1].numpy() + np.concatenate([weights[:, 3:], weights[:, :3]], 1)
+    np.testing.assert_allclose(compute(prepare(mod), x)[0], expected, rtol=1e-6)
+
+
+def test_operators_of_constants_are_folded_as_tvm_does_without_legalising_the_others() -> None:
+    builder: Any = relax.BlockBuilder()
+    x, ones = relax.Var("x", relax.TensorType((2, 4), "float32")), relax.const(np.ones((2, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            factor = builder.emit(relax.op.negative(builder.emit(relax.op.tanh(ones))))
+            result = builder.emit_output(builder.emit(relax.op.multiply(builder.emit(relax.op.exp(x)), factor)))
+        builder.emit_func_output(result)
+    mod: Any = builder.get()
+    once = tvm.transform.Sequential([relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()])
+    folded = once(fold_operators()(mod))
+    tvm.ir.assert_structural_equal(folded, once(relax.transform.FoldConstant()(mod)))
+    assert [name_of(one) for one in calls(folded)] == ["exp", "multiply"]
 
 
 def test_folded_arrays_keep_their_type() -> None:
