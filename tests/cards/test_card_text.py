@@ -1,14 +1,19 @@
-"""The text of a card: numbers come from the files alone, missing facts are shown as missing, the Hub reads the head."""
+"""Cards and plots: numbers come from the files alone, missing facts are shown as missing, the Hub reads the head."""
 
 import copy
+import json
+import os
+import subprocess
+import sys
+from xml.etree import ElementTree as XML
 
 import pytest
-from card_kit import BARE, CONFIG, METRICS, T4_CONFIG, T4_METRICS, changed, corpus, scores, spoiled, subsets, without
+from card_kit import BARE, CONFIG, METRICS, T4_CONFIG, T4_METRICS, changed, corpus, spoiled, subsets, without
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tchub.cards import MISSING, CardData, CardError, check_card, missing, render_card
+from tchub.cards import MISSING, CardData, CardError, check_card, draw, missing, plots_of, render_card
 from tchub.cards.render import hub_licence, hub_licences
 
 TEXT, T4_TEXT = render_card(CONFIG, METRICS), render_card(T4_CONFIG, T4_METRICS)
@@ -36,26 +41,6 @@ def test_every_corpus_of_the_training_is_on_the_card_with_its_licence():
     assert "- **t4: no licence was found** where its log was published (owner/t4@0a1b2c)." in T4_TEXT
 
 
-def test_the_classes_that_a_checkpoint_knows_have_their_tasks_and_bound():
-    trust = {
-        "ansor/conv2d": {"tasks": 31, "programs": 6200, "judged": 6, "pairwise": 0.84, "least": 0.79},
-        "*/reduce": {"judged": 4, "pairwise": 0.21, "least": 0.13},
-    }
-    text = render_card({**CONFIG, "trust": trust}, METRICS)
-    assert "| ansor | conv2d | 31 | 6,200 | 6 | 0.840 | 0.790 | yes |" in text
-    assert "| any | reduce | 0 | 0 | 4 | 0.210 | 0.130 | **no** |" in text
-
-
-def test_the_devices_of_a_knowledge_base_have_gate_column_and_loss():
-    mi50 = {"gate": None, "column": None, "learnt": scores(0.8), "now": scores(0.79)}
-    k80 = {"gate": 0.43, "column": scores(0.83), "learnt": scores(0.82), "now": None}
-    devices = [{"corpus": "mi50", "device": "mi50"} | mi50, {"corpus": "k80", "device": "k80"} | k80]
-    facts = {"name": "tilenet-kb-gpu", "arch": "tilenet-kb", "family": "gpu"}
-    text = render_card(T4_CONFIG | facts, T4_METRICS | {"devices": devices})
-    assert "| mi50 | mi50 | - | - | 0.800 | 0.790 | +0.010 |\n| k80 | k80 | 0.43 | 0.830 | 0.820 | - | - |" in text
-    assert "tchub distill tilenet-kb-gpu --corpus DIR --out with-mine" in text
-
-
 def test_a_transferred_checkpoint_names_the_device_that_was_measured_or_stands_in():
     facts = {"data": "transferred", "measured_on": ["rtx2080ti"]}
     text = render_card(changed(T4_CONFIG, lineage=facts), T4_METRICS | {"device": "rtx2080ti"})
@@ -73,13 +58,6 @@ def test_missing_facts_are_marked_and_what_was_not_measured_has_no_section():
     for absent in ("None", "How it ranks", "Tuning with it", "On other corpora", "With a few programs", ".svg"):
         assert absent not in text
     assert ModelCard(text).data.eval_results is None
-
-
-def test_a_card_says_of_how_many_tasks_it_brings_schedules_and_what_they_gain():
-    row = {"network": "resnet-50", "trials": 120, "without": [68.8, 63.9], "brought": [62.9, 60.5], "command": "again"}
-    text = render_card(changed(CONFIG, lineage={"schedules": 1663}), METRICS | {"schedules": [row]})
-    assert "`schedules.json` holds the fastest schedule of each of 1,663 tasks" in text
-    assert "| resnet-50 | 60 | 68.8 | 62.9 |\n| resnet-50 | 120 | 63.9 | 60.5 |" in text
 
 
 def test_no_line_of_a_table_is_torn_by_a_bar_in_a_name():
@@ -190,3 +168,59 @@ def test_a_whole_card_lacks_nothing_and_each_absence_is_named():
         "metrics.json: results.model.top5",
         "config.json: training.corpus.licence",
     )
+
+
+FILES = ("top-k.svg", "scatter.svg", "calibration.svg", "transfer.svg", "tuning.svg")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plots")
+    assert draw(METRICS, folder) == FILES
+    return folder
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_plot_is_small_valid_xml_with_words_and_text_that_stays_text(drawn, file):
+    text = (drawn / file).read_text()
+    root = XML.fromstring(text)
+    plot = next(plot for plot in plots_of(METRICS) if plot.file == file)
+    assert (root.findtext(f"{SVG}title"), root.findtext(f"{SVG}desc")) == (plot.title, plot.description)
+    assert len(text) < 15_000
+    assert list(root.iter(f"{SVG}text"))
+
+
+def test_equal_figures_give_equal_bytes_in_another_process(drawn, tmp_path):
+    program = "import json, sys; from pathlib import Path; from tchub.cards import draw; "
+    program += "draw(json.load(sys.stdin), Path(sys.argv[1])); assert 'torch' not in sys.modules"
+    environment = os.environ | {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "SOURCE_DATE_EPOCH": "0"}
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    subprocess.run(command, input=json.dumps(METRICS), text=True, check=True, env=environment)
+    for file in FILES:
+        assert (tmp_path / file).read_bytes() == (drawn / file).read_bytes()
+
+
+def test_a_plot_of_other_figures_and_one_that_was_edited_are_stale(drawn, tmp_path):
+    plot = plots_of(METRICS)[0]
+    path = tmp_path / plot.file
+    assert not plot.is_current(path)
+    text = (drawn / plot.file).read_text()
+    path.write_text(text)
+    assert plot.is_current(path)
+    path.write_text(text.replace("this checkpoint", "that checkpoint"))
+    assert not plot.is_current(path)
+    path.write_text(text)
+    changed = METRICS | {"curves": METRICS["curves"] | {"top_k": [{"k": 1, "model": 0.99}]}}
+    assert not plots_of(changed)[0].is_current(path)
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(subsets(METRICS))
+def test_any_part_of_the_metrics_can_be_drawn_or_is_a_named_fault(tmp_path, metrics):
+    try:
+        files = draw(metrics, tmp_path)
+    except CardError:
+        return
+    for file in files:
+        XML.parse(tmp_path / file)
