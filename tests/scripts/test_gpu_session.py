@@ -1,4 +1,4 @@
-"""A session on a lent card, from packing to the last step, with the stand-in in the card's place."""
+"""A session on a lent card, with the stand-in in the card's place, and figures of compiling for cards."""
 
 import json
 import shutil
@@ -12,6 +12,7 @@ import pytest
 from tchub.hub.cli import main
 
 from scripts import gpu_session
+from scripts.benchmarks.gpu_compile import _row, summarise
 
 
 @pytest.mark.slow
@@ -83,3 +84,21 @@ def test_what_is_packed_is_unpacked_from_its_parts_beside_the_repository(
     code = "import one, tchub.zoo.errors, importlib.metadata as m; print(one.VALUE, m.version('tchub'))"
     answer = subprocess.check_output([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(site)})
     assert answer == b"1 0.1.0\n"
+
+
+def test_rates_count_what_compiles_and_the_share_is_of_all_programs() -> None:
+    kind = {"operator": "dense-square", "precision": "float16"}
+    shares = [
+        kind | _row(2.0, [None, None, "build: a\nnvcc failed: x"]) | {"arch": "sm_75", "keys": ["a", "b", "c"]},
+        kind | _row(1.0, [None]) | {"arch": "sm_80", "keys": ["a"]},
+    ]
+    assert shares[0]["failures"] == {"nvcc failed: x": 1}
+    outcomes = [
+        *(("ours", 1.0, [None] * 8), ("ours", 1.0, [None] * 2)),
+        *(("stock", 2.0, [None, "x"]), ("stock", 1.0, [None] * 2)),
+    ]
+    rates = [{"system": system} | _row(seconds, errors) for system, seconds, errors in outcomes]
+    summary = summarise(shares, rates)
+    assert (summary["candidates"], summary["programs"], summary["compiled_share"]) == (3, 4, 0.75)
+    assert summary["stock_compiled_share"] == 0.75
+    assert (summary["ours_rate"], summary["stock_rate"], summary["rate_ratio"]) == pytest.approx((4.0, 1.0, 4.0))

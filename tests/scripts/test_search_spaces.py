@@ -79,13 +79,6 @@ def test_a_space_consists_of_its_programs(tasks: list[MeasuredTask]) -> None:
     assert all(space.carry_over(one) == one for one in space.random(rng, 8)), "each is the nearest to itself"
 
 
-def test_nearly_each_program_of_a_space_has_neighbours(tasks: list[MeasuredTask]) -> None:
-    for task in tasks:
-        space = MeasuredSpace(task.spaces[0])
-        alone = [one for one in task.spaces[0].latencies if not any(True for _ in space.adjacent(one))]
-        assert len(alone) <= 0.05 * len(task.spaces[0].latencies)
-
-
 def test_a_narrow_space_varies_half_of_its_decisions(tasks: list[MeasuredTask]) -> None:
     recorded = tasks[-1].spaces[0]
     space, first = MeasuredSpace(recorded), next(iter(recorded.latencies))

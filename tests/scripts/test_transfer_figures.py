@@ -1,4 +1,4 @@
-"""The transfer benchmark: who may learn from which task, and figures that can be worked out by hand."""
+"""The transfer benchmark and the leaderboard: who may learn from which task, and what is compared with what."""
 
 from operator import sub, truediv
 from pathlib import Path
@@ -60,12 +60,6 @@ def test_seen_leaves_the_judging_tasks_to_the_sources_and_judges_only_those() ->
     assert own == ["new-a", "new-b"]
 
 
-def test_a_source_may_teach_its_own_test_task_where_the_target_is_judged_by_it_and_it_is_seen() -> None:
-    target, source = tasks("new", train="a", test="y"), tasks("old", train="b", test="y")
-    assert divide(target, [source], "test", seen=True)[1] == [["old-b", "old-y"]]
-    assert divide(target, [source], "test", seen=False)[1] == [["old-b"]]
-
-
 @pytest.mark.parametrize("seen", [False, True])
 def test_choices_never_look_at_a_test_task(seen: bool) -> None:
     target = tasks("new", train="ab", val="cy", test="z")
@@ -75,19 +69,6 @@ def test_choices_never_look_at_a_test_task(seen: bool) -> None:
     assert judged == ["new-c"]
     assert ("old-c" in given) is seen
     assert "new-c" not in own
-
-
-@pytest.mark.parametrize(
-    ("points", "level", "labels"),
-    [
-        ([(0, 0.5), (4, 0.6), (8, 0.8)], 0.7, 6),
-        ([(0, 0.5), (4, 0.6), (8, 0.8)], 0.5, 0),
-        ([(0, 0.5), (4, 0.6), (8, 0.8)], 0.81, None),
-        ([(0, 0.5), (4, 0.9), (8, 0.6)], 0.9, 4),  # where the level is reached first
-    ],
-)
-def test_labels_needed_lie_on_the_line_between_two_points(points: Any, level: float, labels: float | None) -> None:
-    assert figures.labels_needed(points, level) == (labels if labels is None else pytest.approx(labels))
 
 
 SCRATCH = [(0, 0.5), (4, 0.6), (16, 0.7), (32, 0.8)]

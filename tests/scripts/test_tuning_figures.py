@@ -1,12 +1,13 @@
-"""Curves and ratios of the tuning benchmark, from runs that can be checked by hand."""
+"""Curves and ratios of the benchmarks of tuning and of searches, from runs that can be checked by hand."""
 
+from math import inf
 from typing import Any
 
 import pytest
 
 from scripts.benchmarks import tuning
-from scripts.benchmarks.report import blocks, picture, shapes
-from scripts.benchmarks.rivals import AVX2
+from scripts.benchmarks.curves import figures, first_at, saved
+from scripts.benchmarks.search.run import summed_up
 from scripts.benchmarks.tuning import OURS, REFERENCE, Point
 
 # After trials and seconds: the sum of two tasks, and how many of them have no program of their own.
@@ -49,15 +50,6 @@ def test_means_are_geometric_over_networks_and_seeds() -> None:
     assert summary["time_ratio_held_out"] == pytest.approx(5**0.5)
 
 
-def test_a_network_with_one_system_has_no_ratio_and_breaks_no_report() -> None:
-    summary, details = tuning.figures([run(OURS, FAST, "resnet-18"), run(REFERENCE, SLOW, "vit-tiny")])
-    machine = {"device": "epyc-turin", "cpu_model": "a CPU", "cores": 2}
-    run_of = {"benchmark": "tuning", "machine": machine, "seeds": [0], "command": "run"}
-    job = run_of | {"summary": summary, "details": details}
-    assert "| resnet-18 | - | 51 | - | - | - | - | - | - | **1 ms** |" in blocks.speed({"tuning": job})
-    assert not [*shapes.lost_tuning(job), *picture.curves({"tuning": job})]
-
-
 def test_a_thinned_curve_keeps_its_ends_and_where_it_falls() -> None:
     curve = [Point(trials, float(trials), 100.0 - trials // 3, 0) for trials in range(300)]
     assert tuning.thin(curve[:7]) == [curve[0], curve[3], curve[6]]
@@ -65,23 +57,47 @@ def test_a_thinned_curve_keeps_its_ends_and_where_it_falls() -> None:
     assert (len(kept), kept[0], kept[-1]) == (tuning.MOST_POINTS, curve[0], curve[-1])
 
 
-def test_the_table_of_runtimes_has_a_column_of_ratios_for_each_machine_that_was_measured() -> None:
-    def row(network: str, ours: float, threads: int = 1, target: str | None = None) -> dict[str, Any]:
-        ms = {"pytorch": 9.0, "openvino": 4.0, "tuned": ours}
-        facts = {"trials": 500, "tuning_seconds": 60.0, "model": "tilenet-epyc@1.4.0"}
-        return facts | {"network": network, "threads": threads, "target": target, "ms": ms}
+TODAY = [inf, 9.0, 6.0, 5.0, 4.0, 4.0]
 
-    def job(*rows: dict[str, Any]) -> dict[str, Any]:
-        machine = {"device": "a-cpu", "cpu_model": "a CPU", "mcpu": "x86-64-v4", "cores": 2}
-        return {"details": {"rivals": rows}, "machine": machine, "seeds": [0], "command": "run"}
 
-    own = job(row("bert-tiny", 2.0), row("vit-tiny", 5.0), row("bert-tiny", 1.0, 2), row("bert-tiny", 3.2, 1, AVX2))
-    others = {"rivals_intel": job(row("vit-tiny", 8.0)), "rivals_amx": job(row("bert-tiny", 1.6))}
-    others |= {"rivals_bfloat16": job(row("vit-tiny", 4.0)), "rivals_int8": job(row("vit-tiny", 2.0))}
-    text = blocks.rivals({"rivals": own} | others)
-    head, _, *lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert head.endswith("| tchub | gain, EPYC | EPYC, 2 cores | EPYC, AVX2 | Xeon | Xeon, AMX | bfloat16 | int8 |"), (
-        "no column without a run"
-    )
-    assert lines[0].endswith("| **2** | 2 | 4 | 1.25 | - | 2.5 | - | - |")
-    assert lines[1].endswith("| **5** | 0.8 | - | - | 0.5 | - | 1 | 2 |"), "tchub loses here"
+def row(system: str, curve: list[float], network: str = "net", seed: int = 0) -> dict[str, Any]:
+    return {"network": network, "system": system, "seed": seed, "tasks": 1, "curve": curve, "seconds": 1.0}
+
+
+def test_a_system_is_worth_the_measurements_until_todays_final_latency() -> None:
+    assert first_at(TODAY, 4.0) == 4
+    rows = [row("today", TODAY), row("new", [inf, 8.0, 4.0, 4.0, 3.0, 2.0])]
+    today, new = figures(rows, ("today", "new"))
+    assert today["measurements_ratio"]["mean"] == today["latency_ratio"]["mean"] == 1.0
+    assert new["measurements_ratio"] == {"mean": 2.0, "half": None}
+    assert new["latency_ratio"]["mean"] == pytest.approx(2.0)
+    assert new["after 1"]["mean"] == pytest.approx(2.0)
+
+
+def test_a_system_that_never_has_it_counts_with_all_that_it_measured() -> None:
+    """And one that ends early with all that today's search measured."""
+    for curve in ([inf, 9.0, 9.0, 8.0, 7.0, 6.0], [inf, 9.0, 8.0]):
+        (worse,) = figures([row("today", TODAY), row("worse", curve)], ["worse"])
+        assert worse["measurements_ratio"]["mean"] == pytest.approx(4 / 5)
+        assert worse["reached"]["mean"] == 0
+
+
+def test_networks_are_averaged_within_a_seed_and_the_interval_is_of_the_seeds() -> None:
+    fast, slow = [inf, 4.0, 4.0, 4.0, 4.0, 4.0], TODAY
+    rows = [row("today", TODAY, network, seed) for network in "ab" for seed in (0, 1)]
+    curves = {("a", 0): fast, ("a", 1): slow, ("b", 0): slow, ("b", 1): slow}
+    (new,) = figures([*rows, *(row("new", curve, *run) for run, curve in curves.items())], ["new"])
+    assert new["measurements_ratio"]["mean"] == pytest.approx((2.0 + 1.0) / 2), "4 and 1 on one seed, 1 and 1 on other"
+    assert new["measurements_ratio"]["half"] == pytest.approx(1.96 * 0.5)
+
+
+def test_a_system_that_was_not_run_has_no_figure() -> None:
+    fast = [{"fast_ms": 12.0, "search_ms": 10.0, "fast_seconds": 20.0}]
+    assert figures([], ["new"]) == [{"system": "new"}]
+    assert summed_up([], fast) == {"fast_mode_ratio": pytest.approx(1.2), "fast_mode_seconds": 20.0}
+
+
+def test_the_summary_is_of_the_search_with_schedules() -> None:
+    rows = [row("today", TODAY), row("today + database", TODAY), row("dqn + database", [inf, 8.0, 4.0, 4.0, 3.0, 2.0])]
+    table = figures(rows, ("today", "today + database", "dqn + database"))
+    assert summed_up(table, []) == saved(table) == {"measurements_ratio": 1.0}
