@@ -11,7 +11,7 @@ from tchub.hub.api import CheckpointChoice
 from tchub.hub.device.candidate import Candidate
 from tchub.hub.registry import Registry
 from tchub.hub.search.errors import InterruptedRunError
-from tchub.zoo.adapt.sampling import SAMPLERS, Pool, RDUPlusSampler, Selection
+from tchub.zoo.adapt.sampling import SAMPLERS
 
 
 class Counting(Noting):
@@ -125,22 +125,6 @@ def test_every_sampler_spends_a_tiny_budget(base: CheckpointChoice, tmp_path: Pa
     assert (result.settings.sampler, result.settings.first_sampler) == (sampler, first)
     if sampler in ("random", "stratified"):
         assert all(pick.total is None for pick in result.picks)
-
-
-@pytest.mark.parametrize(("workload", "to_rank"), [("toy", True), ("reference", False)])
-def test_a_networks_tasks_are_to_be_ranked_and_a_suites_stand_for_others(
-    base: CheckpointChoice, tmp_path: Path, workload: str, to_rank: bool
-):
-    """By which `rdu+` keeps all tasks level, or fills some of them."""
-    pools: list[Pool] = []
-
-    class Watched(RDUPlusSampler):
-        def pick(self, ask) -> Selection:
-            pools.append(ask.pool)
-            return super().pick(ask)
-
-    run(base, Lab(), tmp_path, sampler=Watched(), workload=workload, budget=60, per_task=24)
-    assert [pool.to_rank for pool in pools] == [to_rank]
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,11 @@ from real_checkpoint import make_checkpoint
 from tchub.hub.adaptation import learner as learner_module
 from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
 from tchub.hub.adaptation.sources import (
-    LEARNT,
     AdaptationSources,
     choose_start,
     learnt_by,
     learnt_digests,
     open_sources,
-    pool_digests,
     read_sources,
 )
 from tchub.hub.api import CheckpointChoice, choose_checkpoint
@@ -288,13 +286,3 @@ def test_a_checkpoint_that_knows_the_first_batch_by_heart_is_compared_on_the_res
     assert names(batch, "learn") & names(first.picks, "learn"), "there is something to leave out"
     assert set(data.latency) == new_labels(batch, first.picks)
     assert f"the first {len(data)} programs that no source has learnt" in result.settings.start
-
-
-def test_a_pool_that_was_learnt_before_is_what_the_error_tells_of(adapted, tmp_path: Path):
-    """A checkpoint that learnt all but a few of these candidates: no budget would help."""
-    choice, pool = choose_checkpoint(str(adapted[0].path)), pool_of(adapted[0])
-    config = replace(choice.checkpoint.config, training={LEARNT: pool_digests(pool, range(len(pool) - 5))})
-    lab = Lab()
-    with pytest.raises(AdaptError, match="355 of 360 candidates were learnt before"):
-        run(replace(choice, checkpoint=replace(choice.checkpoint, config=config)), lab, tmp_path)
-    assert not lab.measured
