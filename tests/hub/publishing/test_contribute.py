@@ -11,9 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 from contribute_kit import FACTS, RECIPE, Answers, FakeMeasurer, contents, small_config
-from hub_client import use_client
-from hub_protocol import running
-from huggingface_hub import snapshot_download
 from registry_kit import refused
 from tchub.hub.cli import main
 from tchub.hub.publishing.check import check
@@ -214,23 +211,6 @@ def hub_calls(monkeypatch: pytest.MonkeyPatch, quick: FakeMeasurer) -> list[tupl
     monkeypatch.setattr(f"{MODULE}.publish", publish)
     monkeypatch.setattr("tchub.hub.publishing.repository.Repository.require_login", lambda self: None)
     return calls
-
-
-@pytest.mark.usefixtures("quick")
-def test_the_whole_way_ends_on_the_hub_with_every_byte_and_only_once(mine, tmp_path, monkeypatch):
-    with running() as server:
-        use_client(monkeypatch, tmp_path / "client", server.url)
-        monkeypatch.setenv("HF_TOKEN", server.login("hf_ada", "ada", "write"))
-        config = small_config(mine, publish=True, repo="ada/tcl-epyc", yes=True)
-        published = contribute(config).published
-        assert published is not None
-        fetched = snapshot_download("ada/tcl-epyc", revision=published.tag, cache_dir=tmp_path / "elsewhere")
-        again = contribute(config).published
-        assert again is not None
-        assert (again.outcome, again.commit) == ("already-published", published.commit)
-    theirs = {path.relative_to(fetched): path.read_bytes() for path in Path(fetched).rglob("*") if path.is_file()}
-    theirs.pop(Path(".gitattributes"), None)
-    assert theirs == contents(mine)
 
 
 def test_it_is_published_when_the_person_agrees(mine, hub_calls):

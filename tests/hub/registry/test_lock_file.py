@@ -82,13 +82,6 @@ def test_verify_checks_against_the_pins(project, run):
     assert main(["pull", "--verify", "--frozen"]) == 1
 
 
-def test_a_folder_is_no_place_for_the_file(project):
-    assert main(["pull", "tcl-epyc", "--lock", "--lock-file", "."]) == 2
-    for folder in ("", "."):
-        with pytest.raises(IndexFileError, match="is a folder"):
-            pull_and_pin(["tcl-epyc"], lock=folder)
-
-
 def test_further_names_are_added_and_equal_pins_are_equal_bytes_in_whatever_order_they_came(project, tmp_path):
     pull_and_pin(["tcl-epyc"])
     pull_and_pin(["tcl-t4"])

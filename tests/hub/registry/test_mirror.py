@@ -267,11 +267,3 @@ def test_an_address_without_tls_or_with_a_password_is_refused_without_repeating_
     with refused(reason) as caught:
         Mirror(uri)
     assert "pw" not in caught.value.message
-
-
-def test_the_password_of_netrc_holds_where_no_token_is_set(server, source, tmp_path, monkeypatch):
-    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ada password secret\n")
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    server.files["/index.json"] = b"data"
-    source.read("index.json", 10)
-    assert server.seen[0][1]["authorization"].startswith("Basic ")
