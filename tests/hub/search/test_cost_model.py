@@ -162,18 +162,6 @@ def test_an_unknown_way_to_learn_is_refused() -> None:
         choose_model("tcl-epyc", update="often")
 
 
-def test_predict_leaves_the_programs_thread_setting_alone(
-    checkpoint: Any, context: Any, measure_candidates: list[Any]
-) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        hub.tvm_cost_model(checkpoint).predict(context, measure_candidates)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
 TINY = {
     "atformer": ("statements-gpu", {"hidden": 16}),
     "tilenet": ("nest-gpu", {"hidden": 16, "embedding": 8}),

@@ -151,16 +151,6 @@ def test_the_same_decisions_give_tvms_own_program(small_task: Any, target: Any, 
         assert space.decisions_of(again) == decisions
 
 
-def test_random_programs_mutants_and_crossings_are_programs(small_task: Any, target: Any) -> None:
-    context = tune_context(small_task, target, "replay-trace", 0)
-    space = DesignSpace(small_task.mod, context.space_generator.postprocs, context.generate_design_space()[0])
-    rng = Random(0)
-    a, b = space.random(rng, 2)
-    for decisions in (a, space.mutate(a, rng), space.cross(a, b, rng)):
-        assert space.replay(decisions) is not None
-    assert space.mutate(a, rng) != a or space.size == 1
-
-
 @pytest.mark.parametrize(
     ("options", "count", "lanes"),
     [({"mcpu": "x86-64-v2"}, 16, 4), ({"mcpu": "x86-64-v3"}, 16, 8), ({"mcpu": "znver4"}, 32, 16)],

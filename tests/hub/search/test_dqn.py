@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import tvm
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.design_slots import ChoiceSlot, TileSlot, weighted
@@ -90,15 +89,6 @@ def test_a_reward_that_comes_later_counts_as_far_as_it_is_discounted(discount: f
     assert agent.choose(np.stack([leads_on, at_once])) == best
 
 
-def test_an_agent_leaves_the_random_numbers_of_torch_alone() -> None:
-    before = torch.random.get_rng_state()
-    agents = [QAgent(2, QUICK, seed) for seed in (0, 0, 1)]
-    assert torch.equal(before, torch.random.get_rng_state())
-    first, same, other = (next(agent._network.parameters()) for agent in agents)
-    assert torch.equal(first, same)
-    assert not torch.equal(first, other)
-
-
 def test_no_program_is_scored_twice(search: Any) -> None:
     tuning = search()
     for _ in range(3):
@@ -138,13 +128,6 @@ def test_the_next_round_walks_from_the_fastest_programs(search: Any) -> None:
     assert sorted(by_score.values()) == sorted(map(float, scores)), "on the scale of the model's scores"
 
 
-def test_a_round_ends_when_episodes_bring_nothing_better(search: Any) -> None:
-    model = ByDecisions(lambda rows: np.zeros(len(rows)))
-    search(dqn=replace(SMALL_DQN, episodes=50, patience=2), model=model).candidates(1, StopFlag())
-    spaces = 3  # which have as many random programs each
-    assert len(model.scores) == 6 * spaces + 2 * 16
-
-
 def test_without_measurements_an_episode_from_the_schedule_of_a_similar_task(small_task: Any, target: Any) -> None:
     other = dense(64, 48, 32)
     before = by_dqn(other, target)
@@ -174,16 +157,3 @@ def test_the_share_of_the_roofline_is_the_machines(search: Any) -> None:
     assert all(b == pytest.approx(a / 2) for a, b in zip(values, half, strict=True) if a < 1)
     assert shares(None)[0]._dqn.ridge == DQNSettings().ridge
     assert set(shares(None, on=False)[1]) == {0.0}
-
-
-def test_a_model_of_three_heads_tells_the_share_of_the_roofline(search: Any) -> None:
-    class Heads(ByDecisions):
-        def intensity(self, template: Any, decisions: Any) -> np.ndarray | None:
-            return self.features_of(template, decisions)[:, 0, 3]
-
-    tuning = search(model=Heads())
-    programs = [(0, decisions) for decisions in tuning.spaces[0].random(Random(0), 20)]
-    innermost = [decisions[0][3] for _, decisions in programs]
-    assert [tuning._shares(programs)[key] for key in programs] == [min(1, x / tuning._dqn.ridge) for x in innermost]
-    assert len(set(innermost)) > 2
-    assert set(search(dqn=replace(SMALL_DQN, roofline=False), model=Heads())._shares(programs).values()) == {0.0}

@@ -1,6 +1,5 @@
 """Each extension point of MetaSchedule alone, in a plain `tune_tir` with tchub's builder and runner."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +9,6 @@ import pytest
 from fake_tuning import SMALL_SEARCH
 from real_checkpoint import make_checkpoint
 from tchub import hub
-from tchub.hub.device import meta_schedule
 from tchub.hub.device.candidate import trace_json, trace_key
 from tchub.hub.device.meta_schedule import BuilderRunner
 from tchub.hub.networks.workloads import operator_module
@@ -22,7 +20,6 @@ from tchub.hub.search.errors import TuningError
 from tchub.hub.search.settings import DecisionSettings, DQNSettings
 from tchub.zoo.corpus.tir import task_id
 from tchub.zoo.corpus.workloads import OperatorSpec
-from tchub.zoo.tvm_import import import_tensor_intrinsics
 from test_cost_model import tiny
 from tvm import IRModule
 from tvm.s_tir import meta_schedule as ms
@@ -94,24 +91,6 @@ def test_a_checkpoint_of_statements_is_refused() -> None:
         hub.search_strategy(tiny("atformer"))
 
 
-@pytest.mark.usefixtures("shared_zygote")
-def test_the_parts_bring_what_tune_tir_would_import_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With torch loaded TVM takes 20 s for its intrinsics. A plug-in brings all: its user may go on to a card."""
-    brought: list[Any] = []
-    for module in (cost_model, meta_schedule):
-        monkeypatch.setattr(
-            module, "import_tensor_intrinsics", lambda kind=None, module=module: brought.append((module, kind))
-        )
-    hub.tvm_cost_model(make_checkpoint())
-    BuilderRunner().close()
-    assert brought == [(cost_model, None), (meta_schedule, None)]
-    choose_model("tilenet-epyc").make()
-    assert len(brought) == 2, "`tune` knows its target, and brings what that one needs"
-    for kind in ("llvm", "cuda"):
-        import_tensor_intrinsics(kind)
-    assert {"tvm.s_tir.tensor_intrin", "tvm.s_tir.tensor_intrin.cuda"} <= sys.modules.keys()
-
-
 def test_the_task_scheduler(tune: Any, small_task: Any) -> None:
     softmax = operator_module(OperatorSpec("softmax", "softmax", {"rows": 64, "columns": 96}))
     both = {"first": small_task.mod["main"], "second": softmax["main"]}
@@ -137,12 +116,3 @@ def test_the_database(tune: Any, small_task: Any, target: Any, tmp_path: Path) -
         before = len(again)
         tune(small_task.mod, strategy=strategy, database=again)
         assert len(set(keys(again))) == len(again) > before, "what was measured is not measured again"
-
-
-def test_the_search_strategy_takes_programs_of_the_database_as_known(tune: Any, small_task: Any, target: Any) -> None:
-    strategy = hub.search_strategy(make_checkpoint())
-    database = tune(small_task.mod, strategy=strategy, database=ms.database.MemoryDatabase())
-    before = set(keys(database))
-    again = tune(small_task.mod, strategy=strategy, database=database)
-    assert before < set(keys(again))
-    assert len(again) == 2 * TRIALS
