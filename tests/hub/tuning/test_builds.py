@@ -44,12 +44,6 @@ def compared(
     return compare
 
 
-def test_a_network_that_compiles_and_is_right_keeps_the_layout_asked_for(network: Network, target: Any) -> None:
-    first = first_build(network, target, "channels-last", compared(), None)
-    assert (first.layout, first.notes) == ("channels-last", ())
-    assert first.comparison.checks["untuned"].verdict == "equal"
-
-
 def test_where_channels_last_does_not_compile_the_original_layout_is_taken_with_a_word(
     network: Network, target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

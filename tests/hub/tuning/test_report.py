@@ -88,15 +88,6 @@ def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run
     assert not runs_here(make_report(**change))
 
 
-def test_an_interrupted_run_has_a_page_without_latencies(without_charts: None) -> None:
-    report = make_report(status="interrupted")
-    del report["latency"], report["output_check"]
-    report["runs"]["tuned"] |= {"curve": [], "programs": [], "sum_of_tasks": None, "sum_of_tasks_untuned": None}
-    text = text_of(report)
-    assert "Stopped early" in text
-    assert "load_tuned" not in text
-
-
 def test_the_json_is_strict(tmp_path: Path, without_charts: None) -> None:
     report = make_report()
     report["output_check"]["tuned"]["max_abs_diff"] = float("inf")

@@ -207,14 +207,6 @@ def test_any_builder_and_runner_of_metaschedule_serve(session: Any, target: Any)
     assert not any(Path(path).parent.exists() for path, _ in runner.seen), "artifacts are removed"
 
 
-def test_only_the_best_program_of_a_task_is_compiled(session: Any, small_task: Any) -> None:
-    tuning = session(FakeMeasure())
-    view = tuning.run()
-    (record,) = best_programs(tuning.database, [small_task]).get_all_tuning_records()
-    assert float(record.run_secs[0]) == pytest.approx(view.progress[0].best, rel=1e-5)
-    assert len(best_programs(tuning.database, [small_task], without={small_task.task_id})) == 0
-
-
 def test_a_task_whose_untuned_program_is_fastest_is_left_as_it_is(session: Any, small_task: Any) -> None:
     tuning = session(FakeMeasure(), untuned=False)
     tuning.view.untuned[small_task.task_id] = 1e-6
