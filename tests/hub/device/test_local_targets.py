@@ -189,16 +189,3 @@ def test_collect_keeps_a_scope_for_each_target(tmp_path: Path, monkeypatch: pyte
         with closing(sqlite3.connect(file)) as db:
             facts = [json.loads(text) for (text,) in db.execute("SELECT facts FROM scopes")]
         assert len({str(scope["target"]) for scope in facts}) == len(facts) == 3
-
-
-@pytest.mark.x86
-def test_programs_of_a_level_hold_its_registers_and_no_wider_ones(small_candidates: list[Any]) -> None:
-    import tvm
-
-    code = {}
-    for name in ("x86-64-v2", "x86-64-v3"):
-        target = tvm.target.Target({"kind": "llvm", "mcpu": name, "num-cores": 1})
-        code[name] = "".join(tvm.tirx.build(c.mod, target).inspect_source("asm") for c in small_candidates[:2])
-    assert "%xmm" in code["x86-64-v2"]
-    assert "%ymm" in code["x86-64-v3"], "these programs have something to vectorise"
-    assert not any(wide in code["x86-64-v2"] for wide in ("%ymm", "%zmm"))

@@ -2,25 +2,21 @@
 
 import math
 import re
-from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.device import build_jobs, jobs, rpc_session, timing
+from tchub.hub.device import build_jobs, rpc_session, timing
 from tchub.hub.device.build_jobs import BuildResult, quickly_scheduled, with_aligned_stack
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
-from tchub.hub.device.jobs import RunResult, run
+from tchub.hub.device.jobs import run
 from tchub.hub.device.measure import Measurer, plan_workers
 from tchub.hub.device.onsite.runs import random_values
-from tchub.hub.device.pool import JobResult
 from tchub.hub.device.timing import TimingConfig, turns_of
 from tchub.zoo.files import file_sha256
 
@@ -97,34 +93,6 @@ def test_a_hopeless_batch_stops_and_names_the_commonest_error(
     assert "run" in caught.value.fields["commonest"]
 
 
-@pytest.mark.parametrize(("overlaps", "order"), [(True, "drdrdr"), (False, "dddrrr")])
-def test_a_built_program_runs_before_the_next_candidate_is_drawn(
-    target_dict: dict[str, Any], small_candidates: list[Any], overlaps: bool, order: str
-) -> None:
-    events: list[str] = []
-
-    def draw() -> Iterator[Any]:
-        for candidate in small_candidates[:3]:
-            events.append("d")
-            yield candidate
-
-    def done(value: Any) -> Future[JobResult]:
-        future: Future[JobResult] = Future()
-        future.set_result(JobResult(value=value))
-        return future
-
-    def run_it(_: Any) -> Future[JobResult]:
-        events.append("r")
-        return done(RunResult([1e-3], 0.01))
-
-    with Measurer(target_dict) as measurer:
-        measurer.overlaps = overlaps
-        measurer.build = lambda *_: done(BuildResult())
-        measurer._start_run = run_it
-        assert len(list(measurer.measure(draw()))) == 3
-    assert "".join(events) == order
-
-
 HYPER_THREADED = [(0, 4), (1, 5), (2, 6), (3, 7)]
 
 
@@ -191,27 +159,6 @@ def test_weights_of_more_than_half_of_their_memory_have_another_place_too(shares
     runs = [[(at := address(x), at + 4 * x.shape[0]) for x in next(turns)] for _ in range(7)]
     for before, after in pairwise(runs):
         assert all(a[1] <= b[0] or b[1] <= a[0] for a in before for b in after)
-
-
-def test_a_check_that_takes_long_is_the_measurement(
-    target_dict: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tvm import te
-
-    a = te.placeholder((64,), name="a")
-    func = te.create_prim_func([a, te.compute((64,), lambda i: a[i] + 1.0, name="b")])
-    mod = tvm.ir.save_json(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}))
-    library, info = str(tmp_path / "one.so"), [([64], "float32"), ([64], "float32")]
-    built = build_jobs.build(mod, target_dict, library)
-    right = tmp_path / "right.npz"
-    jobs.make_reference(library, built.sha256, info, str(right))
-    monkeypatch.setattr(jobs, "_LONG", 0.0)
-    timed = Mock(return_value=[1.0])
-    monkeypatch.setattr(jobs, "time_kernel", timed)
-    assert run(library, info, TimingConfig(), 1e-12, (info, str(right)), built=built).latencies != [1.0]
-    timed.assert_not_called()
-    for best in (1.0, None):
-        assert run(library, info, TimingConfig(), best, (info, str(right)), built=built).latencies == [1.0]
 
 
 def test_a_program_is_told_its_weights_and_timed_with_them_in_turn(target_dict: dict[str, Any], tmp_path: Path) -> None:

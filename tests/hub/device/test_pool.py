@@ -18,7 +18,7 @@ from tchub.hub.device.build_jobs import build
 from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.jobs import run
 from tchub.hub.device.patience import TimeLimit, run_process, wait_for
-from tchub.hub.device.pool import Worker, WorkerPool, Zygote
+from tchub.hub.device.pool import Worker, Zygote
 from tchub.hub.device.timing import TimingConfig
 from tchub.hub.device.worker import WorkerSetup, set_up
 from tvm import te
@@ -70,14 +70,6 @@ def test_memory_over_the_limit_fails_in_the_worker_alone(zygote: Zygote) -> None
     result = worker.call(run, ("/nowhere/x.so", huge, None, None), 20)
     assert result.error in ("exception", "crash")
     worker.stop()
-
-
-def test_a_pool_answers_every_job_in_its_own_future(zygote: Zygote) -> None:
-    workers = WorkerPool(zygote, [WorkerSetup(), WorkerSetup()])
-    futures = [workers.submit(set_up, (WorkerSetup(),), 20) for _ in range(12)]
-    pids = {future.result(timeout=60).value for future in futures}
-    assert 1 <= len(pids) <= 2
-    workers.close()
 
 
 def test_a_dead_zygote_is_an_error_and_no_process_is_hit() -> None:
