@@ -18,7 +18,6 @@ from tchub.hub.tuning.config import RIVALS
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("hub", "zoo", "cards")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-SCRIPTS = (ROOT / "scripts" / "quickstart", ROOT / "scripts" / "test", ROOT / ".ci" / "run")
 
 
 def python_files(floor: str) -> list[Path]:
@@ -98,12 +97,6 @@ def test_the_console_script_answers() -> None:
     done = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "Examples:" in done.stdout
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_can_be_run_and_parse(script: Path) -> None:
-    assert os.access(script, os.X_OK)
-    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
 
 
 @pytest.fixture
