@@ -1,16 +1,29 @@
-"""Relax graphs: what operators they call, and what they compute when they are compiled."""
+"""Networks of a function, and Relax graphs: what operators they call, and what they compute when compiled."""
 
+from collections.abc import Callable
 from shutil import which
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import tvm
 from tchub.hub.device.build_jobs import linked_by
+from torch import Tensor, nn
 from tvm import relax
 from tvm.support.cc import create_shared
 
 # LLVM takes half the time for it, and how fast the code is does not matter.
 PLAIN = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+
+
+class Computed(nn.Module):
+    """A function and the modules that it uses, as a network."""
+
+    def __init__(self, function: Callable[..., Any], *parts: nn.Module) -> None:
+        super().__init__()
+        self.function, self.parts = function, nn.ModuleList(parts)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(*self.parts, *inputs)
 
 
 def linked(code: Any) -> Any:

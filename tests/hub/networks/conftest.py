@@ -8,24 +8,13 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import build, compute
+from relax_kit import Computed, build, compute
 from tchub.hub.networks import LAYOUTS
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.transform.prepare import prepare
 from torch import Tensor, nn
 from tvm import relax
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
-
-class Computed(nn.Module):
-    """A function and the modules that it uses, as a network."""
-
-    def __init__(self, function: Callable[..., Any], *parts: nn.Module) -> None:
-        super().__init__()
-        self.function, self.parts = function, nn.ModuleList(parts)
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*self.parts, *inputs)
 
 
 @pytest.fixture
