@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import build, calls, compute
+from relax_kit import Computed, build, calls, compute
 from tchub.hub.device.candidate import trace_json
 from tchub.hub.networks.alternatives import find_alternatives, find_shapes
 from tchub.hub.networks.frontend.network import import_exported
@@ -165,27 +165,26 @@ def test_a_product_with_an_activation_keeps_its_kernel(equal: Any) -> None:
     assert sum("matmul" in task.name for task in tasks_of(mod)) == 2
 
 
-class Softmax(torch.nn.Module):
-    """A softmax and what follows it: nothing, or what is elementwise, with a row of its own or without."""
+def numbered(x: torch.Tensor) -> torch.Tensor:
+    return (torch.softmax(x, -1) * 255 - 3).clamp(min=0)
 
-    def __init__(self, follows: str) -> None:
-        super().__init__()
-        self.follows = follows
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.softmax(x, -1)
-        return y if not self.follows else (y * 255 - 3).clamp(min=0) if self.follows == "numbers" else y + x[:1]
+def with_a_row(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1) + x[:1]
 
 
 @pytest.mark.parametrize(
-    ("shape", "follows"),
-    [((3, 48), ""), ((2, 3, 40), "numbers"), ((1, 16), ""), ((5, 61), ""), ((2, 3, 197), "numbers"), ((5, 64), "rows")],
+    ("shape", "module"),
+    [
+        *((shape, torch.nn.Softmax(-1)) for shape in ((3, 48), (1, 16), (5, 61))),
+        *((shape, Computed(numbered)) for shape in ((2, 3, 40), (2, 3, 197))),
+        ((5, 64), Computed(with_a_row)),
+    ],
 )
-def test_softmax_by_lanes_is_right_before_and_after_it_is_scheduled(shape: tuple[int, ...], follows: str) -> None:
+def test_softmax_by_lanes_is_right_before_and_after_it_is_scheduled(shape: tuple[int, ...], module: Any) -> None:
     """Also for scores that are large, and masked ones, and with what follows element by element."""
     x = 30 * torch.randn(*shape, generator=torch.manual_seed(0))
     x[..., 1::7] = -torch.inf
-    module = Softmax(follows)
     expected = module(x.double()).numpy()
     mod = lower(imported(module, x))
     (ours,) = compute(mod, x)
@@ -283,14 +282,11 @@ def test_it_competes_with_the_three_functions_that_it_replaces() -> None:
     ids=["causal", "of all keys", "of some keys", "of padding", "of rows that see nothing"],
 )
 def test_pytorchs_own_attention_can_be_one_function(options: dict[str, Any], masks: tuple[int, ...]) -> None:
-    class Attend(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.scaled_dot_product_attention(x, x, x, **options)
-
+    module = Computed(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x, **options))
     x = torch.randn(1, 2, 48, 8)
-    graph = for_inference(import_exported(torch.export.export(Attend(), (x,)), "net"))
+    graph = for_inference(import_exported(torch.export.export(module, (x,)), "net"))
     (shape,) = attentions(graph)
     assert shape.masks == masks
     mod = lower(graph, {shape})
-    expected = Attend()(x).numpy()
+    expected = module(x).numpy()
     np.testing.assert_allclose(compute(mod, x)[0], expected, atol=1e-5 * np.abs(expected).max())

@@ -86,13 +86,3 @@ def test_what_follows_a_reduction_with_other_extents_does_not_compute_it_again(
             np.testing.assert_allclose(result_of(space.mod), result_of(task.mod), rtol=1e-4, atol=1e-4)
         script = task.mod.script()
         assert RULE not in script or len(ArgInfo.from_entry_func(task.mod)) == 2, "a reduction of one tensor alone"
-
-
-def test_a_pooling_of_few_channels_warns_of_no_missing_rule(tasks_of: Any, result_of: Any, capfd: Any) -> None:
-    tasks = tasks_of(3, 12, lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False))
-    (task,) = (one for one in tasks if "pool" in one.name)
-    first, *others = spaces(task)
-    assert RULE not in task.mod.script()
-    assert others
-    np.testing.assert_allclose(result_of(first.mod), result_of(task.mod), rtol=1e-6, atol=1e-6)
-    assert "Warning" not in capfd.readouterr().err

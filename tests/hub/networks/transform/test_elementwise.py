@@ -1,15 +1,20 @@
-"""Functions that only move or combine elements have spaces of their own, whose programs are all right."""
+"""Functions that move or combine elements have spaces of their own; without a schedule, loops are still parallel."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import tvm
-from tchub.hub.networks.tasks import TuningTask, make_task, network_tasks
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.tasks import TuningTask, make_task
+from tchub.hub.networks.transform.default_schedules import default_schedules
 from tchub.hub.networks.transform.elementwise import RULE, cheapest_first, own_spaces
 from tchub.hub.search.candidates import tune_context
-from tvm import relax, te, topi
+from torch import nn
+from tvm import te, topi
+from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.tirx import ForKind
 from tvm_ffi import structural_equal
@@ -91,14 +96,31 @@ def test_functions_with_reductions_keep_the_spaces_of_metaschedule() -> None:
     assert RULE in task_of(a, topi.nn.relu(a)).mod.script()
 
 
-def test_a_reshape_is_no_task() -> None:
-    """In the compiled network it is another view of its input."""
-    x = relax.Var("x", relax.TensorType([6, 8], "float32"))
-    builder: Any = relax.BlockBuilder()
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            y = builder.emit_output(relax.op.reshape(relax.op.permute_dims(relax.op.reshape(x, (8, 6))), (3, 16)))
-        builder.emit_func_output(y)
-    mod = own_spaces()(relax.transform.LegalizeOps()(builder.get()))
-    (task,) = network_tasks(mod, TARGET, "net")
-    assert "transpose" in task.name
+CONVOLUTION = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU())
+NETWORKS = {
+    "rows that lanes divide": (nn.Sequential(nn.Linear(48, 96), nn.ReLU()), (24, 48)),
+    "a prime number of columns": (nn.Linear(48, 37), (24, 48)),
+    "a convolution with what follows it": (CONVOLUTION, (1, 3, 12, 12)),
+    "a norm and a softmax": (nn.Sequential(nn.LayerNorm(64), nn.Softmax(-1)), (2, 160, 64)),
+    "maxima": (nn.MaxPool2d(3, 2, 1), (1, 8, 40, 40)),
+}
+
+
+@pytest.mark.parametrize(("module", "shape"), NETWORKS.values(), ids=NETWORKS)
+def test_a_network_computes_the_same(
+    module: nn.Module, shape: tuple[int, ...], prepared: Any, run_library: Any, tmp_path: Any
+) -> None:
+    x = torch.randn(shape)
+    mod = prepared(module, x)
+    kernels = [f for f in default_schedules(mod).functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
+    assert any("T.parallel" in one.script() for one in kernels)
+    build_library(mod, tvm.target.Target("llvm"), None, tmp_path / "network.so")
+    (output,) = run_library(tmp_path / "network.so", x)
+    torch.testing.assert_close(torch.from_numpy(output), module(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_function_that_a_search_has_scheduled_stays(small_task: Any) -> None:
+    scheduled = Schedule(small_task.mod).mod["main"].with_attr("tirx.is_scheduled", True)
+    mod = tvm.IRModule({"main": scheduled})
+    assert structural_equal(default_schedules(mod), mod)
+    assert not structural_equal(default_schedules(small_task.mod), small_task.mod)

@@ -1,19 +1,22 @@
-"""Constants of a Relax graph: what NumPy can compute once is not computed at every call."""
+"""Relax graphs: constants are computed once, and any index that an input holds stays within its tensor."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import tvm
+import tvm_ffi
 from relax_kit import calls, compute, name_of
 from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import network_tasks, weight_bytes
-from tchub.hub.networks.transform.fold import fold_arrays, fold_functions, fold_operators
+from tchub.hub.networks.transform.bounds import bounded_indices
+from tchub.hub.networks.transform.fold import fold_arrays, fold_functions
 from tchub.hub.networks.transform.prepare import for_inference, lower, prepare
 from tchub.hub.networks.transform.relax_graph import bound_values, constant_values
-from torch import nn
+from torch import Tensor, nn
 from tvm import relax, topi
 
 
@@ -85,32 +88,6 @@ def test_the_row_that_a_step_of_a_loop_takes_is_computed_by_numpy() -> None:
     x = torch.randn(4, 6)
     expected = x[-1].numpy() + np.concatenate([weights[:, 3:], weights[:, :3]], 1)
     np.testing.assert_allclose(compute(prepare(mod), x)[0], expected, rtol=1e-6)
-
-
-def test_operators_of_constants_are_folded_as_tvm_does_without_legalising_the_others() -> None:
-    builder: Any = relax.BlockBuilder()
-    x, ones = relax.Var("x", relax.TensorType((2, 4), "float32")), relax.const(np.ones((2, 4), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            factor = builder.emit(relax.op.negative(builder.emit(relax.op.tanh(ones))))
-            result = builder.emit_output(builder.emit(relax.op.multiply(builder.emit(relax.op.exp(x)), factor)))
-        builder.emit_func_output(result)
-    mod: Any = builder.get()
-    once = tvm.transform.Sequential([relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()])
-    folded = once(fold_operators()(mod))
-    tvm.ir.assert_structural_equal(folded, once(relax.transform.FoldConstant()(mod)))
-    assert [name_of(one) for one in calls(folded)] == ["exp", "multiply"]
-
-
-def test_folded_arrays_keep_their_type() -> None:
-    builder: Any = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((2,), "int64"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            steps = builder.emit(relax.op.add(relax.const(np.arange(2), "int64"), relax.const(1, "int64")))
-            result = builder.emit_output(relax.op.add(x, steps))
-        builder.emit_func_output(result)
-    assert fold_arrays()(builder.get())["main"].ret_ty.dtype == "int64"
 
 
 def test_tensor_functions_of_constants_are_computed_with_one_result_or_several() -> None:
@@ -189,3 +166,60 @@ TRANSPOSED = {
 def test_a_weight_is_not_repeated_for_each_matrix_of_a_batch(equal: Any, x: torch.Tensor, network: Any) -> None:
     layer = nn.Linear(8, 16, bias=network is not TRANSPOSED["on the left"][1])
     assert weight_bytes(equal(network, x, parts=(layer,))) == sum(one.nbytes for one in layer.parameters())
+
+
+op: Any = relax.op
+LAST = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: nn.functional.embedding(i, x),
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: x.gather(0, i[:, None].expand(4, 3)),
+        lambda x, i: x.scatter(0, i[:, None].expand(4, 3), 7.0),
+        lambda x, i: x.scatter_add(0, i[:, None].expand(4, 3), x[:4] * 2),
+        lambda x, i: x.index_put((i,), torch.full((4, 3), 7.0)),
+    ],
+    ids=["embedding", "rows", "gather", "scatter", "add", "put"],
+)
+def test_an_index_beyond_a_tensor_is_its_last_one(function: Callable[..., Tensor], prepared: Any) -> None:
+    x = torch.randn(6, 3)
+    mod = prepared(function, x, torch.tensor([0, 3, 2, 1]))
+    for indices, meant in (([3, 1, 6, 2], [3, 1, 5, 2]), ([LAST, 1, 2, 3], [5, 1, 2, 3]), ([3, 0, 1, 2], [3, 0, 1, 2])):
+        result = torch.from_numpy(compute(mod, x, torch.tensor(indices))[0])
+        torch.testing.assert_close(result, function(x, torch.tensor(meant)))
+
+
+def test_places_of_several_dimensions_are_bounded_each_by_its_own() -> None:
+    builder: Any = relax.BlockBuilder()
+    x, i = relax.Var("x", relax.TensorType((4, 3), "float32")), relax.Var("i", relax.TensorType((3, 2), "int64"))
+    with builder.function("main", [x, i]):
+        with builder.dataflow():
+            updates = relax.const(np.full(3, 7, "float32"))
+            parts = [builder.emit(op.gather_nd(x, i)), builder.emit(op.scatter_nd(x, i, updates))]
+            result = builder.emit_output(relax.Tuple(parts))
+        builder.emit_func_output(result)
+    values, indices = torch.randn(4, 3), torch.tensor([[1, 2], [9, 9], [-1, -2]])
+    taken, put = map(torch.from_numpy, compute(prepare(builder.get()), values, indices))
+    rows, columns = torch.tensor([1, 3, 3]), torch.tensor([2, 2, 1])  # negative ones count from the end
+    assert torch.equal(taken, values[rows, columns])
+    assert torch.equal(put, values.index_put((rows, columns), torch.tensor(7.0)))
+
+
+@pytest.mark.parametrize(
+    ("places", "bounded"),
+    [
+        (lambda x: x.argsort(0).flip(0), False),
+        (lambda x: x.topk(2, 0).indices.T.reshape(-1, 3), False),
+        (lambda x: x.argmax(0, keepdim=True), False),
+        (lambda x: x.reshape(-1).argsort().reshape(x.shape), True),  # there are more of them than rows
+        (lambda x: x.topk(2, 0).values.long(), True),
+    ],
+    ids=["sort", "largest", "largest of all", "another axis", "values"],
+)
+def test_places_that_a_sort_finds_need_no_bounds(places: Any, bounded: bool, network_of: Any) -> None:
+    network, inputs = network_of(lambda x, y: x.gather(0, places(y))), (torch.randn(6, 3), torch.randn(6, 3))
+    mod = import_exported(torch.export.export(network, inputs), "network")
+    assert tvm_ffi.structural_equal(mod, bounded_indices()(mod)) is not bounded

@@ -98,22 +98,9 @@ def test_integers_are_made_of_floats_that_are_none(equal: Equal) -> None:
     assert equal(whole, 9 * torch.randn(1, 64), atol=0).script().count('T.Cast("int8"') == 3
 
 
-def test_a_scale_of_fewer_axes_than_the_image_joins_the_convolution(equal: Equal) -> None:
-    """A parameter without a batch axis, and one of ones."""
-    scale, ones = nn.Parameter(torch.linspace(0.5, 1.5, 8).reshape(8, 1, 1)), nn.Parameter(torch.ones(8, 1, 1))
-    parts = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.ParameterList([scale, ones])
-
-    def scaled(first: Any, second: Any, by: Any, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(second(first(x) * by[0])) * by[1] - by[0]
-
-    tasks = tasks_of(equal(scaled, X, parts=parts))
-    assert [task.op for task in tasks if "multiply" in task.name] == ["conv2d"]
-    assert sum(task.op == "elementwise" for task in tasks) == 2, "in, and out"
-
-
 def test_one_number_times_an_image_joins_the_convolution_on_either_side(equal: Equal) -> None:
-    """As in a block with a learnable affine: its scale and bias are parameters of one number."""
-    channels = torch.linspace(0.5, 1.5, 8).reshape(1, 8, 1, 1)
+    """As in a block with a learnable affine: parameters of one number, and one without a batch axis."""
+    channels = torch.linspace(0.5, 1.5, 8).reshape(8, 1, 1)
     numbers = nn.ParameterList([*(nn.Parameter(torch.tensor([value])) for value in (0.7, 0.2)), nn.Parameter(channels)])
     parts = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), numbers
 

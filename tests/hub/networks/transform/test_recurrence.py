@@ -45,8 +45,8 @@ def network(kind: str, backwards: bool, values: list[torch.Tensor], cpu: bool) -
 @pytest.mark.parametrize(
     ("cpu", "batch", "directions", "hidden", "scale"),
     [
-        *((True, 1, 2, 32, 1.0), (True, 2, 1, 20, 1.0), (True, 2, 2, 17, 1.0), (True, 9, 1, 48, 1.0)),
-        *((True, 1, 1, 16, 1e4), (False, 2, 2, 17, 1.0), (False, 3, 1, 20, 1.0)),
+        *((True, 2, 2, 17, 1.0), (True, 9, 1, 48, 1.0), (True, 1, 1, 16, 1e4)),
+        *((False, 2, 2, 17, 1.0), (False, 3, 1, 20, 1.0)),
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,22 +10,17 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import compute
-from tchub.hub.device.tile_registers import has_tiles
+from relax_kit import Computed, compute
 from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.tasks import network_tasks
-from tchub.hub.networks.transform.half_storage import half_storage
-from tchub.hub.networks.transform.prepare import for_inference, lower
-from tchub.hub.networks.transform.tile_products import packed
+from tchub.hub.networks.transform.prepare import for_inference
 from tchub.hub.networks.weights import lift_weights, read_weights, weights_file, write_weights
 from tchub.hub.search.candidates import random_candidates
 from tchub.hub.search.roofline import Roofline
 from tile_kit import RUNS, XEON, checked_programs, compiled, dtypes, lowered, tile_tasks
 from torch import nn
-from tvm.target import Target
-from tvm_ffi import structural_equal
 
 CONV = nn.Conv2d
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -46,13 +41,6 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "of one row": (lambda: CONV(16, 16, (1, 5), padding=(0, 2)), (1, 16, 1, 40)),
     "1x1": (lambda: CONV(24, 40, 1), (1, 24, 8, 9)),
 }
-
-
-class Squared(nn.Module):
-    """A product of two computed factors."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x @ x.T) @ torch.relu(x)
 
 
 class Block(nn.Module):
@@ -104,7 +92,7 @@ def test_products_and_convolutions_read_bfloat16_and_add_up_in_float32(case: str
         (CONV(3, 32, 1), (1, 3, 20, 20)),
         (nn.Sequential(nn.ZeroPad2d((0, 0, 0, 1)), CONV(32, 32, 1)), (1, 32, 15, 16)),
         (CONV(32, 32, 3, groups=32), (1, 32, 20, 20)),
-        (Squared(), (30, 20)),
+        (Computed(lambda x: (x @ x.T) @ torch.relu(x)), (30, 20)),
     ],
     ids=["few rows", "few channels", "rows of zeros", "groups", "no constant weights"],
 )
@@ -135,17 +123,12 @@ def test_between_products_tensors_are_stored_in_bfloat16_and_sums_read_float32()
 
 
 def test_what_has_several_results_reads_float32() -> None:
-    class Parts(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Linear(64, 192), nn.Linear(64, 64)
-
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            one, two, three = torch.split(self.first(x), 64, dim=-1)
-            return self.last(one), two.transpose(0, 1), three.sum(0)
+    def parts(first: nn.Module, last: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        one, two, three = torch.split(first(x), 64, dim=-1)
+        return last(one), two.transpose(0, 1), three.sum(0)
 
     torch.manual_seed(0)
-    module, x = Parts(), torch.randn(128, 64)
+    module, x = Computed(parts, nn.Linear(64, 192), nn.Linear(64, 64)), torch.randn(128, 64)
     for ours, right in zip(compute(lowered(module, x), x), module(x), strict=True):
         assert np.abs(ours - right.detach().numpy()).max() < 0.05 * right.std()
 
@@ -161,57 +144,30 @@ def test_maxima_read_bfloat16_and_give_float32() -> None:
 
 
 def test_what_is_a_factor_and_a_residual_stays_float32() -> None:
-    class Post(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm, self.first = nn.LayerNorm(128), nn.Linear(128, 128)
+    def post(norm: nn.Module, first: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        x = norm(x)
+        return first(x) + x
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.norm(x)
-            return self.first(x) + x
-
-    (task,) = tile_tasks(lowered(Post(), torch.randn(128, 128)))
+    module = Computed(post, nn.LayerNorm(128), nn.Linear(128, 128))
+    (task,) = tile_tasks(lowered(module, torch.randn(128, 128)))
     assert dtypes(task) == ["float32", "bfloat16", *["float32"] * 3], "input, weights, bias, residual and result"
 
 
 def test_a_comparison_behind_a_product_stays_one() -> None:
-    class Gated(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second, self.last = CONV(32, 32, 3, padding=1), CONV(32, 32, 1), CONV(32, 32, 1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.last(torch.where(self.first(x) > 2, self.second(x), 0.0))
-
-    mod = lowered(Gated(), torch.randn(1, 32, 24, 24))
+    layers = CONV(32, 32, 3, padding=1), CONV(32, 32, 1), CONV(32, 32, 1)
+    gated = Computed(lambda first, second, last, x: last(torch.where(first(x) > 2, second(x), 0.0)), *layers)
+    mod = lowered(gated, torch.randn(1, 32, 24, 24))
     assert any("bool" in dtypes(task) for task in tile_tasks(mod)), "it is what the first product's kernel gives"
 
 
-def test_an_untuned_network_multiplies_in_tiles_too(run_library: Any, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    module, x = Block(), torch.randn(1, 32, 16, 16)
-    mod = lowered(module, x)
-    (expected,) = compute(mod, x)
-    assert build_library(mod, XEON, None, tmp_path / "net.so").tuned == 0
-    if RUNS:
-        (ours,) = run_library(tmp_path / "net.so", x)
-        np.testing.assert_allclose(ours, expected, rtol=1e-2, atol=1e-2 * expected.std())
-
-
 def test_a_stream_of_bfloat16_takes_what_is_added_to_it(run_library: Any, tmp_path: Path) -> None:
-    class Stream(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.blocks = nn.ModuleList(CONV(32, 32, 1) for _ in range(5))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            first, second, third, fourth, last = self.blocks
-            x = torch.relu(first(x))
-            x = torch.relu(third(torch.relu(second(x))) + x)
-            return last(torch.relu(fourth(x) + x)).mean((2, 3))
+    def stream(first: Any, second: Any, third: Any, fourth: Any, last: Any, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(first(x))
+        x = torch.relu(third(torch.relu(second(x))) + x)
+        return last(torch.relu(fourth(x) + x)).mean((2, 3))
 
     torch.manual_seed(0)
-    module, x = Stream(), torch.randn(1, 32, 19, 18)
+    module, x = Computed(stream, *(CONV(32, 32, 1) for _ in range(5))), torch.randn(1, 32, 19, 18)
     mod, path = lowered(module, x), tmp_path / "net.so"
     (expected,) = compute(mod, x)
     build_library(mod, XEON, None, path)
@@ -219,12 +175,6 @@ def test_a_stream_of_bfloat16_takes_what_is_added_to_it(run_library: Any, tmp_pa
     if RUNS:
         (ours,) = run_library(path, x)
         np.testing.assert_allclose(ours, expected, rtol=1e-2, atol=1e-2 * expected.std())
-
-
-def test_without_products_of_tiles_nothing_is_stored_otherwise() -> None:
-    exported = torch.export.export(Block().eval(), (torch.randn(1, 32, 16, 16),))
-    mod = lower(for_inference(import_exported(exported, "network")))
-    assert structural_equal(half_storage()(mod), mod)
 
 
 def test_a_pixel_that_is_no_number_reaches_those_around_it_alone() -> None:
@@ -236,17 +186,8 @@ def test_a_pixel_that_is_no_number_reaches_those_around_it_alone() -> None:
 
 def test_weights_that_products_share_are_stored_once(tmp_path: Path) -> None:
     """Also where they lie beside the library, which then has the same numbers."""
-
-    class Shared(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(256, 256, bias=False)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(torch.relu(self.layer(x)))
-
-    module, x = Shared(), torch.randn(32, 256)
-    mod = lowered(module, x)
+    shared = Computed(lambda layer, x: layer(torch.relu(layer(x))), nn.Linear(256, 256, bias=False))
+    mod = lowered(shared, torch.randn(32, 256))
     _, (weight,) = lift_weights(mod, 0)
     assert (weight.dtype.name, weight.nbytes) == ("bfloat16", 2 * 256 * 256)
     write_weights(weights_file(tmp_path / "net.so"), [weight])
@@ -270,23 +211,8 @@ def test_a_stored_program_is_replayed_in_a_process_that_knows_no_instruction_yet
     assert "tdpbf16ps" in done.stdout, done.stderr[-500:]
 
 
-def test_weights_are_pairs_of_terms_for_32_columns() -> None:
-    weights = np.arange(2 * 40 * 50, dtype=np.float32).reshape(2, 40, 50) % 251
-    tiles = packed(weights).astype(np.float32)
-    assert tiles.shape == (2, 2, 32, 32, 2)
-    assert tiles[1, 1, 19, 17, 1] == weights[1, 39, 49]
-    assert not tiles[:, :, 20:].any(), "terms that no input has"
-    assert not tiles[1, :, :, 18:].any(), "columns that no output has"
-
-
 def test_a_product_of_tiles_may_be_faster_than_the_vector_registers() -> None:
     (task,) = tile_tasks(lowered(nn.Linear(512, 512, bias=False), torch.randn(512, 512)))
     flops = 2 * 512**3
     assert Roofline(flops=1e6, bandwidth=1e12).bound(task) == pytest.approx(flops / 16 / 1e6)
     assert Roofline(flops=1e6, bandwidth=1e12).raised(task, flops / 16 / 2e6).flops == pytest.approx(2e6)
-
-
-def test_tile_registers_are_of_some_cpus() -> None:
-    assert has_tiles(XEON)
-    assert not has_tiles(Target({"kind": "llvm", "mcpu": "icelake-server"}))
-    assert not has_tiles(Target({"kind": "llvm", "mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"}))

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import tvm
 from quantised_kit import (
     CASES,
     GRAVITON2,
@@ -21,9 +20,8 @@ from quantised_kit import (
     lowered,
     prepared,
 )
-from relax_kit import compute
+from relax_kit import Computed, compute
 from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
-from tchub.hub.networks.transform.tile_products import gain_of_tiles, is_of_tiles
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.tile_instructions import TILES, VECTORS
 from tile_kit import X86, XEON, tile_tasks
@@ -32,9 +30,6 @@ from torch.nn import functional
 from tvm.target import Target
 from tvm_ffi import structural_equal
 
-# Which vectors compute in 8 bits: the others would be filled up with too much.
-FILLED = [case for case in CASES if case != "1x1"]
-
 
 @cache
 def lowered_case(case: str, of_bytes: Pair) -> Any:
@@ -42,28 +37,12 @@ def lowered_case(case: str, of_bytes: Pair) -> Any:
     return lowered(make(), torch.randn(shape), of_bytes=of_bytes)
 
 
-@pytest.mark.parametrize(
-    ("case", "of_bytes", "weights", "gain"),
-    [
-        *((case, TILES, "int8", 32) for case in CASES),
-        *((case, VECTORS[lanes], "uint32", 4) for case in FILLED for lanes in (16, 4)),
-    ],
-)
-def test_tiles_multiply_numbers_of_8_bits(case: str, of_bytes: Pair, weights: str, gain: int) -> None:
-    """Of which vectors take four as one word."""
-    mod = lowered_case(case, of_bytes)
-    (task,) = tile_tasks(mod)
-    read = [str(param.ty.dtype) for param in task.mod["main"].params]
-    assert {weights} < {*read} <= {weights, "int8", "uint8", "int32", "float32"}
-    assert gain_of_tiles(task.mod["main"]) == gain
-    assert not any(
-        is_of_tiles(one, halves=True) for one in mod.functions.values() if isinstance(one, tvm.tirx.PrimFunc)
-    )
-
-
 PROGRAMS = {
     "tiles": [*CASES],
-    "vectors": FILLED,
+    "vectors": [
+        *("rows of no tile", "of either sign, shifted", "3x3 with a zero point around it", "3x3 of stride 2"),
+        *("a thousand terms", "of a few channels, 3x3", "1x1 of stride 2"),
+    ],
     "short vectors": ["rows of no tile", "several batches", "3x3 of stride 2"],
     "Arm's vectors": FILLED,
 }
@@ -110,26 +89,16 @@ def test_a_network_of_real_numbers_is_computed_as_without_tiles(of_bytes: Pair) 
     assert structural_equal(prepared(module, x, of_bytes=of_bytes), prepared(module, x), map_free_vars=True)
 
 
-class Tied(nn.Module):
-    """The same weights for data without a sign and for data with one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unsigned, self.signed = (
-            Quantised(functional.linear, (64, 64), 0, limits) for limits in (UNSIGNED, SIGNED)
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.unsigned(x), self.signed(x)])
-
-
 @pytest.mark.parametrize("of_bytes", [TILES, VECTORS[16], VECTORS[4]], ids=["tiles", "vectors", "Arm's vectors"])
 def test_weights_may_be_shared_by_data_with_a_sign_and_without(of_bytes: Pair) -> None:
-    module, x = Tied(), torch.randn(32, 64)
+    parts = [Quantised(functional.linear, (64, 64), 0, limits) for limits in (UNSIGNED, SIGNED)]
+    module, x = (
+        Computed(lambda *parts_and_x: torch.cat([one(parts_and_x[-1]) for one in parts]), *parts),
+        torch.randn(32, 64),
+    )
     mod = lowered(module, x, of_bytes=of_bytes)
     assert sum(task.weight for task in tile_tasks(mod)) == 2
-    exact = np.concatenate([module.unsigned.exact(x), module.signed.exact(x)])
-    np.testing.assert_array_equal(compute(mod, x)[0], exact)
+    np.testing.assert_array_equal(compute(mod, x)[0], np.concatenate([one.exact(x) for one in parts]))
 
 
 @pytest.mark.parametrize(

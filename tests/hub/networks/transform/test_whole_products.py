@@ -4,34 +4,38 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from quantised_kit import CASES, SIGNED, UNSIGNED, Pair, Quantised, codes, conv, lowered, prepared
-from relax_kit import calls, compute, name_of
-from tchub.hub.networks.transform.prepare import lower
+from quantised_kit import CASES, Pair, Quantised, codes, conv, lowered, prepared
+from relax_kit import Computed, calls, compute, name_of
+from tchub.hub.networks.transform.quantised import split_weights
 from tchub.hub.networks.transform.relax_graph import constant_values
-from tchub.hub.networks.transform.tile_products import is_of_tiles
+from tchub.hub.networks.transform.tile_products import gain_of_tiles, is_of_tiles
 from tchub.zoo.tile_instructions import TILES, VECTORS
 from tile_kit import tile_tasks
 from torch import nn
 from torch.nn import functional
 
 
-def result(module: nn.Module, x: torch.Tensor, of_bytes: Pair) -> np.ndarray:
-    """Return what a network computes without a schedule."""
-    return compute(lowered(module, x, of_bytes=of_bytes), x)[0]
-
-
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("of_bytes", [(), TILES, VECTORS[16]], ids=["float32", "tiles", "vectors"])
 def test_a_quantised_product_is_exact(case: str, of_bytes: Pair) -> None:
-    """Bit for bit, with numbers of 8 bits and without."""
+    """Bit for bit, with numbers of 8 bits and without. Vectors would fill a 1x1 convolution up with too much."""
     make, shape = CASES[case]
     module, x = make(), 3 * torch.from_numpy(np.random.default_rng(1).standard_normal(shape).astype(np.float32))
     exact = module.exact(x)
     assert len(np.unique(exact)) > 20, "most results would be cut off"
-    np.testing.assert_array_equal(result(module, x, of_bytes), exact)
+    mod = lowered(module, x, of_bytes=of_bytes)
+    np.testing.assert_array_equal(compute(mod, x)[0], exact)
+    tasks = tile_tasks(mod)
+    assert len(tasks) == (bool(of_bytes) and (of_bytes == TILES or case != "1x1"))
+    weights, gain = ("int8", 32) if of_bytes == TILES else ("uint32", 4)
+    for task in tasks:
+        read = {str(param.ty.dtype) for param in task.mod["main"].params}
+        assert {weights} < read <= {weights, "int8", "uint8", "int32", "float32"}
+        assert gain_of_tiles(task.mod["main"]) == gain
+        assert not is_of_tiles(task.mod["main"], halves=True)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["several batches", "3x3", "3x3 with a zero point around it"])
 def test_without_tiles_whole_numbers_are_multiplied(case: str) -> None:
     """And their sums scaled once, without a division."""
     make, shape = CASES[case]
@@ -43,72 +47,48 @@ def test_without_tiles_whole_numbers_are_multiplied(case: str) -> None:
     assert [name_of(one) for one in every].count("divide") == 1, "of what comes in"
 
 
-class Pooled(nn.Module):
-    """Maxima of what is quantised, which are quantised again as ONNX Runtime's tools do."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = functional.max_pool2d((codes(x, 0.05, 7) - 7) * 0.05, 3, 2, 1)
-        return (codes(x, 0.05, 7) - 7) * 0.05
+def residual(first: nn.Module, second: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Take what is quantised to a product and, past it, to a sum."""
+    x = first(x)
+    return codes(second(x) + x, 0.2, 5) - 5
 
 
-def test_maxima_are_of_whole_numbers_and_quantised_once() -> None:
-    x = torch.randn(1, 16, 9, 9)
-    graph = prepared(Pooled(), x)
-    assert [name_of(one) for one in calls(graph)].count("round") == 1
-    np.testing.assert_array_equal(compute(lower(graph), x)[0], Pooled()(x).numpy())
-
-
-class Residual(nn.Module):
-    """What is quantised goes to a product and, past it, to a sum."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.products = nn.ModuleList(Quantised(conv(padding=1), (16, 16, 3, 3), zero) for zero in (7, 3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        first, second = self.products
-        x = first(x)
-        return codes(second(x) + x, 0.2, 5) - 5
+PRODUCTS = [Quantised(conv(padding=1), (16, 16, 3, 3), zero) for zero in (7, 3)]
 
 
 @pytest.mark.parametrize("of_bytes", [(), TILES, VECTORS[16]], ids=["float32", "tiles", "vectors"])
 def test_a_residual_is_added_without_a_division(of_bytes: Pair) -> None:
-    module, x = Residual(), 3 * torch.randn(1, 16, 8, 8)
+    module, x = Computed(residual, *PRODUCTS), 3 * torch.randn(1, 16, 8, 8)
     mod = lowered(module, x, of_bytes=of_bytes)
     products = [
         name for name in (var.name_hint for var, _ in mod.functions_items()) if "conv2d" in name or "tile" in name
     ]
     assert len(products) == 2
     assert not any("divide" in name for name in products)
-    ours, before = compute(mod, x)[0], torch.from_numpy(module.products[0].exact(x))
-    product = codes(torch.from_numpy(module.products[1].exact(before)), 0.1, 3) - 3
+    ours, before = compute(mod, x)[0], torch.from_numpy(PRODUCTS[0].exact(x))
+    product = codes(torch.from_numpy(PRODUCTS[1].exact(before)), 0.1, 3) - 3
     theirs = ((product * np.float32(0.5) + codes(before, 0.1, 3) * np.float32(0.5) - 1.5).round() + 5).clamp(0, 255) - 5
     np.testing.assert_array_equal(ours, theirs.numpy())
 
 
 def test_codes_that_are_read_as_numbers_are_cut_off_less_their_zero_point() -> None:
-    names = [name_of(one) for one in calls(prepared(Residual(), torch.randn(1, 16, 8, 8)))]
+    names = [name_of(one) for one in calls(prepared(Computed(residual, *PRODUCTS), torch.randn(1, 16, 8, 8)))]
     assert names.count("subtract") == 0
     assert names.count("add") == 3, "two biases and the residual"
 
 
-class Dynamic(nn.Module):
-    """A product of data that are quantised by what they are, as `quantize_dynamic` has it."""
+@pytest.mark.parametrize("of_bytes", [(), TILES, VECTORS[16]], ids=["float32", "tiles", "vectors"])
+def test_a_zero_point_may_be_computed(of_bytes: Pair) -> None:
+    """As `quantize_dynamic` has it: data are quantised by what they are."""
+    whole = Quantised(functional.linear, (32, 64)).whole
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.whole = Quantised(functional.linear, (32, 64)).whole
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def dynamic(x: torch.Tensor) -> torch.Tensor:
         scale = (x.max() - x.min()) / 255
         zero = (-x.min() / scale).round().clamp(0, 255).to(torch.uint8).float()
         data = ((x / scale).round() + zero).clamp(0, 255).to(torch.uint8)
-        return functional.linear(data.float() - zero, self.whole) * scale
+        return functional.linear(data.float() - zero, whole) * scale
 
-
-@pytest.mark.parametrize("of_bytes", [(), TILES, VECTORS[16]], ids=["float32", "tiles", "vectors"])
-def test_a_zero_point_may_be_computed(of_bytes: Pair) -> None:
-    module, x = Dynamic(), torch.randn(40, 64)
+    module, x = Computed(dynamic), torch.randn(40, 64)
     mod = lowered(module, x, of_bytes=of_bytes)
     assert any(is_of_tiles(one) for one in mod.functions.values() if isinstance(one, tvm.tirx.PrimFunc)) == bool(
         of_bytes
@@ -116,75 +96,61 @@ def test_a_zero_point_may_be_computed(of_bytes: Pair) -> None:
     np.testing.assert_allclose(compute(mod, x)[0], module(x).numpy(), rtol=1e-6)
 
 
-class Again(nn.Module):
-    """What is quantised is quantised once more, by another scale, zero point or limit."""
-
-    def __init__(self, scale: float, zero: int, limits: tuple[int, int]) -> None:
-        super().__init__()
-        self.again = scale, zero, limits
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scale, zero, limits = self.again
-        x = functional.max_pool2d((codes(x, 0.05, 7) - 7) * 0.05, 3)
-        return (codes(x, scale, zero, limits) - zero) * scale
-
-
-@pytest.mark.parametrize("again", [(0.06, 7, UNSIGNED), (0.05, 8, UNSIGNED), (0.05, 7, SIGNED)])
-def test_what_is_quantised_otherwise_is_rounded_again(again: tuple[float, int, tuple[int, int]]) -> None:
-    module, x = Again(*again), 4 * torch.randn(1, 16, 9, 9)
-    graph = prepared(module, x)
-    assert [name_of(one) for one in calls(graph)].count("round") == 2
-    np.testing.assert_allclose(compute(lower(graph), x)[0], module(x).numpy(), atol=1e-5)
-
-
-class Rounding(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.round(x)
-
-
 def test_numbers_halfway_between_two_are_rounded_to_the_even_one() -> None:
     """By the operator that TVM vectorises, which LLVM rounds so."""
     x = torch.arange(-64, 64).float().reshape(4, 32) / 2
-    module = Rounding()
-    np.testing.assert_array_equal(compute(lowered(module, x, of_bytes=()), x)[0], torch.round(x).numpy())
-
-
-class Grouped(nn.Module):
-    """Convolutions of groups, one channel each and eight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        options = {"padding": 1}
-        self.each = Quantised(conv(groups=32, **options), (32, 1, 3, 3), 9)
-        self.some = Quantised(conv(groups=4, **options), (32, 8, 3, 3), 9)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.some(self.each(x))
+    np.testing.assert_array_equal(compute(lowered(Computed(torch.round), x, of_bytes=()), x)[0], torch.round(x).numpy())
 
 
 @pytest.mark.parametrize("of_bytes", [(), TILES, VECTORS[16]], ids=["float32", "tiles", "vectors"])
 def test_grouped_convolutions_are_exact_in_float32(of_bytes: Pair) -> None:
-    module, x = Grouped(), torch.randn(1, 32, 9, 9)
+    """Of one channel each, and of eight."""
+    each = Quantised(conv(groups=32, padding=1), (32, 1, 3, 3), 9)
+    some = Quantised(conv(groups=4, padding=1), (32, 8, 3, 3), 9)
+    module, x = nn.Sequential(each, some), torch.randn(1, 32, 9, 9)
     mod = lowered(module, x, of_bytes=of_bytes)
     assert not tile_tasks(mod)
-    exact = module.some.exact(torch.from_numpy(module.each.exact(x)))
+    exact = some.exact(torch.from_numpy(each.exact(x)))
     np.testing.assert_array_equal(compute(mod, x)[0], exact)
-
-
-class Shifted(nn.Module):
-    """Numbers of 8 bits less one that these do not have, around which an image is padded."""
-
-    def __init__(self, zero: float) -> None:
-        super().__init__()
-        self.zero, self.whole = zero, Quantised(conv(padding=1), (16, 16, 3, 3)).whole
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.conv2d(x.float() - self.zero, self.whole, padding=1)
 
 
 @pytest.mark.parametrize("zero", [300.0, -5.0, 7.5])
 def test_a_zero_point_beyond_8_bits_is_no_zero_point(zero: float) -> None:
-    module, x = Shifted(zero), torch.randint(0, 256, (1, 16, 9, 9), dtype=torch.uint8)
+    """Numbers of 8 bits less one that these do not have, around which an image is padded."""
+    whole = Quantised(conv(padding=1), (16, 16, 3, 3)).whole
+    module = Computed(lambda x: functional.conv2d(x.float() - zero, whole, padding=1))
+    x = torch.randint(0, 256, (1, 16, 9, 9), dtype=torch.uint8)
     mod = lowered(module, x, of_bytes=TILES)
     assert not tile_tasks(mod)
     np.testing.assert_allclose(compute(mod, x)[0], module(x).numpy(), rtol=1e-6, atol=1)
+
+
+def test_weights_are_split_into_whole_numbers_and_scales() -> None:
+    """Which are the ones that they were made of, bit for bit."""
+    random = np.random.default_rng(0)
+    whole = random.integers(-127, 128, (3, 3, 16, 40)).astype(np.float32)
+    whole[0, 0, 0] = 127
+    whole[..., 7] = 0
+    scales = random.uniform(1e-4, 1e-2, 40).astype(np.float32)
+    split = split_weights(whole * scales)
+    assert split is not None
+    np.testing.assert_array_equal(split[0], whole)
+    np.testing.assert_array_equal(np.delete(split[1], 7), np.delete(scales, 7))
+
+
+@pytest.mark.parametrize("most", [1, 100, 128, 200, 255])
+def test_the_scale_of_a_column_may_be_that_of_a_tensor(most: int) -> None:
+    whole = np.random.default_rng(most).integers(-most, most + 1, (64, 8)).astype(np.float32)
+    split = split_weights(whole * np.float32(0.0123))
+    assert split is not None
+    assert np.abs(split[0]).max() <= max(most, 127)
+    np.testing.assert_allclose(split[0] * split[1], whole * np.float32(0.0123), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [np.random.default_rng(0).standard_normal((64, 8)), np.full((4, 4), np.nan), np.arange(8.0)],
+    ids=["real numbers", "no numbers", "no matrix"],
+)
+def test_other_weights_are_not_split(weights: np.ndarray) -> None:
+    assert split_weights(weights.astype(np.float32)) is None

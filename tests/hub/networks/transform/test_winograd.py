@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from relax_kit import compute
-from tchub.hub.networks.alternatives import Alternative, extract, find_alternatives, further_weights, lower_known
+from tchub.hub.networks.alternatives import Alternative, extract, find_alternatives, lower_known
 from tchub.hub.networks.frontend.exported_file import from_torch
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.networks.transform.prepare import lower
@@ -104,15 +104,6 @@ def test_every_task_of_it_has_a_program_that_is_right(network: tuple[Any, Any, A
         assert "T.Select" in scheduled(task)  # which row of the matrix it is, is known when the loops are unrolled
 
 
-def test_a_network_may_grow_by_the_weights_of_the_smaller_tiles(network: tuple[Any, Any, Any]) -> None:
-    _, _, graph = network
-    direct = tasks_of(lower(graph))
-    added, ways = find_alternatives(graph, direct, TARGET, "net")
-    channels = sum(shape.inputs * shape.outputs for shape in convolutions(graph) if shape.tile == 2)
-    assert further_weights([*direct, *added], ways) == pytest.approx(4 * (16 - 9) * channels, rel=0.05)
-    assert further_weights(direct, []) == 0
-
-
 def test_what_follows_may_be_read_more_than_once(scheduled: Any, network_of: Any) -> None:
     """By a gate and by what is gated, as in a recurrent cell of images."""
 
@@ -125,19 +116,6 @@ def test_what_follows_may_be_read_more_than_once(scheduled: Any, network_of: Any
     (task,) = (task for task in tasks_of(lower(graph, convolutions(graph))) if "winograd_output" in task.name)
     assert "tanh" in task.name
     scheduled(task)
-
-
-def test_what_is_no_elementwise_operator_stays_a_task_of_its_own() -> None:
-    """A mean over the image that follows the convolution is a reduction, which the transform's tiles do not hold."""
-    module = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1),
-                                 torch.nn.Flatten(), torch.nn.Linear(16, 4))  # fmt: skip
-    graph = imported(module, torch.randn(1, 8, 8, 8))
-    tasks = tasks_of(lower(graph, convolutions(graph)))
-    assert sum("winograd" in task.name for task in tasks) == 2
-    for task in tasks:
-        assert not ("winograd" in task.name and any(word in task.name for word in ("pool", "mean", "reshape")))
-        context = tune_context(task, TARGET, ms.search_strategy.ReplayTrace(), 0)
-        assert context.generate_design_space()
 
 
 def test_a_corpus_and_adapting_have_the_tasks_of_both_ways(network: tuple[Any, Any, Any]) -> None:
