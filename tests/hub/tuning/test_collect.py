@@ -45,19 +45,19 @@ class Stopped(Exception):
 def test_a_stopped_collection_goes_on_where_it_was(tmp_path: Path) -> None:
     paid: list[tuple[Any, ...]] = []
 
-    def stop_at_four(*progress: Any) -> None:
+    def stop_at_three(*progress: Any) -> None:
         paid.append(progress)
-        if len(paid) == 4:
+        if len(paid) == 3:
             raise Stopped
 
     with pytest.raises(Stopped):
-        collect(OPERATOR, 12, tmp_path, progress=stop_at_four)
+        collect(OPERATOR, 8, tmp_path, progress=stop_at_three)
     again: list[tuple[Any, ...]] = []
-    result = collect(OPERATOR, 12, tmp_path, progress=lambda *progress: again.append(progress))
-    assert again[0][1] == 5, "the four programs that were paid for are still there"
+    result = collect(OPERATOR, 8, tmp_path, progress=lambda *progress: again.append(progress))
+    assert again[0][1] == 4, "the three programs that were paid for are still there"
     assert {text.split()[0] for text, *_ in again} == {"random", "evolutionary"}
     corpus = Corpus.open(tmp_path)
-    assert corpus.meta["programs"] == result.programs == 4 + len(again)
+    assert corpus.meta["programs"] == result.programs == 3 + len(again)
     assert corpus.meta["device_sheet"]["name"] == corpus.meta["device"]
     (task,) = corpus.tasks.values()
     assert (task.op, task.networks) == ("pool", ((OPERATOR, 1),))
@@ -65,7 +65,7 @@ def test_a_stopped_collection_goes_on_where_it_was(tmp_path: Path) -> None:
 
     # The search may find fewer new programs than asked for; a further run tops up, and measures none again.
     before = {program.key: program.measured_at for program in corpus.iter_programs()}
-    assert result.programs <= collect(OPERATOR, 12, tmp_path).programs <= 12
+    assert result.programs <= collect(OPERATOR, 8, tmp_path).programs <= 8
     after = {program.key: program.measured_at for program in Corpus.open(tmp_path).iter_programs()}
     assert before.items() <= after.items()
 
@@ -106,6 +106,7 @@ def test_when_nothing_can_be_built_the_run_stops_and_what_failed_is_forgotten(
         (compilers / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(compilers))
     monkeypatch.setattr(measure, "Zygote", Zygote)  # whose workers find them
+    monkeypatch.setattr("tchub.hub.device.errors.FAILURE_MINIMUM", 4)
     with pytest.raises(MeasurementFailureRateError, match="failed") as caught:
         collect(OPERATOR, 60, tmp_path / "out")
     assert "build" in str(caught.value.fields["commonest"])
