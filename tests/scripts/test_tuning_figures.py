@@ -7,7 +7,7 @@ import pytest
 
 from scripts.benchmarks import tuning
 from scripts.benchmarks.curves import figures, first_at, saved
-from scripts.benchmarks.search.run import summed_up
+from scripts.benchmarks.search import summed_up
 from scripts.benchmarks.tuning import OURS, REFERENCE, Point
 
 # After trials and seconds: the sum of two tasks, and how many of them have no program of their own.

@@ -13,8 +13,6 @@ from tchub.hub.device.candidate import trace_json, trace_key
 from tchub.hub.device.meta_schedule import BuilderRunner
 from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import FILE, home_file
-from tchub.hub.search import cost_model
-from tchub.hub.search.cost_model import choose_model
 from tchub.hub.search.design_slots import rescale
 from tchub.hub.search.errors import TuningError
 from tchub.hub.search.settings import DecisionSettings, DQNSettings

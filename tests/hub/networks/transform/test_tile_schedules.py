@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import tvm
 from quantised_kit import (
     CASES,
     GRAVITON2,
@@ -37,14 +38,15 @@ def lowered_case(case: str, of_bytes: Pair) -> Any:
     return lowered(make(), torch.randn(shape), of_bytes=of_bytes)
 
 
+_BY_VECTORS = [
+    *("rows of no tile", "of either sign, shifted", "3x3 with a zero point around it", "3x3 of stride 2"),
+    *("a thousand terms", "of a few channels, 3x3", "1x1 of stride 2"),
+]
 PROGRAMS = {
     "tiles": [*CASES],
-    "vectors": [
-        *("rows of no tile", "of either sign, shifted", "3x3 with a zero point around it", "3x3 of stride 2"),
-        *("a thousand terms", "of a few channels, 3x3", "1x1 of stride 2"),
-    ],
+    "vectors": _BY_VECTORS,
     "short vectors": ["rows of no tile", "several batches", "3x3 of stride 2"],
-    "Arm's vectors": FILLED,
+    "Arm's vectors": _BY_VECTORS,
 }
 
 
