@@ -1,7 +1,8 @@
 """Search in decision space: programs drawn, varied and ranked by the checkpoint without TVM.
 
 The first batch of a task is the checkpoint's choice among some two thousand, before anything was measured; later
-ones also look around the best measured programs. TVM replays only the programs to be measured.
+ones also look around the best measured programs, and a part of each is next to the fastest one. TVM replays only the
+programs to be measured.
 """
 
 from __future__ import annotations
@@ -261,6 +262,7 @@ class DecisionSearch:
         parents = [key for _, key in fastest[: max(1, options.parents // 4)]]
         pool += self._scored(self.carried, seen)
         if parents:
+            pool += self._scored(self._steps(parents[0]), seen)
             pool += self._scored(self._children(parents, options.children), seen)
         generations = options.generations if parents else min(options.blind, options.generations)
         for _ in range(generations if pool.keys else 0):
@@ -273,6 +275,11 @@ class DecisionSearch:
         """Draw random programs, each design space in turn, as often as TVM's own search would."""
         share = -(-count // len(self.spaces))
         return [(i, d) for i, space in enumerate(self.spaces) for d in space.random(self._rng, share)]
+
+    def _steps(self, key: Key) -> list[Key]:
+        """Return the programs that are one step away from another."""
+        number, decisions = key
+        return [(number, moved) for moved in self.spaces[number].adjacent(decisions)]
 
     def _children(self, parents: Sequence[Key], count: int) -> list[Key]:
         rng, children = self._rng, []
@@ -315,16 +322,24 @@ class DecisionSearch:
         if self._listed:
             yield from ((index, True) for index in range(len(pool.keys)))
             return
-        if not any(map(isfinite, self.latencies.values())):
-            places = {key: index for index, key in enumerate(pool.keys)}
+        options, rng = self.settings, self._rng
+        places = {key: index for index, key in enumerate(pool.keys)}
+        measured = [key for key, latency in self.latencies.items() if isfinite(latency)]
+        if not measured:
             similar = [places[key] for key in self.carried if key in places][:SIMILAR]
             yield from ((index, True) for index in sorted(similar, key=lambda index: -pool.scores[index]))
-        lucky = sum(self._rng.random() < self.settings.epsilon for _ in range(wanted))
-        dealt = set(self._rng.sample(range(len(pool.keys)), min(lucky, len(pool.keys))))
+        lucky = sum(rng.random() < options.epsilon for _ in range(wanted))
+        dealt = set(rng.sample(range(len(pool.keys)), min(lucky, len(pool.keys))))
         yield from ((index, True) for index in sorted(dealt))
-        order = spread_out(pool, self.settings.apart, self._rng)
+        if measured:
+            steps = self._steps(min(measured, key=self.latencies.__getitem__))
+            beside = sorted((places[key] for key in steps if key in places), key=lambda index: -pool.scores[index])
+            walks = [index for index in beside if index not in dealt][: int(options.walks * wanted + rng.random())]
+            yield from ((index, True) for index in walks)
+            dealt.update(walks)
+        order = spread_out(pool, options.near if measured else options.apart, rng)
         rest = (index for index in order if index not in dealt)
-        yield from ((index, False) for index in islice(rest, self.settings.attempts * wanted))
+        yield from ((index, False) for index in islice(rest, options.attempts * wanted))
 
     def _scheduled(self, key: Key) -> Any | None:
         """Return what TVM makes of a program, None where it is invalid."""

@@ -65,7 +65,9 @@ class DecisionSettings:
         mutations: share of children that are mutants of one parent; the others are mutants of a cross of two parents
             of one design space.
         epsilon: share of a batch that is drawn at random.
-        apart: least distance of two programs of a batch, as a share of the median distance between random programs.
+        apart: least distance of two programs of a batch, as a share of the median distance between random programs,
+            before anything of the task was measured; near: the same afterwards.
+        walks: share of a batch that is one step away from the fastest program then.
         attempts: programs replayed at most for each one asked for.
         dqn: let a deep Q-network propose the programs, instead of random draws and breeding; None: breed them.
     """
@@ -78,6 +80,8 @@ class DecisionSettings:
     mutations: float = 0.8
     epsilon: float = 0.05
     apart: float = 0.4
+    near: float = 0.1
+    walks: float = 0.25
     attempts: int = 24
     dqn: DQNSettings | None = None
 

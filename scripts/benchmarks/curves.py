@@ -10,7 +10,7 @@ from math import isfinite
 from statistics import geometric_mean, mean, stdev
 from typing import Any
 
-# The search without schedules of similar tasks, and what `tune` does.
+# The search without schedules of similar tasks, and with them.
 TODAY, DATABASE = "today", "today + database"
 # Places of a curve that the document keeps, in programs a task.
 PLACES = (1, 2, 3, 4, 8, 16, 32)
@@ -49,9 +49,9 @@ def figures(rows: Iterable[Mapping[str, Any]], systems: Iterable[str]) -> list[d
     return table
 
 
-def saved(table: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the figure that documents quote of a table: what the search with schedules saves, once it was run."""
-    ratio = next((row.get("measurements_ratio") for row in table if row["system"] == DATABASE), None)
+def saved(table: Iterable[Mapping[str, Any]], system: str = DATABASE) -> dict[str, Any]:
+    """Return the figure that documents quote of a table: what a system saves, once it was run."""
+    ratio = next((row.get("measurements_ratio") for row in table if row["system"] == system), None)
     return {"measurements_ratio": ratio["mean"]} if ratio else {}
 
 

@@ -54,6 +54,7 @@ class System:
         search: `bred` (what `tune` does), `dqn` or `annealing`.
         model: `tilenet`, `xgb` (boosted trees of what was measured, as stock MetaSchedule's) or `random`.
         database: begin with the schedules of the most similar tasks.
+        walks: once a task was measured its search is a local one, see `DecisionSettings.walks`.
         few_shot: measure the least similar tasks first and fine-tune once on them.
         subspace: which half of the decisions is searched in four of five rounds, the others being as the database has
             them: the most `sensitive`, or `random` ones; None: all, always.
@@ -63,6 +64,7 @@ class System:
     search: str = "bred"
     model: str = "tilenet"
     database: bool = True
+    walks: bool = True
     few_shot: bool = False
     subspace: str | None = None
     roofline: bool = True
@@ -144,7 +146,7 @@ class Replay:
         database, sensitive: of other networks' tasks.
 
     Attributes:
-        searching, measuring: seconds; the second is what the measurements took when they were made.
+        searching: seconds of a CPU; measuring: seconds that the measurements took when they were made.
     """
 
     def __init__(
@@ -167,6 +169,8 @@ class Replay:
         batch = batch_size(budget, self._progress)
         dqn = DQNSettings(roofline=system.roofline, ridge=RIDGE) if system.search == "dqn" else None
         kind, settings = SEARCHES[system.search], DecisionSettings(dqn=dqn)
+        if not system.walks:
+            settings = replace(settings, walks=0.0, near=settings.apart)
         self._searches = [kind(task, settings, seed, batch, self._model) for task in tasks]
         self._batch = batch
         if system.database:
@@ -222,9 +226,9 @@ class Replay:
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
-        started = time.perf_counter()
+        started = time.process_time()
         yield
-        self.searching += time.perf_counter() - started
+        self.searching += time.process_time() - started
 
     def _measure(self, index: int, keys: Sequence[Key]) -> Iterator[float]:
         if not keys:
@@ -284,21 +288,25 @@ class Replay:
 SPACES = ROOT / "corpora" / "xeon-spaces"
 # A checkpoint of the family of the spaces, and what was measured there of other networks.
 REPLAYED, OTHERS = "tilenet-xeon", ROOT / "corpora" / "xeon-cascadelake-prefetch"
+# What `tune` does; the systems behind it add to that, those of the DQN and annealing to the searches before.
+DEFAULT = "default"
 SYSTEMS = {
-    "random": System(model="random", database=False),
-    "xgb": System(model="xgb", database=False),
-    TODAY: System(database=False),
-    DATABASE: System(),
+    "random": System(model="random", database=False, walks=False),
+    "xgb": System(model="xgb", database=False, walks=False),
+    TODAY: System(database=False, walks=False),
+    DATABASE: System(walks=False),
+    "today + walks": System(database=False),
+    DEFAULT: System(),
     "+ subspace": System(subspace="sensitive"),
     "+ random subspace": System(subspace="random"),
     "+ few-shot": System(few_shot=True),
-    "dqn": System("dqn"),
-    "dqn, no transfer": System("dqn", model="xgb"),
-    "dqn, default start": System("dqn", database=False),
-    "dqn, subspace": System("dqn", subspace="sensitive"),
-    "dqn, random subspace": System("dqn", subspace="random"),
-    "dqn, no roofline": System("dqn", roofline=False),
-    "annealing": System("annealing"),
+    "dqn": System("dqn", walks=False),
+    "dqn, no transfer": System("dqn", model="xgb", walks=False),
+    "dqn, default start": System("dqn", database=False, walks=False),
+    "dqn, subspace": System("dqn", subspace="sensitive", walks=False),
+    "dqn, random subspace": System("dqn", subspace="random", walks=False),
+    "dqn, no roofline": System("dqn", roofline=False, walks=False),
+    "annealing": System("annealing", walks=False),
 }
 SEEDS, PER_TASK = 10, 32
 
@@ -321,7 +329,7 @@ def main(measure: bool, work: Path, clock: Clock) -> Document | None:
             rows.append(journal.get(lambda s=system, k=seed: replayed.replay(s, k), clock, **key))
     done = [row for row in rows if row]
     table, left = figures(done, SYSTEMS), lacking(len(rows) - len(done), len(rows), "replays")
-    return saved(table), {"systems": table, "not_done": left}, sorted({row["seed"] for row in done})
+    return saved(table, DEFAULT), {"systems": table, "not_done": left}, sorted({row["seed"] for row in done})
 
 
 class Replayed:

@@ -213,6 +213,20 @@ def test_the_first_batch_is_what_the_model_likes_best(search: Any) -> None:
     assert all(waiting <= scores.max() for waiting in tuning.waiting)
 
 
+def test_a_part_of_a_later_batch_is_one_step_from_the_fastest_program(search: Any) -> None:
+    """However the model likes it; TVM may move the decisions of some."""
+    beside = []
+    for walks in (0.0, 1.0):
+        settings = DecisionSettings(random=64, generations=0, children=1, epsilon=0.0, walks=walks)
+        tuning = search(settings=settings, model=ByDecisions(lambda rows: -rows[:, 3]))
+        first = tuning.candidates(4, StopFlag())
+        tuning.notify(first, results([4.0, 1.0, 2.0, 3.0]))
+        number, fastest = keys(tuning, first)[1]
+        near = {(number, decisions) for decisions in tuning.spaces[number].adjacent(fastest)}
+        beside.append(len(near & {*keys(tuning, tuning.candidates(4, StopFlag()))}))
+    assert beside[0] < 2 <= beside[1]
+
+
 def test_equal_seeds_and_measurements_give_equal_programs(each_way: Any, small_task: Any, target: Any) -> None:
     rounds = []
     for seed in (5, 5, 6):
