@@ -1,5 +1,6 @@
 """Recurrent layers: one kernel each on CPUs and the operators of each step for cards, as PyTorch computes them."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,7 @@ def operands(kind: str, steps: int, batch: int, directions: int, hidden: int) ->
     return [torch.randn(steps, batch, directions, gates, hidden), weights, torch.randn(directions, hidden), *states]
 
 
-def network(kind: str, backwards: bool, values: list[torch.Tensor], cpu: bool) -> Any:
+def network(kind: str, backwards: bool, values: list[torch.Tensor], cpu: bool, lanes: int = 16) -> Any:
     """A network of one layer whose operands are its inputs."""
     builder = relax.BlockBuilder()
     inputs = [relax.Var(f"x{i}", relax.TensorType(list(x.shape), str(x.numpy().dtype))) for i, x in enumerate(values)]
@@ -37,7 +38,7 @@ def network(kind: str, backwards: bool, values: list[torch.Tensor], cpu: bool) -
             call = builder.emit(marker(*inputs[:3], inputs[3:], kind, backwards))
             result = builder.emit_output(call if len(values) > 4 else relax.Tuple([call]))
         builder.emit_func_output(result)
-    return recurrences(cpu)(builder.get())
+    return recurrences(cpu, lanes)(builder.get())
 
 
 # Hidden units that fill vectors, and some that do not; rows that registers hold, and more; the polynomials of tanh and
@@ -58,6 +59,37 @@ def test_each_kind_of_layer(kind: str, cpu: bool, batch: int, directions: int, h
     computed = compute(network(kind, backwards, values, cpu), *values)
     for ours, theirs in zip(computed, right, strict=True):
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_layer_for_short_vectors(kind: str) -> None:
+    """Of which fewer sums fit the registers."""
+    values = operands(kind, 3, 9, 1, 48)
+    right = recurrence(*values[:3], values[3:], kind, False)
+    for ours, theirs in zip(compute(network(kind, False, values, True, lanes=4), *values), right, strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("kind", ["ifgo", "rzn", "tanh"])
+@pytest.mark.parametrize(
+    ("target", "lanes", "product", "memory"),
+    [
+        ({"mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}, 4, "fmla", r"q\d+.*\[sp"),
+        ({"mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}, 8, "vfmadd", r"vmov.*%ymm\d+, .*\(%r[sb]p"),
+    ],
+    ids=["Arm", "AVX2"],
+)
+def test_sums_stay_in_registers(kind: str, target: dict[str, str], lanes: int, product: str, memory: str) -> None:
+    """In the loop that adds up the products of a state."""
+    mod = network(kind, False, operands(kind, 3, 8, 1, 64), True, lanes)
+    cpu: Any = tvm.target.Target({"kind": "llvm", "num-cores": 1, **target})
+    (task,) = (one for one in network_tasks(mod, cpu, "recurrent") if "recurrence" in one.name)
+    assembly = tvm.tirx.build(task.mod, target=cpu).inspect_source("s")
+    block, branch = r"(?:(?!\.L).*\n)*?", r"\s(?:j\w+|b\.\w+|cbnz\s+\w+,)\s+"  # of one basic block, and back to it
+    loops = re.findall(rf"^(\.L\w+):.*\n({block}){branch}\1$", assembly, re.MULTILINE)
+    sums = [body for _, body in loops if product in body]
+    assert sums
+    assert not any(re.search(memory, body) for body in sums)
 
 
 def test_layers_of_pytorch(equal: Equal) -> None:
