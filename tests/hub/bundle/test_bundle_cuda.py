@@ -206,6 +206,18 @@ def test_a_network_is_tuned_in_rounds(
         torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_bundle_takes_programs_that_were_compiled_before(
+    card: PaperCard, tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_, **__: [small_task])
+    programs = []
+    for path in (tmp_path / "one.zip", tmp_path / "two.zip"):
+        build_bundle("toy", resolve_target("t4"), path, BuildSettings(1))
+        programs.append(Bundle(path).manifest["programs"])
+        assert card.compiled == 1
+    assert programs[0] == programs[1], "images by their sha256, and launch plans"
+
+
 def test_a_checkpoint_is_adapted_in_rounds(
     elsewhere: Machine, tmp_path: Path, pt2: Path, run: Any, learnt_briefly: None
 ) -> None:

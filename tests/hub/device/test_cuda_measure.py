@@ -130,6 +130,15 @@ def test_a_card_that_slows_down_is_told_with_the_reason(
     assert all(reason in text for reason in ("its power limit", "its heat", "1 other processes")), text
 
 
+def test_a_card_that_slows_down_is_told_without_nvml_too(card: PaperCard, candidates: list[Any]) -> None:
+    measurer = CudaMeasurer(0, TARGET, MeasureConfig(**LIMITS))
+    list(measurer.measure(candidates[:1]))
+    card.becomes("slow")
+    list(measurer.measure(candidates[1:2]))
+    with pytest.warns(TchubWarning, match="beside 1 of 2 programs .see `nvidia-smi`"):
+        measurer.close()
+
+
 def test_a_lost_card_ends_the_run_and_what_was_measured_was_given(card: PaperCard, candidates: list[Any]) -> None:
     given = []
     with CudaMeasurer(0, TARGET, MeasureConfig(**LIMITS)) as measurer:

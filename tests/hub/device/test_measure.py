@@ -2,21 +2,24 @@
 
 import math
 import re
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.device import build_jobs, rpc_session, timing
+from tchub.hub.device import build_jobs, jobs, rpc_session, timing
 from tchub.hub.device.build_jobs import BuildResult, quickly_scheduled, with_aligned_stack
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
-from tchub.hub.device.jobs import run
+from tchub.hub.device.jobs import RunResult, run
 from tchub.hub.device.measure import Measurer, plan_workers
 from tchub.hub.device.onsite.runs import random_values
+from tchub.hub.device.pool import JobResult
 from tchub.hub.device.timing import TimingConfig, turns_of
 from tchub.zoo.files import file_sha256
 
@@ -93,6 +96,27 @@ def test_a_hopeless_batch_stops_and_names_the_commonest_error(
     assert "run" in caught.value.fields["commonest"]
 
 
+@pytest.mark.parametrize(("overlaps", "order"), [(True, "drdrdr"), (False, "dddrrr")])
+def test_a_built_program_runs_before_the_next_candidate_is_drawn(
+    target_dict: dict[str, Any], small_candidates: list[Any], overlaps: bool, order: str
+) -> None:
+    def noted(event: str, value: Any) -> Any:
+        events.append(event)
+        return value
+
+    def done(value: Any) -> Future[JobResult]:
+        future: Future[JobResult] = Future()
+        future.set_result(JobResult(value=value))
+        return future
+
+    events: list[str] = []
+    with Measurer(target_dict) as measurer:
+        measurer.overlaps, measurer.build = overlaps, lambda *_: done(BuildResult())
+        measurer._start_run = lambda _: noted("r", done(RunResult([1e-3], 0.01)))
+        assert len(list(measurer.measure(noted("d", one) for one in small_candidates[:3]))) == 3
+    assert "".join(events) == order
+
+
 HYPER_THREADED = [(0, 4), (1, 5), (2, 6), (3, 7)]
 
 
@@ -159,6 +183,19 @@ def test_weights_of_more_than_half_of_their_memory_have_another_place_too(shares
     runs = [[(at := address(x), at + 4 * x.shape[0]) for x in next(turns)] for _ in range(7)]
     for before, after in pairwise(runs):
         assert all(a[1] <= b[0] or b[1] <= a[0] for a in before for b in after)
+
+
+def test_a_check_that_takes_long_is_the_measurement(
+    target_dict: dict[str, Any], small_candidates: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, info = str(tmp_path / "one.so"), small_candidates[0].args_info
+    built = build_jobs.build(tvm.ir.save_json(small_candidates[0].mod), target_dict, library)
+    right = info, str(tmp_path / "right.npz")
+    jobs.make_reference(library, built.sha256, *right)
+    monkeypatch.setattr(jobs, "_LONG", 0.0)
+    monkeypatch.setattr(jobs, "time_kernel", Mock(return_value=[1.0]))
+    for best, timed in ((1e-12, False), (1.0, True), (None, True)):
+        assert (run(library, info, TimingConfig(), best, right, built=built).latencies == [1.0]) == timed
 
 
 def test_a_program_is_told_its_weights_and_timed_with_them_in_turn(target_dict: dict[str, Any], tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import tvm
 from fake_tuning import SMALL_SEARCH
 from tchub import hub
 from tchub.hub.device.device_choice import choose_device
@@ -21,9 +22,15 @@ from tchub.hub.device.pool import Zygote
 from tchub.hub.device.rpc import RpcConfig, RpcMeasurer, ask_server
 from tchub.hub.device.rpc_session import RpcAddress, TrackerClient
 from tchub.hub.device.timing import TimingConfig
+from tchub.hub.networks.frontend.network import Network
+from tchub.hub.networks.latency import Comparison, Libraries
+from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.transform.winograd import ConvShape
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, RunStateError, RunStore
+from tchub.hub.tuning.builds import first_build
 from tchub.hub.tuning.progress import SessionView, TuneProgress
+from tchub.hub.tuning.remote_latency import compare_remote
 
 from scripts.kills.rpc_farm import Farm
 
@@ -187,3 +194,19 @@ def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
         ((facts,),) = store._rows("SELECT value FROM notes WHERE name = 'run'")
         with pytest.raises(RunStateError, match="another device"):
             store.claim(json.loads(facts) | {"device": None})
+
+
+def test_all_ways_of_a_network_are_compared_on_a_server(
+    farm: Farm, target_dict: dict[str, Any], compared_here: None
+) -> None:
+    """They are one file there, which none of them may change while the others run."""
+    calls: list[Comparison] = []
+
+    def compare(network: Network, libraries: Libraries) -> Comparison:
+        calls.append(compare_remote(network, libraries, farm.address))
+        return calls[-1]
+
+    network = open_network(torch.nn.Conv2d(4, 16, 3, padding=1).eval(), (torch.randn(1, 4, 8, 8),))
+    first = first_build(network, tvm.target.Target(target_dict), "channels-last", compare, None, kinds=[ConvShape])
+    assert [check.verdict for check in calls[0].checks.values()] == ["equal"] * 3
+    assert (len(calls), len(first.shapes), first.notes) == (1, 2, ())
