@@ -238,3 +238,10 @@ def test_a_deep_untrained_network_keeps_its_activations_near_one(initial: float)
     network, x = nn.Sequential(*layers).eval(), torch.randn(1, 8, 6, 6)
     assert float(network(x).std()) < 1e-6
     assert 1e-2 < float(settle_batch_norms(network, x)(x).std()) < 1e2
+
+
+def test_an_average_behind_a_settled_norm_is_more_than_rounding() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1)).eval()
+    x = torch.randn(1, 8, 6, 6)
+    assert settle_batch_norms(network, x)(x).std() > 1e-2

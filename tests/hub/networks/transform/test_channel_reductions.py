@@ -69,6 +69,14 @@ def test_other_reductions_keep_the_spaces_of_metaschedule() -> None:
         assert RULE not in make_task(channel_spaces()(tvm.IRModule({"main": func})), "task").mod.script()
 
 
+def test_a_pooling_of_few_channels_keeps_them_without_a_warning(tasks_of: Any, capfd: Any) -> None:
+    tasks = tasks_of(3, 12, lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False))
+    (task,) = (one for one in tasks if "pool" in one.name)
+    assert RULE not in task.mod.script()
+    assert len(spaces(task)) > 1
+    assert "Warning" not in capfd.readouterr().err
+
+
 BROADCAST = {
     "a mean that is subtracted from each pixel": lambda x: x - x.mean((2, 3), keepdim=True),
     "a gate of the mean": lambda x: F.relu(x) * F.relu6(x.mean((2, 3), keepdim=True) + 3),

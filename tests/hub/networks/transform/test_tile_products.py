@@ -11,6 +11,7 @@ import pytest
 import torch
 import tvm
 from relax_kit import Computed, compute
+from tchub.hub.device.tile_registers import has_tiles
 from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.library import build_library
@@ -21,6 +22,7 @@ from tchub.hub.search.candidates import random_candidates
 from tchub.hub.search.roofline import Roofline
 from tile_kit import RUNS, XEON, checked_programs, compiled, dtypes, lowered, tile_tasks
 from torch import nn
+from tvm.target import Target
 
 CONV = nn.Conv2d
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -216,3 +218,9 @@ def test_a_product_of_tiles_may_be_faster_than_the_vector_registers() -> None:
     flops = 2 * 512**3
     assert Roofline(flops=1e6, bandwidth=1e12).bound(task) == pytest.approx(flops / 16 / 1e6)
     assert Roofline(flops=1e6, bandwidth=1e12).raised(task, flops / 16 / 2e6).flops == pytest.approx(2e6)
+
+
+def test_tile_registers_are_of_some_cpus() -> None:
+    assert has_tiles(XEON)
+    assert not has_tiles(Target({"kind": "llvm", "mcpu": "icelake-server"}))
+    assert not has_tiles(Target({"kind": "llvm", "mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"}))

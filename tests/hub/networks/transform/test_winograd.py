@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from relax_kit import compute
-from tchub.hub.networks.alternatives import Alternative, extract, find_alternatives, lower_known
+from tchub.hub.networks.alternatives import Alternative, extract, find_alternatives, further_weights, lower_known
 from tchub.hub.networks.frontend.exported_file import from_torch
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.networks.transform.prepare import lower
@@ -104,6 +104,15 @@ def test_every_task_of_it_has_a_program_that_is_right(network: tuple[Any, Any, A
         assert "T.Select" in scheduled(task)  # which row of the matrix it is, is known when the loops are unrolled
 
 
+def test_a_network_may_grow_by_the_weights_of_the_smaller_tiles() -> None:
+    graph = imported(torch.nn.Conv2d(16, 16, 3, padding=1), torch.randn(1, 16, 7, 7))
+    direct = tasks_of(lower(graph))
+    added, ways = find_alternatives(graph, direct, TARGET, "net")
+    assert [way.shape.tile for way in ways] == [2, 4]
+    assert further_weights([*direct, *added], ways) == pytest.approx(4 * (16 - 9) * 16 * 16, rel=0.05)
+    assert further_weights(direct, []) == 0
+
+
 def test_what_follows_may_be_read_more_than_once(scheduled: Any, network_of: Any) -> None:
     """By a gate and by what is gated, as in a recurrent cell of images."""
 
@@ -116,6 +125,17 @@ def test_what_follows_may_be_read_more_than_once(scheduled: Any, network_of: Any
     (task,) = (task for task in tasks_of(lower(graph, convolutions(graph))) if "winograd_output" in task.name)
     assert "tanh" in task.name
     scheduled(task)
+
+
+def test_a_reduction_stays_a_task_of_its_own(scheduled: Any) -> None:
+    """The transform's tiles do not hold it."""
+    module = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1))
+    graph = imported(module, torch.randn(1, 8, 8, 8))
+    transforms = [task for task in tasks_of(lower(graph, convolutions(graph))) if "winograd" in task.name]
+    assert len(transforms) == 2
+    for task in transforms:
+        assert not any(name in task.name for name in ("pool", "mean", "reshape"))
+        scheduled(task)
 
 
 def test_a_corpus_and_adapting_have_the_tasks_of_both_ways(network: tuple[Any, Any, Any]) -> None:
