@@ -30,6 +30,7 @@ from tchub.zoo.corpus.tir import operator_class
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import SCHEMAS, DeviceKindError, get_schema, statements
+from tchub.zoo.machine import one_thread
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 from tchub.zoo.primitives import PrimitiveSequence, read_trace
 from tchub.zoo.training.errors import TrainingError
@@ -160,6 +161,15 @@ def test_a_model_that_tells_devices_apart_reads_the_one_that_runs_the_programs(
 def test_an_unknown_way_to_learn_is_refused() -> None:
     with pytest.raises(ValueError, match="few-shot"):
         choose_model("tcl-epyc", update="often")
+
+
+def test_predict_leaves_the_programs_thread_setting_alone(
+    checkpoint: Any, context: Any, measure_candidates: list[Any]
+) -> None:
+    with one_thread():  # and afterwards as before
+        torch.set_num_threads(2)
+        hub.tvm_cost_model(checkpoint).predict(context, measure_candidates)
+        assert torch.get_num_threads() == 2
 
 
 TINY = {

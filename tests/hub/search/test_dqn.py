@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import tvm
 from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.design_slots import ChoiceSlot, TileSlot, weighted
@@ -87,6 +88,14 @@ def test_a_reward_that_comes_later_counts_as_far_as_it_is_discounted(discount: f
         agent.remember(Transition(at_once, 0.5, NONE))
         agent.learn()
     assert agent.choose(np.stack([leads_on, at_once])) == best
+
+
+def test_an_agent_leaves_the_random_numbers_of_torch_alone() -> None:
+    before = torch.random.get_rng_state()
+    first, same, other = (next(QAgent(2, QUICK, seed)._network.parameters()) for seed in (0, 0, 1))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
 
 
 def test_no_program_is_scored_twice(search: Any) -> None:
