@@ -1,6 +1,8 @@
 """The commands list and pull: data on stdout, the rest on stderr, errors with a remedy, choices with reasons."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -178,3 +180,8 @@ def test_ctrl_c_before_there_is_anything_to_keep_tells_how_to_go_on(run, monkeyp
     monkeypatch.setattr("tchub.hub.adaptation.adapt.adapt", interrupt)
     code, _, err = run(*arguments)
     assert (code, err.lstrip()) == (130, message)
+
+
+def test_the_shell_completes_commands():
+    environment = os.environ | {"_TCHUB_COMPLETE": "bash_complete", "COMP_WORDS": "tchub pul", "COMP_CWORD": "1"}
+    assert subprocess.check_output(TCHUB, text=True, env=environment).split() == ["plain,pull"]

@@ -11,6 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 from contribute_kit import FACTS, RECIPE, Answers, FakeMeasurer, contents, small_config
+from hub_client import use_client
+from hub_protocol import running
+from huggingface_hub import snapshot_download
 from registry_kit import refused
 from tchub.hub.cli import main
 from tchub.hub.publishing.check import check
@@ -211,6 +214,20 @@ def hub_calls(monkeypatch: pytest.MonkeyPatch, quick: FakeMeasurer) -> list[tupl
     monkeypatch.setattr(f"{MODULE}.publish", publish)
     monkeypatch.setattr("tchub.hub.publishing.repository.Repository.require_login", lambda self: None)
     return calls
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_whole_way_ends_on_the_hub_with_every_byte_and_only_once(mine, tmp_path, monkeypatch):
+    with running() as server:
+        use_client(monkeypatch, tmp_path / "client", server.url)
+        monkeypatch.setenv("HF_TOKEN", server.login("hf_ada", "ada", "write"))
+        config = small_config(mine, publish=True, repo="ada/tcl-epyc", yes=True)
+        first, again = (contribute(config).published for _ in range(2))
+        assert (again.outcome, again.commit) == ("already-published", first.commit)
+        fetched = Path(snapshot_download("ada/tcl-epyc", revision=first.tag, cache_dir=tmp_path / "elsewhere"))
+    theirs = {path.relative_to(fetched): path.read_bytes() for path in fetched.rglob("*") if path.is_file()}
+    theirs.pop(Path(".gitattributes"), None)
+    assert theirs == contents(mine)
 
 
 def test_it_is_published_when_the_person_agrees(mine, hub_calls):

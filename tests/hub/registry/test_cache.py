@@ -114,6 +114,15 @@ def test_a_name_that_cannot_be_read_is_called_so_and_the_others_go_on(cache, run
     assert (left["name"], left["freed"], left["reason"]) == ("tcl-t4", 0, "left alone: it cannot be read")
 
 
+def test_a_cache_that_cannot_be_read_is_an_error_of_the_cache_alone(cache, run, monkeypatch):
+    forbid_reading(monkeypatch, cache.root)
+    for options in ((), ("--prune",)):
+        code, _, err = run("cache", *options)
+        assert code == 1
+        assert "cannot be read: Permission denied\nremedy: check its permissions, or set TCHUB_CACHE" in err
+    assert run("list")[0] == 0
+
+
 def test_a_cache_that_cannot_be_written_is_an_error(cache, monkeypatch):
     forbid_writing(monkeypatch)
     with pytest.raises(StorageError, match="cannot be written"):

@@ -82,6 +82,12 @@ def test_verify_checks_against_the_pins(project, run):
     assert main(["pull", "--verify", "--frozen"]) == 1
 
 
+@pytest.mark.parametrize("folder", ["", "."])
+def test_a_folder_is_refused_as_the_file(project, folder):
+    with pytest.raises(IndexFileError, match="is a folder"):
+        pull_and_pin(["tcl-epyc"], lock=folder)
+
+
 def test_further_names_are_added_and_equal_pins_are_equal_bytes_in_whatever_order_they_came(project, tmp_path):
     pull_and_pin(["tcl-epyc"])
     pull_and_pin(["tcl-t4"])

@@ -253,6 +253,14 @@ def test_a_refusal_names_the_variable_of_the_token(server, entry, source, dest, 
     assert "TCHUB_MIRROR_TOKEN" in caught.value.remedy
 
 
+def test_the_password_of_netrc_holds_where_no_token_is_set(server, source, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ada password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server.files["/index.json"] = b"data"
+    source.read("index.json", 10)
+    assert server.seen[0][1]["authorization"].startswith("Basic ")
+
+
 # Addresses and offline
 
 
