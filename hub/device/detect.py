@@ -93,6 +93,7 @@ def detect_local(
             remedy=f"ask for 1 to {facts.usable} cores, or widen the process's CPU affinity",
         )
     mcpu, why = host_cpu or "generic", "LLVM's name of this CPU" if host_cpu else "LLVM could not be asked"
+    is_known = False  # a generic CPU may then be one that hides extensions, which its sheet's name stands for
     if host_cpu is None and ask_llvm:
         try:
             from tvm.target import codegen
@@ -100,8 +101,9 @@ def detect_local(
             codegen = None
         if codegen and codegen.llvm_version_major(allow_none=True):
             mcpu, why = cpu_name(str(codegen.llvm_get_system_cpu()), facts)
+            is_known = bool(facts.flags)
     base, exact, reasons = identify(facts, mcpu)
-    if mcpu == "generic" and base is not None and exact:
+    if mcpu == "generic" and base is not None and exact and not is_known:
         mcpu, why = str(base.target["mcpu"]), f"the target of {base.name}"
     target: dict[str, Any] = {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}
     if facts.arch == "aarch64":

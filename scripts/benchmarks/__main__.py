@@ -19,9 +19,9 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in NAMES:
         sys.exit("usage: python -m scripts.benchmarks NAME [OPTIONS]\nnames: " + ", ".join(NAMES))
-    own = (HERE / name).is_dir() or (HERE / f"{name}.py").is_file()
+    own = (HERE / name / "run.py").is_file() or (HERE / f"{name}.py").is_file()
     module = name if own else name.partition("_")[0]
-    loaded = import_module(f"{__package__}.{module}" + (".run" if (HERE / module).is_dir() else ""))
+    loaded = import_module(f"{__package__}.{module}" + (".run" if (HERE / module / "run.py").is_file() else ""))
     sys.argv = [f"python -m scripts.benchmarks {name}", *sys.argv[2:]]
     (loaded.main if own else getattr(loaded, name))(prog_name=sys.argv[0])
 

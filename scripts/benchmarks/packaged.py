@@ -78,15 +78,15 @@ def fetched(file: PackagedFile, folder: Path) -> Path:
 
 
 def tried(name: str, threads: int, work: Path) -> dict[str, Any]:
-    """Tune a network and time it beside the others; an error of tchub's is the row's reason."""
-    from tchub.zoo.errors import TchubError
+    """Tune a network and time it beside the others; that it is refused, or wrong, is the row's reason."""
+    from tchub.hub.networks.errors import NetworkImportError, OutputMismatchError
 
     file = NETWORKS[name]
     path, folder = fetched(file, work / "packages"), work / f"{name}-{threads}"
     shapes = {size: [number] for size, number in file.shapes.items()}
     try:
         return tuned(path, threads, TRIALS, SEED, folder, compare=COMPARED, shapes=shapes)
-    except TchubError as error:
+    except (NetworkImportError, OutputMismatchError) as error:
         return {"reason": error.message, "remedy": error.remedy}
 
 

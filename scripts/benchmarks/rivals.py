@@ -57,7 +57,7 @@ def tuned(
         "ms": {name: round(1e3 * median, 3) for name, median in result.latency.items()},
         "not_compared": report["not_compared"],
         "worst_of_allowed": max(check["worst"] for check in checks),
-        "worst_error": max(check["max_abs_diff"] / check["max_abs_output"] for check in checks),
+        "worst_error": max(check["max_abs_diff"] / (check["max_abs_output"] or 1.0) for check in checks),
         "kernels": sum(task["weight"] for task in run["tasks"]),
         "gflops": round(report["roofline"]["flops"] / 1e9, 1),
         # The roofline is of float32.

@@ -18,7 +18,7 @@ from .network import Network, at_sizes, check_memory, refused
 from .onnx_fold import folded
 from .onnx_graph import graphs_of, sort_nodes, tensors_of
 from .onnx_inputs import dtype_of, examples, inputs_of, values_of, with_values
-from .onnx_recurrent import imported, with_recurrences
+from .onnx_recurrent import RECURRENT_REMEDIES, imported, with_recurrences
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
 
@@ -28,8 +28,8 @@ _REMEDIES = {
     "com.microsoft": "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
     "quantize_dynamic(..., op_types_to_quantize=['MatMul'])",
 }
-# Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
 _MOST_IN_MEMORY = (1 << 31) - (1 << 20)  # bytes of a model that protobuf can write
+# Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
 _SELECTING = ("Compress", "NonMaxSuppression", "NonZero")
 
 
@@ -56,7 +56,7 @@ class OnnxNetwork(Network):
         """Return the network as Relax operators, weights as constants; its function takes the inputs one by one."""
         shapes = {spec.name: list(spec.shape) for spec in self.taken}
         nodes = [node for graph in graphs_of(self.model) for node in graph.node if node.domain in _REMEDIES]
-        remedies = {node.op_type: _REMEDIES[node.domain] for node in nodes}
+        remedies = {node.op_type: _REMEDIES[node.domain] for node in nodes} | RECURRENT_REMEDIES
         if remedy := self._branch_remedy():
             remedies[""] = remedy
         with refused(self.name, "import", self.where, remedies):
@@ -182,7 +182,7 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
         fixed = [tuple(size if isinstance(size, int) else sizes[size] for size in one.shape) for one in rest]
         taken = tuple(TensorSpec(one.name, shape, one.dtype.name) for one, shape in zip(rest, fixed, strict=True))
 
-        return OnnxNetwork(name, refuse, partial(examples, rest, taken, sizes), taken=taken, **facts)
+        return OnnxNetwork(name, refuse, partial(examples, rest, taken), taken=taken, **facts)
 
     label = "-".join([path.stem, *(f"{name}{value}" for name, value in values.items())])
     return at_sizes(label, free, shapes, make)

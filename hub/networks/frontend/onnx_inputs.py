@@ -31,7 +31,7 @@ class OnnxInput:
     Attributes:
         shape: sizes; a text for one that is free.
         rows: how many different numbers it has, from 0, where it chooses rows of a table or classes; 0 else.
-        counts: it says how many steps of each sequence count.
+        counts: it holds the length of each sequence.
     """
 
     name: str
@@ -42,22 +42,22 @@ class OnnxInput:
 
     @property
     def is_switch(self) -> bool:
-        """Whether it is one whole number or truth value."""
+        """True for one whole number or truth value."""
         return all(size == 1 for size in self.shape) and self.dtype.kind in "iub"
 
     def example(self, spec: TensorSpec, steps: int, rng: np.random.Generator) -> np.ndarray:
         """Return random values: rows of the table, lengths, true and false, or normal.
 
         Args:
-            steps: of the longest sequence, 0 where that is not known; the first one has as many.
+            steps: of the longest sequence, 1 where that is not known; the first one has as many.
         """
-        if self.counts and steps:
+        if self.counts:
             lengths = rng.integers((steps + 1) // 2, steps + 1, spec.shape)
             lengths.flat[:1] = steps
             return lengths.astype(self.dtype)
         if self.dtype.kind in "iub" or self.rows:
             most = 2 if self.dtype == bool else self.rows or 2
-            return rng.integers(0, most, spec.shape).astype(spec.computed if self.dtype.kind == "f" else self.dtype)
+            return rng.integers(0, most, spec.shape).astype(self.dtype if self.dtype.kind in "iub" else spec.computed)
         return rng.standard_normal(spec.shape).astype(spec.computed)
 
 
@@ -98,7 +98,7 @@ def dtype_of(value: Any) -> np.dtype[Any]:
 
 
 class _Uses:
-    """What a model does with the numbers of its inputs, also after operators that only give them another shape."""
+    """Find how a model uses the numbers of its inputs, also behind operators that only give them another shape."""
 
     def __init__(self, model: Any) -> None:
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -157,21 +157,33 @@ class _Uses:
                     pending.append(node.output[0])
 
 
-def examples(
-    inputs: Sequence[OnnxInput], specs: Sequence[TensorSpec], sizes: Mapping[str, int]
-) -> tuple[torch.Tensor, ...]:
+def examples(inputs: Sequence[OnnxInput], specs: Sequence[TensorSpec]) -> tuple[torch.Tensor, ...]:
     """Return example values, the same on each call.
 
     Args:
         specs: of the inputs at the sizes that were chosen.
-        sizes: by the name of a free one.
     """
-    rng, results = np.random.default_rng(0), []
-    for one, spec in zip(inputs, specs, strict=True):
-        others = {size for other in inputs for size in other.shape if isinstance(size, str)} - {*one.shape}
-        steps = min((sizes[size] for size in others), default=0)
-        results.append(torch.from_numpy(one.example(spec, steps, rng)))
-    return tuple(results)
+    rng, pairs = np.random.default_rng(0), [*zip(inputs, specs, strict=True)]
+    arrays = [one.example(spec, _steps(one, spec, pairs) if one.counts else 1, rng) for one, spec in pairs]
+    return tuple(map(torch.from_numpy, arrays))
+
+
+def _steps(lengths: OnnxInput, spec: TensorSpec, inputs: Sequence[tuple[OnnxInput, TensorSpec]]) -> int:
+    """Return how many steps the sequences have whose lengths an input holds; 1 where no input tells.
+
+    They are the first or second axis of a sequence, beside the one of the batch. An initial state has the directions of
+    its layer there, at most two.
+    """
+    batch, steps = lengths.shape[:1], set[int]()
+    for other, own in inputs:
+        axes = [*zip(other.shape[:2], own.shape[:2], strict=True)]
+        shared = [axis for axis in axes if axis[0] in batch] or [
+            axis for axis in axes if axis[1] in (spec.shape or (1,))
+        ]
+        if len(axes) == 2 and shared:
+            axes.remove(shared[0])
+            steps.add(axes[0][1])
+    return min([size for size in steps if size > 2] or steps, default=1)
 
 
 def values_of(switches: Sequence[OnnxInput], given: Shapes, network: str) -> dict[str, int]:

@@ -25,6 +25,12 @@ _LENGTHS_OPSET = 11  # from which on there is `GatherElements`
 _SHUT = 1e4
 _HELD = {"iofg": (-_SHUT, -_SHUT, _SHUT, 0.0), "zrn": (_SHUT, 0.0, 0.0), "tanh": (0.0,), "relu": (0.0,)}
 _OPERATOR = "TchubRecurrence"
+RECURRENT_REMEDIES = dict.fromkeys(
+    _LAYERS,
+    "export recurrent layers outside of branches, without clipping and peepholes, with the usual activations; where "
+    "sequences have a length each, at opset 11 or newer, those read from the end with states that begin with zeros",
+)
+"""What to do about layers that `with_recurrences` leaves as they are, and that TVM's importer refuses."""
 
 
 def imported(model: Any, shapes: Mapping[str, Sequence[int]]) -> IRModule:
@@ -186,8 +192,11 @@ class _Layer:
         facts = {"kind": self._kind, "backwards": int(self._directions == (True,))}
         self._writer.node(_OPERATOR, [projected, recurrent, inner, *states], outputs, **facts)
         if inside:
-            inside = self._shaped(inside, self._steps, self._batch, 1, 1)
-            outputs[0] = self._op("Where", inside, outputs[0], self._writer.constant(np.zeros((), self._dtype)))
+            inside, nothing = self._shaped(inside, self._steps, self._batch, 1, 1), np.zeros((), self._dtype)
+            outputs[0] = self._op("Where", inside, outputs[0], self._writer.constant(nothing))
+            some = self._op("Greater", self.lengths, self._writer.constant(np.int32(0)))
+            cells = [self._shaped(some, 1, self._batch, 1), *outputs[1:], self._writer.constant(nothing)]
+            outputs[1:] = [self._op("Where", *cells)] * len(outputs[1:])
         ends = self._part(outputs[0], 0, self._steps - 1) if not inside else self._ends(outputs[0])
         sides = [self._part(outputs[0], 0, 0) if backwards else ends for backwards in self._directions]
         lasts = [self._part(side, 2, d) for d, side in enumerate(sides)]

@@ -29,7 +29,7 @@ def fold_batch_norms() -> Any:
 
 @dataclass(frozen=True)
 class _WeightedSum:
-    """What a batch norm follows.
+    """Describe the weighted sum before a batch norm.
 
     Attributes:
         call: a product or a convolution whose second argument is made of constants alone.
@@ -58,6 +58,7 @@ class _Folder(PyExprMutator):
 
     def visit_call_(self, call: Any) -> Any:
         known = operator_name(call) == "nn.batch_norm" and not call.attrs.training and static_shape(call.args[0])
+        known = known and str(call.args[0].ty.dtype) == "float32"
         parameters = [constant_values(arg) for arg in call.args[1:5]] if known else [None]
         if any(one is None for one in parameters):
             return super().visit_call_(call)

@@ -41,9 +41,13 @@ def fold_arrays() -> Any:
         return bound_value(builder, arg)
 
     computed: dict[str, Any] = {
-        **{name: getattr(np, name) for name in ("add", "divide", "multiply", "negative", "sqrt", "subtract")},
-        **{name: getattr(np, name) for name in ("less", "where")},  # the row that each step of a loop takes
-        "matmul": lambda call, x, y: np.matmul(x, y),  # of the state that a recurrent layer begins with
+        **{name: getattr(np, name) for name in ("add", "multiply", "negative", "sqrt", "subtract")},
+        # Of the row that each step of a loop takes.
+        "less": np.less,
+        "where": lambda call, *choices: np.where(*choices),
+        "divide": _divided,
+        # Of the state that a recurrent layer begins with.
+        "matmul": lambda call, x, y: np.matmul(x.astype(str(call.ty.dtype)), y.astype(str(call.ty.dtype))),
         "take": _taken,
         "astype": lambda call, x: x,
         "concat": lambda call, parts: np.concatenate(parts, int(call.attrs.axis)),
@@ -59,6 +63,8 @@ def fold_arrays() -> Any:
             return _shape_as_tensor(builder, call)
         if compute is None or not _has_static_shape(call) or str(call.ty.dtype) in _LACKED:
             return call
+        if str(getattr(call.attrs, "mode", "")) == "nan":  # where an index is out of range
+            return call
         arguments = [resolved(builder, arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
         identities = [_identity(arg) for arg in arguments]
         if None in identities:
@@ -66,7 +72,7 @@ def fold_arrays() -> Any:
         key = (operator_name(call), str(call.attrs), static_shape(call), *identities)
         if key not in known:
             values = [value_of(arg) for arg in arguments]
-            value = compute(*values) if compute.__module__ == "numpy" else compute(call, *values)
+            value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
             dtype = str(call.ty.dtype)  # without which TVM makes an int64 array a constant of int32
             constant = relax.const(np.asarray(value, dtype, order="C"), dtype)
             known[key] = arguments, constant  # whose addresses nothing else may have then
@@ -88,6 +94,14 @@ def _shape_as_tensor(builder: Any, call: Any) -> Any:
     shape = bound_to(builder, call.args[0], "shape_of")
     extents = static_shape(shape.args[0]) if shape is not None and _has_static_shape(shape.args[0]) else ()
     return relax.const(np.array(extents, "int64"), "int64") if extents else call
+
+
+def _divided(_call: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return a quotient, of whole numbers without its fraction."""
+    if x.dtype.kind not in "iu":
+        return x / y
+    quotient = abs(x) // abs(y)
+    return np.where((x < 0) == (y < 0), quotient, -quotient)
 
 
 def _taken(call: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -185,7 +199,7 @@ def fold_operators() -> Any:
             constants = {one: value for one, value in pairs if isinstance(value, GenericConst)}
             result = result.clone()
             result[var] = _with_constants(function, constants)
-        return result
+        return result if result is mod else relax.transform.CanonicalizeBindings()(result)
 
     return run
 

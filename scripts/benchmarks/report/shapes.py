@@ -115,8 +115,8 @@ def lost_rivals(job: Row) -> Iterator[str]:
 def lost_packaged(job: Row) -> Iterator[str]:
     """Networks on which another runtime is ahead, and those that do not tune."""
     yield from lost_rivals(job)
-    reasons = {row["network"]: f"{row['package']}: {row['reason']}" for row in job["details"]["refused"]}
-    yield from (f"{name} is not tuned, of {reason}." for name, reason in reasons.items())
+    refused = {row["network"]: row for row in job["details"]["refused"]}
+    yield from (f"{name} ({row['package']}) is not tuned: {row['reason']}" for name, row in refused.items())
 
 
 def lost_tuning(job: Row) -> Iterator[str]:

@@ -288,7 +288,7 @@ class Replay:
 SPACES = ROOT / "corpora" / "xeon-spaces"
 # A checkpoint of the family of the spaces, and what was measured there of other networks.
 REPLAYED, OTHERS = "tilenet-xeon", ROOT / "corpora" / "xeon-cascadelake-prefetch"
-# What `tune` does; the systems behind it add to that, those of the DQN and annealing to the searches before.
+# What `tune` does; the systems behind it change a part of that.
 DEFAULT = "default"
 SYSTEMS = {
     "random": System(model="random", database=False, walks=False),
@@ -300,13 +300,13 @@ SYSTEMS = {
     "+ subspace": System(subspace="sensitive"),
     "+ random subspace": System(subspace="random"),
     "+ few-shot": System(few_shot=True),
-    "dqn": System("dqn", walks=False),
-    "dqn, no transfer": System("dqn", model="xgb", walks=False),
-    "dqn, default start": System("dqn", database=False, walks=False),
-    "dqn, subspace": System("dqn", subspace="sensitive", walks=False),
-    "dqn, random subspace": System("dqn", subspace="random", walks=False),
-    "dqn, no roofline": System("dqn", roofline=False, walks=False),
-    "annealing": System("annealing", walks=False),
+    "dqn": System("dqn"),
+    "dqn, no transfer": System("dqn", model="xgb"),
+    "dqn, default start": System("dqn", database=False),
+    "dqn, subspace": System("dqn", subspace="sensitive"),
+    "dqn, random subspace": System("dqn", subspace="random"),
+    "dqn, no roofline": System("dqn", roofline=False),
+    "annealing": System("annealing"),
 }
 SEEDS, PER_TASK = 10, 32
 
