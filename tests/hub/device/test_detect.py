@@ -126,6 +126,17 @@ def test_this_machine_is_detected_with_its_physical_cores() -> None:
     assert choose_device("local", 1).facts.target["num-cores"] == 1
 
 
+def test_an_arm_machine_that_hides_its_extensions_is_compiled_for_those_that_it_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tvm.target import codegen
+
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr(codegen, "llvm_get_system_cpu", lambda: "neoverse-v1")
+    graviton3 = replace(arm("0xd40", "Amazon EC2"), flags=frozenset({"fp", "asimd"}))
+    assert detect_local(facts=graviton3).mcpu == "generic"
+
+
 def test_a_machine_that_hides_its_number_is_nearest_to_its_microarchitecture() -> None:
     facts = intel(167, "Intel(R) Xeon(R) Processor", cores=2, l2_kib=2048.0)
     assert detect_local(facts=facts, host_cpu="sapphirerapids").reasons[0].endswith("xeon-sapphirerapids")

@@ -16,11 +16,14 @@ CLASSES = np.arange(50).reshape(1, 1, 50)
 BATCH, STEPS = 3, 40
 
 
-def inputs_of(tmp_path: Path, nodes: Sequence[Any], inputs: Sequence[Any], **constants: Any) -> list[np.ndarray]:
+def inputs_of(
+    tmp_path: Path, nodes: Sequence[Any], inputs: Sequence[Any], free: bool = True, **constants: Any
+) -> list[np.ndarray]:
     """Return the example inputs of a model, which ONNX Runtime takes."""
     path = tmp_path / "net.onnx"
     onnx.save(model(nodes, {"y": 3}, inputs=inputs, **constants), path)
-    network = open_network(path, shapes={"batch": [BATCH], "steps": [STEPS]})
+    sizes = {"batch": [BATCH], "steps": [STEPS]}
+    network = open_network(path, shapes=sizes if free else None)
     inputs = network.inputs()
     assert all(result.isfinite().all() for result in reference_module(path)(*inputs))
     return [x.numpy() for x in inputs]
@@ -48,7 +51,8 @@ def test_numbers_that_are_compared_with_each_class_are_classes(tmp_path: Path) -
     assert (x.min() >= 0, x.max() < 50, len(np.unique(x)) > 20) == (True, True, True)
 
 
-def test_a_mask_stays_one_and_lengths_are_those_of_sequences(tmp_path: Path) -> None:
+@pytest.mark.parametrize("free", [True, False], ids=["free sizes", "fixed sizes"])
+def test_a_mask_stays_one_and_lengths_are_those_of_sequences(tmp_path: Path, free: bool) -> None:
     """Of lengths 0 and 1 a network would see next to nothing."""
     nodes = [
         node("Range", ["zero", "steps", "one"], ["order"]),
@@ -59,9 +63,10 @@ def test_a_mask_stays_one_and_lengths_are_those_of_sequences(tmp_path: Path) -> 
         node("Cast", ["both"], ["real"], to=FLOAT),
         node("Unsqueeze", ["real", "last"], ["y"]),
     ]
-    inputs = [Info("mask", INT64, ["batch", "steps"]), Info("lengths", INT64, ["batch"])]
+    batch, steps = ("batch", "steps") if free else (BATCH, STEPS)
+    inputs = [Info("mask", INT64, [batch, steps]), Info("lengths", INT64, [batch])]
     constants = {"zero": np.int64(0), "one": np.int64(1), "steps": np.int64(STEPS), "last": np.array([-1])}
-    mask, lengths = inputs_of(tmp_path, nodes, inputs, **constants)
+    mask, lengths = inputs_of(tmp_path, nodes, inputs, free, **constants)
     assert set(np.unique(mask)) == {0, 1}
     assert lengths[0] == STEPS
     assert (lengths.min() >= STEPS / 2, lengths.max() <= STEPS) == (True, True)

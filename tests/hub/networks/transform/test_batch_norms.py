@@ -59,6 +59,12 @@ def test_another_batch_norm_is_a_factor_and_a_term(before: nn.Module, channels: 
     np.testing.assert_allclose(compute(lower(graph), x)[0], module(x).detach(), rtol=1e-4, atol=1e-5)
 
 
+def test_a_batch_norm_of_doubles_stays_one_of_doubles() -> None:
+    module, x = nn.Sequential(nn.ReLU(), settled(nn.BatchNorm2d(4))).double().eval(), torch.randn(IMAGE).double()
+    graph = for_inference(open_network(module, (x,)).imported())
+    np.testing.assert_allclose(compute(lower(graph), x)[0], module(x).detach(), rtol=1e-12)
+
+
 def test_weights_whose_sum_is_read_elsewhere_stay() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:

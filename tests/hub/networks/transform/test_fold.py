@@ -90,6 +90,25 @@ def test_the_row_that_a_step_of_a_loop_takes_is_computed_by_numpy() -> None:
     np.testing.assert_allclose(compute(prepare(mod), x)[0], expected, rtol=1e-6)
 
 
+def test_whole_numbers_are_folded_as_tvm_computes_them() -> None:
+    """Without fractions, in the result's type; and what is out of range by `nan` is left to TVM."""
+    builder: Any = relax.BlockBuilder()
+    wide, small = relax.const(np.array([-7, 2**62 + 1]), "int64"), relax.const(np.full((1, 300), 127), "int8")
+    with builder.function("main", []):
+        with builder.dataflow():
+            halves = builder.emit(relax.op.divide(wide, relax.const(np.array([2, 1]), "int64")))
+            square = relax.op.matmul(small, builder.emit(relax.op.permute_dims(small)), out_dtype="int32")
+            index = relax.const(np.array([1, 9]), "int64")
+            rows = relax.op.take(relax.const(np.arange(2, dtype="float32")), index, 0, mode="nan")
+            result = builder.emit_output(relax.Tuple([halves, builder.emit(square), builder.emit(rows)]))
+        builder.emit_func_output(result)
+    mod: Any = relax.transform.CanonicalizeBindings()(fold_arrays()(builder.get()))
+    values = [constant_values(one) for one in bound_values(mod["main"]).get(mod["main"].body.body).fields[:2]]
+    np.testing.assert_array_equal(values[0], [-3, 2**62 + 1])
+    np.testing.assert_array_equal(values[1], [[300 * 127 * 127]])
+    assert [name_of(one) for one in calls(mod)] == ["take"]
+
+
 def test_tensor_functions_of_constants_are_computed_with_one_result_or_several() -> None:
     weights = np.arange(4, dtype="float32").reshape(2, 2)
     builder: Any = relax.BlockBuilder()
