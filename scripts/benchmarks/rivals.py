@@ -70,7 +70,7 @@ def at_peak(tasks: Sequence[dict[str, Any]], peak: float) -> float:
 
     FLOPs are those of the program as it is computed, by Winograd's algorithm for instance, an exponential being one.
     """
-    called = [task for task in tasks if task["weight"]]
+    called = [task for task in tasks if task["weight"] and task["best"]]
     seconds = [task["weight"] * task["best"] for task in called]
     near = [one for one, task in zip(seconds, called, strict=True) if task["flops"] >= NEAR * peak * task["best"]]
     return sum(near) / sum(seconds)

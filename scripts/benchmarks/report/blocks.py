@@ -121,7 +121,10 @@ def coverage(results: Results) -> str:
     cells = [f"{family} {passed}/{tried}" for family, (passed, tried) in summary["passed_by_family"].items()]
     rows = [(cells[i : i + 5] + [""] * 5)[:5] for i in range(0, len(cells), 5)]
     refused = "; ".join(f"{name}: {error}" for name, error in summary["not_passed"].items())
-    return render("coverage", job=job, summary=summary, rows=rows, refused=refused)
+    files, packaged = results["packaged"]["details"], results["packaged"]["summary"]
+    names = {row["network"] for row in (*files["rivals"], *files["refused"])}
+    facts = {"files": len(names), "tuned_files": len(names) - packaged["not_tuned"], "packaged": packaged}
+    return render("coverage", job=job, summary=summary, rows=rows, refused=refused, **facts)
 
 
 _COLUMNS = {
