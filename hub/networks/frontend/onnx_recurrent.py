@@ -194,9 +194,10 @@ class _Layer:
         if inside:
             inside, nothing = self._shaped(inside, self._steps, self._batch, 1, 1), np.zeros((), self._dtype)
             outputs[0] = self._op("Where", inside, outputs[0], self._writer.constant(nothing))
-            some = self._op("Greater", self.lengths, self._writer.constant(np.int32(0)))
-            cells = [self._shaped(some, 1, self._batch, 1), *outputs[1:], self._writer.constant(nothing)]
-            outputs[1:] = [self._op("Where", *cells)] * len(outputs[1:])
+            for cell in outputs[1:]:
+                some = self._op("Greater", self.lengths, self._writer.constant(np.int32(0)))
+                some = self._shaped(some, 1, self._batch, 1)
+                outputs[1:] = [self._op("Where", some, cell, self._writer.constant(nothing))]
         ends = self._part(outputs[0], 0, self._steps - 1) if not inside else self._ends(outputs[0])
         sides = [self._part(outputs[0], 0, 0) if backwards else ends for backwards in self._directions]
         lasts = [self._part(side, 2, d) for d, side in enumerate(sides)]
