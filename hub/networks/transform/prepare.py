@@ -35,7 +35,7 @@ from .column_padding import pad_columns
 from .default_schedules import SPACES_OF_TILES
 from .elementwise import blocks_in, elementwise, own_spaces
 from .exponentials import sigmoids
-from .fold import fold_arrays, fold_operators, scales_as_parameters
+from .fold import fold_arrays, fold_operators, scales_as_parameters, without_subnormals
 from .fused_attention import AttentionShape, attention, fuse_attention
 from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
 from .half_storage import half_storage
@@ -86,7 +86,7 @@ def for_inference(
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
     half = precision == "bfloat16"
     steps = _inference_passes(cpu, lanes, mixed, of_bytes, half) if layout == LAYOUTS[0] else mixed
-    return _run([legal_operators(), bounded_indices(), recurrences(cpu, lanes), *steps], mod)
+    return _run([legal_operators(), bounded_indices(), recurrences(cpu, lanes), *steps, without_subnormals()], mod)
 
 
 def lower(graph: IRModule, otherwise: Collection[OperatorShape] = (), *, cpu: bool = True) -> IRModule:

@@ -90,6 +90,26 @@ def test_the_row_that_a_step_of_a_loop_takes_is_computed_by_numpy() -> None:
     np.testing.assert_allclose(compute(prepare(mod), x)[0], expected, rtol=1e-6)
 
 
+def test_weights_that_are_too_small_become_zeros_and_stay_shared() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.linear = nn.Conv2d(3, 4, 3), nn.Linear(4, 4)
+            with torch.no_grad():
+                for own in (self.conv.weight, self.linear.weight):
+                    own.view(-1)[::2] = 1e-41
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(self.linear(self.conv(x).mean((2, 3))))
+
+    module, x = Shared().eval(), torch.randn(1, 3, 5, 5)
+    graph = for_inference(import_exported(torch.export.export(module, (x,)), "net"))
+    weights = [one for call in calls(graph, "matmul", "nn.conv2d") for one in [constant_values(call.args[1])]]
+    assert [np.count_nonzero(one) for one in weights] == [54, 8, 8]
+    assert weight_bytes(lower(graph)) == 4 * (108 + 16 + 4 + 4)
+    np.testing.assert_allclose(compute(lower(graph), x)[0], module(x).detach(), rtol=1e-5, atol=1e-6)
+
+
 def test_whole_numbers_are_folded_as_tvm_computes_them() -> None:
     """Without fractions, in the result's type; and what is out of range by `nan` is left to TVM."""
     builder: Any = relax.BlockBuilder()
