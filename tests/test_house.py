@@ -15,13 +15,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Room -> lines of Python, docstrings included, and files, at most.
 BUDGETS = {
-    "hub/cli": (2_869, 16),
+    "hub/cli": (2_853, 15),
     "hub/registry": (3_264, 17),
-    "hub/device": (7_081, 39),
-    "hub/networks": (13_514, 64),
-    "hub/search": (3_841, 22),
+    "hub/device": (7_093, 39),
+    "hub/networks": (13_965, 66),
+    "hub/search": (3_769, 19),
     "hub/records": (646, 5),
-    "hub/tuning": (2_289, 11),
+    "hub/tuning": (2_283, 11),
     "hub/adaptation": (1_972, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (896, 5),
@@ -30,14 +30,14 @@ BUDGETS = {
     "zoo/devices": (386, 3),
     "zoo/features": (1_254, 8),
     "zoo/corpus": (4_055, 24),
-    "zoo/models": (2_432, 17),
-    "zoo/training": (1_958, 13),
+    "zoo/models": (2_414, 17),
+    "zoo/training": (1_955, 13),
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
-    "scripts": (9_945, 64),
-    "tests": (33_318, 228),
+    "scripts": (9_914, 57),
+    "tests": (33_027, 210),
 }
-PRODUCT = (56_710, 316)
+PRODUCT = (57_067, 314)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
