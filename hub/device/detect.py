@@ -93,7 +93,7 @@ def detect_local(
             remedy=f"ask for 1 to {facts.usable} cores, or widen the process's CPU affinity",
         )
     mcpu, why = host_cpu or "generic", "LLVM's name of this CPU" if host_cpu else "LLVM could not be asked"
-    is_known = False  # a generic CPU may then be one that hides extensions, which its sheet's name stands for
+    is_known = False  # True: LLVM was asked and the flags are known, so that "generic" is the answer
     if host_cpu is None and ask_llvm:
         try:
             from tvm.target import codegen

@@ -171,10 +171,10 @@ def examples(inputs: Sequence[OnnxInput], specs: Sequence[TensorSpec]) -> tuple[
 def _steps(lengths: OnnxInput, spec: TensorSpec, inputs: Sequence[tuple[OnnxInput, TensorSpec]]) -> int:
     """Return how many steps the sequences have whose lengths an input holds; 1 where no input tells.
 
-    They are the first or second axis of a sequence, beside the one of the batch. An initial state has the directions of
-    its layer there, at most two.
+    They are the first or second axis of a sequence, beside that of the batch, and a free size before a fixed one. An
+    initial state has the directions of its layer there, two of one layer.
     """
-    batch, steps = lengths.shape[:1], set[int]()
+    batch, steps = lengths.shape[:1], dict[int | str, int]()
     for other, own in inputs:
         axes = [*zip(other.shape[:2], own.shape[:2], strict=True)]
         shared = [axis for axis in axes if axis[0] in batch] or [
@@ -182,8 +182,9 @@ def _steps(lengths: OnnxInput, spec: TensorSpec, inputs: Sequence[tuple[OnnxInpu
         ]
         if len(axes) == 2 and shared:
             axes.remove(shared[0])
-            steps.add(axes[0][1])
-    return min([size for size in steps if size > 2] or steps, default=1)
+            steps |= dict(axes)
+    free = [size for name, size in steps.items() if isinstance(name, str)]
+    return min(free or [size for size in steps.values() if size > 2] or steps.values(), default=1)
 
 
 def values_of(switches: Sequence[OnnxInput], given: Shapes, network: str) -> dict[str, int]:

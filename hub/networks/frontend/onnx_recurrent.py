@@ -27,8 +27,8 @@ _HELD = {"iofg": (-_SHUT, -_SHUT, _SHUT, 0.0), "zrn": (_SHUT, 0.0, 0.0), "tanh":
 _OPERATOR = "TchubRecurrence"
 RECURRENT_REMEDIES = dict.fromkeys(
     _LAYERS,
-    "export recurrent layers outside of branches, without clipping and peepholes, with the usual activations; where "
-    "sequences have a length each, at opset 11 or newer, those read from the end with states that begin with zeros",
+    "export recurrent layers outside of branches, at opset 10 or newer, without clipping and peepholes, with the usual "
+    "activations; with a length for each sequence at opset 11 or newer, reversed layers without initial states",
 )
 """What to do about layers that `with_recurrences` leaves as they are, and that TVM's importer refuses."""
 

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import inf, isfinite, log2
 from pathlib import Path
@@ -325,7 +325,7 @@ def main(measure: bool, work: Path, clock: Clock) -> Document | None:
     replayed, journal, rows = Replayed(), Journal(work / "replays.jsonl"), list[Any]()
     for seed in range(SEEDS):
         for name, system in SYSTEMS.items():
-            key = {"network": "spaces", "corpus": replayed.hash, "system": name, "seed": seed}
+            key = {"network": "spaces", "corpus": replayed.hash, "system": name, "seed": seed} | asdict(system)
             rows.append(journal.get(lambda s=system, k=seed: replayed.replay(s, k), clock, **key))
     done = [row for row in rows if row]
     table, left = figures(done, SYSTEMS), lacking(len(rows) - len(done), len(rows), "replays")

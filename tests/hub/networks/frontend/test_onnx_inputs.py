@@ -65,8 +65,9 @@ def test_a_mask_stays_one_and_lengths_are_those_of_sequences(tmp_path: Path, fre
     ]
     batch, steps = ("batch", "steps") if free else (BATCH, STEPS)
     inputs = [Info("mask", INT64, [batch, steps]), Info("lengths", INT64, [batch])]
+    inputs += [Info("speaker", FLOAT, [batch, 5])] * free  # which has no steps
     constants = {"zero": np.int64(0), "one": np.int64(1), "steps": np.int64(STEPS), "last": np.array([-1])}
-    mask, lengths = inputs_of(tmp_path, nodes, inputs, free, **constants)
+    mask, lengths, *_ = inputs_of(tmp_path, nodes, inputs, free, **constants)
     assert set(np.unique(mask)) == {0, 1}
     assert lengths[0] == STEPS
     assert (lengths.min() >= STEPS / 2, lengths.max() <= STEPS) == (True, True)

@@ -8,14 +8,14 @@ import pytest
 import torch
 import tvm
 import tvm_ffi
-from relax_kit import calls, compute, name_of
+from relax_kit import Computed, calls, compute, name_of
 from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import network_tasks, weight_bytes
 from tchub.hub.networks.transform.bounds import bounded_indices
 from tchub.hub.networks.transform.fold import fold_arrays, fold_functions
 from tchub.hub.networks.transform.prepare import for_inference, lower, prepare
-from tchub.hub.networks.transform.relax_graph import bound_values, constant_values
+from tchub.hub.networks.transform.relax_graph import bound_values, constant_address, constant_values
 from torch import Tensor, nn
 from tvm import relax, topi
 
@@ -94,20 +94,29 @@ def test_weights_that_are_too_small_become_zeros_and_stay_shared() -> None:
     class Shared(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.conv, self.linear = nn.Conv2d(3, 4, 3), nn.Linear(4, 4)
+            self.conv, self.linear, self.turned = nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.ConvTranspose2d(4, 4, 2)
             with torch.no_grad():
-                for own in (self.conv.weight, self.linear.weight):
+                for own in (self.conv.weight, self.linear.weight, self.turned.weight):
                     own.view(-1)[::2] = 1e-41
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(self.linear(self.conv(x).mean((2, 3))))
+            return self.linear(self.linear(self.turned(self.conv(x)).mean((2, 3))))
 
     module, x = Shared().eval(), torch.randn(1, 3, 5, 5)
     graph = for_inference(import_exported(torch.export.export(module, (x,)), "net"))
     weights = [one for call in calls(graph, "matmul", "nn.conv2d") for one in [constant_values(call.args[1])]]
     assert [np.count_nonzero(one) for one in weights] == [54, 8, 8]
-    assert weight_bytes(lower(graph)) == 4 * (108 + 16 + 4 + 4)
+    (turned,) = [call.args[1][1] for call in calls(graph, "call_tir")]
+    assert np.count_nonzero(constant_values(turned)) == 32
+    assert len({constant_address(call.args[1]) for call in calls(graph, "matmul")}) == 1
     np.testing.assert_allclose(compute(lower(graph), x)[0], module(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_small_numbers_that_are_no_weights_stay() -> None:
+    """As a mask's, whose logarithm is finite by them."""
+    module, x = Computed(lambda x: torch.log(x + torch.full((2, 4), 1e-41))), torch.zeros(2, 4)
+    graph = for_inference(import_exported(torch.export.export(module, (x,)), "net"))
+    np.testing.assert_allclose(compute(lower(graph), x)[0], module(x), rtol=1e-4)
 
 
 def test_whole_numbers_are_folded_as_tvm_computes_them() -> None:
@@ -124,7 +133,7 @@ def test_whole_numbers_are_folded_as_tvm_computes_them() -> None:
         builder.emit_func_output(result)
     mod: Any = relax.transform.CanonicalizeBindings()(fold_arrays()(builder.get()))
     values = [constant_values(one) for one in bound_values(mod["main"]).get(mod["main"].body.body).fields[:2]]
-    np.testing.assert_array_equal(values[0], [-3, 2**62 + 1])
+    np.testing.assert_array_equal(values[0], [-3, 2**62 + 1])  # as C has it
     np.testing.assert_array_equal(values[1], [[300 * 127 * 127]])
     assert [name_of(one) for one in calls(mod)] == ["take"]
 
