@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_853, 15),
     "hub/registry": (3_264, 17),
     "hub/device": (7_093, 39),
-    "hub/networks": (13_968, 66),
+    "hub/networks": (13_972, 66),
     "hub/search": (3_769, 19),
     "hub/records": (646, 5),
     "hub/tuning": (2_283, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_914, 57),
     "tests": (33_037, 210),
 }
-PRODUCT = (57_070, 314)
+PRODUCT = (57_074, 314)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

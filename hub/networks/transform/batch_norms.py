@@ -14,7 +14,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .attention import match_calls
 from .relax_graph import bound_values, constant_values, function_pass, operator_name, static_shape
-from .reshapes import SHAPING
+from .reshapes import is_constant
 
 op: Any = relax.op
 
@@ -49,10 +49,7 @@ class _Folder(PyExprMutator):
         bound = bound_values(func)
 
         def is_known(value: Any) -> bool:
-            value = bound.get(value, value)
-            while isinstance(value, relax.Call) and operator_name(value) in SHAPING:
-                value = bound.get(value.args[0], value.args[0])
-            return constant_values(value) is not None
+            return is_constant(value, lambda one: bound.get(one, one))
 
         self._sums = match_calls(func, "nn.batch_norm", lambda call, producer: _weighted_sum(call, producer, is_known))
 

@@ -81,6 +81,41 @@ def fold_arrays() -> Any:
     return call_pass("TchubFoldArrays", rewrite)
 
 
+_LACKED = "bfloat16", "float8_e4m3fn", "float8_e5m2"  # types that NumPy does not have
+
+
+def _has_static_shape(call: Any) -> bool:
+    shape = getattr(call.ty, "shape", None)
+    return shape is not None and len(static_shape(call)) == len(shape)
+
+
+def _shape_as_tensor(builder: Any, call: Any) -> Any:
+    """Return the shape of a tensor as a constant where it is static, else the call that asks for it."""
+    shape = bound_to(builder, call.args[0], "shape_of")
+    extents = static_shape(shape.args[0]) if shape is not None and _has_static_shape(shape.args[0]) else ()
+    return relax.const(np.array(extents, "int64"), "int64") if extents else call
+
+
+def _divided(_call: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return a quotient, of whole numbers without its fraction."""
+    if x.dtype.kind not in "iu":
+        return x / y
+    return x // y + ((x % y != 0) & ((x < 0) != (y < 0)))
+
+
+def _taken(call: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray:
+    axis = call.attrs.axis
+    return np.take(x, index, None if axis is None else int(axis), mode="wrap" if call.attrs.mode == "wrap" else "clip")
+
+
+def _sliced(_call: Any, x: np.ndarray, *bounds: list[np.ndarray]) -> np.ndarray:
+    """Return a part of a constant: axes, where each begins and ends, and steps where they are not 1."""
+    parts = [slice(None)] * x.ndim
+    for axis, *of_axis in zip(*bounds, strict=True):
+        parts[int(axis)] = slice(*map(int, of_axis))
+    return x[tuple(parts)]
+
+
 def without_subnormals() -> Any:
     """Return a Relax pass that makes zeros of the weights that are too small for a float32 of full precision.
 
@@ -118,41 +153,6 @@ def without_subnormals() -> Any:
         return call if args is None else relax.Call(call.op, args, call.attrs, call.ty_args)
 
     return call_pass("TchubWithoutSubnormals", rewrite)
-
-
-_LACKED = "bfloat16", "float8_e4m3fn", "float8_e5m2"  # types that NumPy does not have
-
-
-def _has_static_shape(call: Any) -> bool:
-    shape = getattr(call.ty, "shape", None)
-    return shape is not None and len(static_shape(call)) == len(shape)
-
-
-def _shape_as_tensor(builder: Any, call: Any) -> Any:
-    """Return the shape of a tensor as a constant where it is static, else the call that asks for it."""
-    shape = bound_to(builder, call.args[0], "shape_of")
-    extents = static_shape(shape.args[0]) if shape is not None and _has_static_shape(shape.args[0]) else ()
-    return relax.const(np.array(extents, "int64"), "int64") if extents else call
-
-
-def _divided(_call: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return a quotient, of whole numbers without its fraction."""
-    if x.dtype.kind not in "iu":
-        return x / y
-    return x // y + ((x % y != 0) & ((x < 0) != (y < 0)))
-
-
-def _taken(call: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray:
-    axis = call.attrs.axis
-    return np.take(x, index, None if axis is None else int(axis), mode="wrap" if call.attrs.mode == "wrap" else "clip")
-
-
-def _sliced(_call: Any, x: np.ndarray, *bounds: list[np.ndarray]) -> np.ndarray:
-    """Return a part of a constant: axes, where each begins and ends, and steps where they are not 1."""
-    parts = [slice(None)] * x.ndim
-    for axis, *of_axis in zip(*bounds, strict=True):
-        parts[int(axis)] = slice(*map(int, of_axis))
-    return x[tuple(parts)]
 
 
 def scales_as_parameters() -> Any:

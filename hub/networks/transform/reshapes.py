@@ -1,6 +1,6 @@
 """A pass that moves elementwise operators before reshapes, into the kernel of what computes the tensor."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -26,6 +26,20 @@ UNARY = (
 )
 BINARY = ("add", "divide", "maximum", "minimum", "multiply", "subtract")
 SHAPING = ("reshape", "squeeze", "expand_dims", "permute_dims")
+
+
+def is_constant(value: Any, binding: Callable[[Any], Any]) -> bool:
+    """Return whether a value is a constant, or a constant in another shape or order.
+
+    Args:
+        binding: returns what a variable is bound to, and another value as it is.
+    """
+    value = binding(value)
+    while isinstance(value, relax.Call) and operator_name(value) in SHAPING:
+        value = binding(value.args[0])
+    return constant_values(value) is not None
+
+
 # Of these that are looked at together, and elements of a tensor that is followed through them.
 _LONGEST_CHAIN, _MOST_ELEMENTS = 6, 1 << 22
 

@@ -1,7 +1,7 @@
 """Passes over an imported network's Relax graph: fewer operators, cheaper ones, and types that LLVM has."""
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from math import isfinite, prod, sqrt
 from typing import Any
 
@@ -18,7 +18,7 @@ from .relax_graph import (
     operator_name,
     static_shape,
 )
-from .reshapes import BINARY, SHAPING
+from .reshapes import BINARY, is_constant
 
 op: Any = relax.op
 
@@ -248,15 +248,8 @@ def _repeated(builder: Any, value: Any) -> Any:
     matrix = call.args[0]
     own = static_shape(matrix)
     is_one = own[-2:] == shape[-2:] and prod(own[:-2]) == 1 and len(own) > 1
-    return op.reshape(matrix, list(shape[-2:])) if is_one and _is_constant(builder, matrix) else None
-
-
-def _is_constant(builder: Any, value: Any) -> bool:
-    """Return whether a value is a constant, or a constant in another shape or order."""
-    value = bound_value(builder, value)
-    while isinstance(value, relax.Call) and operator_name(value) in SHAPING:
-        value = bound_value(builder, value.args[0])
-    return constant_values(value) is not None
+    is_known = is_one and is_constant(matrix, partial(bound_value, builder))
+    return op.reshape(matrix, list(shape[-2:])) if is_known else None
 
 
 def _absorb_padding(builder: Any, call: Any) -> Any:
