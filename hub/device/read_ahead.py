@@ -4,18 +4,18 @@ A product is a nest of loops. A block of weights is what the loops inside of one
 it; the steps of that loop share the next block among them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import isqrt, prod
 from typing import Any
 
-import tvm
 import tvm.sym
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.tirx import For, IntImm, Var
-from tvm_ffi import structural_map, structural_walk
+
+from .statements import flat_index, nodes_in, size_of, substituted, with_parts
 
 # Bytes of a block, at most: it and the next one share a cache of the second level, which has 1 MiB on the servers that
 # tchub knows.
@@ -25,23 +25,6 @@ MAX_BLOCK = 512 << 10
 LINE, _LINE_BYTES, _MAX_LINES = 16, 64, 4
 _READ, _SECOND_LEVEL, _DATA = 0, 2, 1
 """Of LLVM's prefetch: for reading, into the cache of the second level, of data."""
-LOOPS = tvm.transform.Sequential(
-    [
-        s_tir.transform.CanonicalizeLoop(),
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-        s_tir.transform.ConvertBlocksToOpaque(),
-        s_tir.transform.CompactBufferAllocation(),
-        s_tir.transform.LowerMatchBuffer(),
-        s_tir.transform.StmtSimplify(),
-        s_tir.transform.LowerOpaqueBlock(),
-    ]
-)
-
-
-def size_of(buffer: Any) -> int:
-    """Return how many elements a buffer has."""
-    return prod(int(extent) for extent in buffer.ty.shape)
 
 
 @dataclass(frozen=True)
@@ -73,8 +56,7 @@ class WeightNest:
     @cached_property
     def offset(self) -> Any:
         """Return the position of the weight's element among all, in elements."""
-        pairs = zip(self.load.indices, map(int, self.load.source.ty.shape), strict=True)
-        return reduce(lambda flat, one: flat * one[1] + one[0], pairs, IntImm("int64", 0))
+        return flat_index(self.load.indices, list(map(int, self.load.source.ty.shape)))
 
     @property
     def is_regular(self) -> bool:
@@ -82,12 +64,10 @@ class WeightNest:
         return self._is_of_loops(self.offset)
 
     def _is_of_loops(self, *exprs: Any) -> bool:
-        loads, variables = list[Any](), list[Any]()
-        for expr in exprs:
-            structural_walk(expr, [(TensorLoad, loads.append), (Var, variables.append)])
         loops = [loop.loop_var for loop in self.loops]
-        known = all(any(var.same_as(own) for own in loops) for var in variables)
-        return known and not loads and all(isinstance(loop.extent, IntImm) for loop in self.loops)
+        known = all(any(var.same_as(own) for own in loops) for expr in exprs for var in nodes_in(expr, Var))
+        static = all(isinstance(loop.extent, IntImm) for loop in self.loops)
+        return known and static and not any(nodes_in(expr, TensorLoad) for expr in exprs)
 
     def distance(self, position: int, value: int) -> int:
         """Return how far the weight moves where one loop goes from 0 to a value and the others are at 0."""
@@ -207,29 +187,22 @@ def with_loop(stmt: Any, var: Any, nest: Any) -> Any:
 
     `structural_map` would give the buffers that are allocated around it new variables, which `nest` does not have.
     """
-    if isinstance(stmt, tirx.SeqStmt):
-        return tirx.SeqStmt([with_loop(one, var, nest) for one in stmt.seq])
-    if isinstance(stmt, tirx.AttrStmt):
-        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, with_loop(stmt.body, var, nest))
-    if not isinstance(stmt, For):
-        return stmt
-    return nest if stmt.loop_var.same_as(var) else with_body(stmt, with_loop(stmt.body, var, nest))
+    if isinstance(stmt, For) and stmt.loop_var.same_as(var):
+        return nest
+    return with_parts(stmt, lambda one: with_loop(one, var, nest))
 
 
-def with_body(loop: Any, body: Any) -> Any:
-    """Return a loop with another body."""
-    return For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)
+def in_loops(stmt: Any, loops: tuple[Any, ...] = (), alone: int = 0) -> Iterator[tuple[Any, tuple[Any, ...], int]]:
+    """Yield the statements in loops, with the loops around each, and the position of the outermost with nothing else.
 
-
-def substituted(tree: Any, values: Sequence[tuple[Any, Any]]) -> Any:
-    """Return an expression or statement with variables replaced."""
-
-    def value(var: Any) -> Any:
-        return next((new for old, new in values if var.same_as(old)), var)
-
-    return structural_map(tree, (Var, value))
-
-
-def call_name(expr: Any) -> str:
-    """Return the name of the operator that an expression calls; empty for another expression."""
-    return str(getattr(getattr(expr, "op", None), "name", ""))
+    Statements that follow each other and have no result, as instructions on tiles, are one.
+    """
+    if isinstance(stmt, For):
+        yield from in_loops(stmt.body, (*loops, stmt), alone)
+    elif isinstance(stmt, tirx.AttrStmt):
+        yield from in_loops(stmt.body, loops, len(loops))
+    elif isinstance(stmt, tirx.SeqStmt) and not all(isinstance(one, tirx.Evaluate) for one in stmt.seq):
+        for one in stmt.seq:
+            yield from in_loops(one, loops, len(loops))
+    else:
+        yield stmt, loops, alone

@@ -12,9 +12,9 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.tirx import AllocBuffer, BufferLoad, For, ForKind, IfThenElse, IntImm, SeqStmt, Var
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_map
 
-from .read_ahead import call_name, substituted, with_body
+from .statements import call_name, nodes_in, substituted, with_body, with_parts
 
 # Rows and columns of a tile's sums, and their bytes.
 _TILE, _BYTES = 32, 4 * 32 * 32
@@ -24,14 +24,8 @@ _MIN_STEPS = 16
 
 def overlap_epilogues(stmt: Any) -> Any:
     """Return lowered statements whose tiles are brought to their end during the sums of the next ones."""
-    if isinstance(stmt, SeqStmt):
-        return SeqStmt([overlap_epilogues(one) for one in stmt.seq])
-    if isinstance(stmt, tirx.AttrStmt):
-        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, overlap_epilogues(stmt.body))
-    if not isinstance(stmt, For):
-        return stmt
-    nest = _nest(stmt)
-    return with_body(stmt, overlap_epilogues(stmt.body)) if nest is None else nest.overlapped()
+    nest = _nest(stmt) if isinstance(stmt, For) else None
+    return with_parts(stmt, overlap_epilogues) if nest is None else nest.overlapped()
 
 
 @dataclass(frozen=True)
@@ -123,11 +117,9 @@ def _nest(stmt: Any) -> _TileNest | None:
     steps = parts[inner[0]]
     if not _is_serial(steps) or len({str(loop.loop_var.ty.dtype) for loop in (*loops, steps, epilogue)}) > 1:
         return None
-    loads, own = list[Any](), list[Any]()
-    structural_walk(epilogue, [(TensorLoad, loads.append), (AllocBuffer, own.append)])
-    buffers = [one.buffer for one in allocations]
+    loads, buffers = nodes_in(epilogue, TensorLoad), [one.buffer for one in allocations]
     sums: list[Any] = [one for one in buffers if any(load.source.same_as(one) for load in loads)]
-    if own or len(sums) != 1 or [*map(int, sums[0].shape)] != [_TILE, _TILE]:
+    if nodes_in(epilogue, AllocBuffer) or len(sums) != 1 or [*map(int, sums[0].shape)] != [_TILE, _TILE]:
         return None
     if prod(int(loop.extent) for loop in loops) < 2 or int(steps.extent) < _MIN_STEPS:
         return None

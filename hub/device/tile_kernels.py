@@ -11,10 +11,11 @@ from typing import Any
 from tvm import DataType, IRModule, tirx
 from tvm.ir import TensorLoad
 from tvm.tirx import BufferStore, Cast, For, ForKind, IntImm, Var
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_map
 
 from ...zoo.tile_instructions import FACTORS
-from .read_ahead import WeightNest, next_block, request, substituted, with_body, with_loop
+from .read_ahead import WeightNest, in_loops, next_block, request, with_loop
+from .statements import nodes_in, reads, substituted, with_body, with_parts
 
 _ROUND, _LANES = "llvm.x86.avx512bf16.cvtneps2bf16.512", 16
 _PUT_OFF = "tchub.vectorised"
@@ -35,7 +36,7 @@ def with_rounding(mod: Any) -> Any:
         if loop.kind != ForKind.VECTORIZED:
             return loop
         extent = int(loop.extent) if isinstance(loop.extent, IntImm) else 0
-        if extent % _LANES or not _is_rounding(loop.body) or not _is_last(loop):
+        if extent % _LANES or not any(map(_rounds, nodes_in(loop.body, Cast))) or not _is_last(loop):
             marked: Any = {**loop.annotations, _PUT_OFF: 1}
             return For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, loop.body, None, marked)
         ty = loop.loop_var.ty
@@ -64,21 +65,10 @@ def with_rounding(mod: Any) -> Any:
     return mapped(mapped(vectors, Cast, instruction), For, restored)
 
 
-def _is_rounding(stmt: Any) -> bool:
-    casts: list[Any] = []
-    structural_walk(stmt, (Cast, casts.append))
-    return any(map(_rounds, casts))
-
-
 def _is_last(loop: Any) -> bool:
     """Return whether the variable of a loop is in the last index alone of what is read and written, as vectors need."""
-    accesses: list[Any] = []
-    structural_walk(loop.body, [(TensorLoad, accesses.append), (BufferStore, accesses.append)])
-    used: list[Any] = []
-    for one in accesses:
-        for index in one.indices[:-1]:
-            structural_walk(index, (Var, used.append))
-    return not any(var.same_as(loop.loop_var) for var in used)
+    accesses = nodes_in(loop.body, TensorLoad, BufferStore)
+    return not any(reads(index, loop.loop_var) for one in accesses for index in one.indices[:-1])
 
 
 def _rounds(cast: Any) -> bool:
@@ -118,25 +108,13 @@ def prefetch_tiles(body: Any) -> Any:
 
 def _tile_nests(body: Any) -> Iterator[_Tiles]:
     """Yield the nests of statements that take weights by their address, each where it does so first."""
-
-    def visit(stmt: Any, loops: tuple[Any, ...], alone: int) -> Iterator[_Tiles]:
+    for stmt, loops, alone in in_loops(body):
         several: list[Any] = list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else []
-        if isinstance(stmt, For):
-            yield from visit(stmt.body, (*loops, stmt), alone)
-        elif several and all(isinstance(one, tirx.Evaluate) for one in several):
-            loads = list[Any]()
-            for one in several:
-                if str(one.value.op.name) == "tirx.call_llvm_intrin":  # and not a prefetch of what is further on
-                    structural_walk(one, (TensorLoad, loads.append))
-            if loads and str(loads[0].source.ty.dtype) in _WEIGHTS:
-                yield _Tiles(loops, loads[0], alone)
-        elif several:
-            for one in several:
-                yield from visit(one, loops, len(loops))
-        elif isinstance(stmt, tirx.AttrStmt):
-            yield from visit(stmt.body, loops, len(loops))
-
-    return visit(body, (), 0)
+        # And not a prefetch of what is further on.
+        instructions = [one for one in several if str(one.value.op.name) == "tirx.call_llvm_intrin"]
+        loads = [load for one in instructions for load in nodes_in(one, TensorLoad)]
+        if loads and str(loads[0].source.ty.dtype) in _WEIGHTS:
+            yield _Tiles(loops, loads[0], alone)
 
 
 def share_columns(stmt: Any, clears: Any, threads: int) -> Any:
@@ -145,11 +123,9 @@ def share_columns(stmt: Any, clears: Any, threads: int) -> Any:
     Args:
         clears: whether statements clear the sums of a tile: those of a loop around them are of tiles of its own each.
     """
-    if isinstance(stmt, tirx.SeqStmt):
-        return tirx.SeqStmt([share_columns(one, clears, threads) if clears(one) else one for one in stmt.seq])
-    if isinstance(stmt, tirx.AttrStmt):
-        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, share_columns(stmt.body, clears, threads))
-    if not isinstance(stmt, For) or not isinstance(stmt.extent, IntImm):
+    if not isinstance(stmt, For):
+        return with_parts(stmt, lambda one: share_columns(one, clears, threads) if clears(one) else one)
+    if not isinstance(stmt.extent, IntImm):
         return stmt
     if stmt.kind != ForKind.PARALLEL:
         return _shared(None, stmt, threads)

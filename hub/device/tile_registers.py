@@ -7,20 +7,20 @@ runs wherever it is loaded. A thread then states how many rows and bytes each re
 end, after which the system has less to save.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from tvm import DataType, IRModule, tirx
+from tvm import DataType, tirx
 from tvm.ir import Call
 from tvm.s_tir.stmt import SBlock
 from tvm.target import codegen
-from tvm.tirx import AllocBuffer, For, ForKind, PrimFunc
-from tvm_ffi import structural_map, structural_walk
+from tvm.tirx import AllocBuffer, For, ForKind
+from tvm_ffi import structural_map
 
 from ...zoo.tile_instructions import FACTORS, TILES, VECTORS, Factors
 from .host_facts import TILE_PERMISSION
-from .read_ahead import LOOPS, call_name, with_body
+from .statements import LOOPS, call_name, nodes_in, with_lowered, with_parts
 from .tile_epilogues import overlap_epilogues
 from .tile_kernels import prefetch_tiles, share_columns, with_rounding
 from .tile_sources import read_directly
@@ -53,17 +53,14 @@ def with_tile_registers(mod: Any, threads: int = 1) -> Any:
     Args:
         threads: that run a function.
     """
-    functions: Any = mod.functions_items()
-    kernels: dict[Any, Any] = {var: func for var, func in functions if isinstance(func, PrimFunc)}
-    using = {var: func for var, func in kernels.items() if _has_factors(func) and _uses_tiles(func.body)}
-    if not using:
-        return mod
-    lowered = with_rounding(LOOPS(IRModule(using)))
-    own = {
-        var.name_hint: func.with_body(tirx.stmt_seq(_permission(), _set_up(_faster(func.body, threads))))
-        for var, func in lowered.functions_items()
-    }
-    return IRModule({v: own.get(v.name_hint) or func for v, func in functions}, mod.attrs, mod.global_infos)
+
+    def uses_tiles(func: Any) -> bool:
+        return _has_factors(func) and _uses_tiles(func.body)
+
+    def prepared(func: Any) -> Any:
+        return func.with_body(tirx.stmt_seq(_permission(), _set_up(_faster(func.body, threads))))
+
+    return with_lowered(mod, uses_tiles, prepared, lambda functions: with_rounding(LOOPS(functions)))
 
 
 def _faster(body: Any, threads: int) -> Any:
@@ -97,10 +94,11 @@ def _set_up(stmt: Any) -> Any:
         first, end = using[0], using[-1] + 1
         middle = _set_up(every[first]) if len(using) == 1 else _within(tirx.stmt_seq(*every[first:end]))
         return tirx.stmt_seq(*every[:first], middle, *every[end:])
-    if isinstance(stmt, tirx.AttrStmt):
-        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _set_up(stmt.body))
-    if isinstance(stmt, For) and _has(stmt, For, lambda loop: loop.kind == ForKind.PARALLEL):
-        return with_body(stmt, _within(stmt.body) if stmt.kind == ForKind.PARALLEL else _set_up(stmt.body))
+    if isinstance(stmt, For) and all(loop.kind != ForKind.PARALLEL for loop in nodes_in(stmt, For)):
+        return _within(stmt)
+    if isinstance(stmt, For | tirx.AttrStmt):
+        is_parallel = isinstance(stmt, For) and stmt.kind == ForKind.PARALLEL
+        return with_parts(stmt, _within if is_parallel else _set_up)
     return _within(stmt)
 
 
@@ -134,14 +132,8 @@ def _number(name: str) -> int:
 
 def _has_factors(func: Any) -> bool:
     """Return whether a function computes numbers of 8 or 16 bits, as factors are: to look at each call is slow."""
-    buffers: list[Any] = []
-    structural_walk(
-        func.body,
-        [
-            (SBlock, lambda block: buffers.extend(block.alloc_buffers)),
-            (AllocBuffer, lambda one: buffers.append(one.buffer)),
-        ],
-    )
+    of_blocks = [buffer for block in nodes_in(func.body, SBlock) for buffer in block.alloc_buffers]
+    buffers = [*of_blocks, *(one.buffer for one in nodes_in(func.body, AllocBuffer))]
     return any(str(buffer.dtype) in _FACTORS for buffer in buffers)
 
 
@@ -152,13 +144,6 @@ def _uses_tiles(stmt: Any) -> bool:
 
 def _calls(stmt: Any, *names: str) -> list[Any]:
     """Return the calls of some instructions in statements."""
-    numbers, calls = set(map(_number, names)), list[Any]()
-    structural_walk(stmt, (Call, calls.append))
-    llvm = [call for call in calls if call_name(call) == "tirx.call_llvm_intrin"]
+    numbers = set(map(_number, names))
+    llvm = [call for call in nodes_in(stmt, Call) if call_name(call) == "tirx.call_llvm_intrin"]
     return [call for call in llvm if int(getattr(call.args[0], "value", -1)) in numbers]
-
-
-def _has(stmt: Any, kind: type, matches: Callable[[Any], bool]) -> bool:
-    matching: list[Any] = []
-    structural_walk(stmt, (kind, lambda node: matching.append(node) if matches(node) else None))
-    return bool(matching)

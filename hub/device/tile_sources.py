@@ -5,17 +5,17 @@ its factors' type already, a register can read 16 of them as they are.
 """
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial
 from typing import Any
 
 from tvm import DataType, tirx
 from tvm.ir import Call, Range, TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx import LT, AllocBuffer, BufferLoad, BufferStore, Evaluate, For, IfThenElse, IntImm, Select, SeqStmt, Var
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_map
 
 from ...zoo.tile_instructions import BFLOAT16, INT8, UINT8
-from .read_ahead import call_name, substituted, with_body
+from .statements import call_name, flat_index, nodes_in, substituted, with_parts
 
 # Rows of a register, and bytes of each.
 _ROWS, _BYTES = 16, 64
@@ -29,12 +29,9 @@ def read_directly(stmt: Any, loops: tuple[Any, ...] = ()) -> Any:
 
     Rows that a copy fills with zeros, at its end, must be no results: other numbers take their place.
     """
-    if isinstance(stmt, tirx.AttrStmt):
-        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, read_directly(stmt.body, loops))
-    if isinstance(stmt, For):
-        return with_body(stmt, read_directly(stmt.body, (*loops, stmt)))
     if not isinstance(stmt, SeqStmt):
-        return stmt
+        around = (*loops, stmt) if isinstance(stmt, For) else loops
+        return with_parts(stmt, partial(read_directly, loops=around))
     parts: list[Any] = list(stmt.seq)
     for allocation in [one for one in parts if isinstance(one, AllocBuffer)]:
         for copying in [one for one in parts if isinstance(one, For)]:
@@ -70,10 +67,8 @@ class _Copy:
 
         Rows at the end of the data that fill no register are copied all the same: a register would read beyond them.
         """
-        analyzer, loops, pointers = Analyzer(), list(around), list[Any]()
-        for one in others:
-            structural_walk(one, [(For, loops.append), (Call, pointers.append)])
-        for loop in loops:
+        analyzer, pointers = Analyzer(), [call for one in others for call in nodes_in(one, Call)]
+        for loop in (*around, *(loop for one in others for loop in nodes_in(one, For))):
             analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
         stride: Any = self._stride(analyzer)
         begin: Any = self._position(_number(0))
@@ -138,10 +133,9 @@ class _Copy:
 
     def _is_accessed(self, stmt: Any) -> bool:
         """Return whether a statement reads or writes an element of the copy."""
-        buffers: list[Any] = []
-        reads = (TensorLoad, lambda load: buffers.append(load.source))
-        structural_walk(stmt, [reads, (BufferStore, lambda store: buffers.append(store.buffer))])
-        return any(buffer.same_as(self.buffer) for buffer in buffers)
+        read = [load.source for load in nodes_in(stmt, TensorLoad)]
+        written = [store.buffer for store in nodes_in(stmt, BufferStore)]
+        return any(buffer.same_as(self.buffer) for buffer in (*read, *written))
 
     def _offset(self, pointer: Any) -> Any:
         """Return how far into the buffer a pointer is, in elements; None for one to something else."""
@@ -157,8 +151,7 @@ class _Copy:
         """Return how far the rows are apart, in elements; None where the terms of one do not follow each other."""
 
         def flat(row: Any, term: Any) -> Any:
-            pairs = zip(self._element(self.part, row, term).indices, map(int, self.load.source.shape), strict=True)
-            return reduce(lambda sum_, one: sum_ * one[1] + one[0], pairs, _number(0))
+            return flat_index(self._element(self.part, row, term).indices, list(map(int, self.load.source.shape)))
 
         first = flat(self.row, _number(0))
         apart = analyzer.simplify(flat(self.row + 1, _number(0)) - first)

@@ -11,14 +11,13 @@ errors are ten times the code, compile in five seconds instead of 0.1, and are a
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import IRModule, tirx
+from tvm import tirx
 from tvm.ir import Expr
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.stmt import SBlockRealize
-from tvm.tirx import AttrStmt, BufferStore, For, ForKind, IfThenElse, IntImm, IterVar, SeqStmt, Var
-from tvm_ffi import structural_walk
+from tvm.tirx import AttrStmt, BufferStore, For, ForKind, IfThenElse, IntImm, IterVar, SeqStmt
 
-from .read_ahead import LOOPS
+from .statements import nodes_in, reads, with_body, with_lowered
 
 # Operations on floats that are written out one by one, at most; more stay in a loop. A product of 512 steps has 2,500.
 MOST = 8192
@@ -60,13 +59,11 @@ def _inside_of_sums(schedule: Any, block: Any) -> list[Any]:
     realize = schedule.get(loops[-1]).body if loops else None
     if not isinstance(realize, SBlockRealize) or realize.block.init is not None:
         return []
-    steps: list[Any] = []
-    for axis, value in zip(axes, realize.iter_values, strict=True):
-        if axis.iter_type == IterVar.CommReduce:
-            structural_walk(value, (Var, steps.append))
+    pairs = zip(axes, realize.iter_values, strict=True)
+    steps = [value for axis, value in pairs if axis.iter_type == IterVar.CommReduce]
     inside = []
     for loop, stmt in ((loop, schedule.get(loop)) for loop in reversed(loops)):
-        if any(stmt.loop_var.same_as(step) for step in steps) and int(stmt.extent) > 1:
+        if any(reads(step, stmt.loop_var) for step in steps) and int(stmt.extent) > 1:
             return inside
         if stmt.kind not in (ForKind.SERIAL, ForKind.VECTORIZED, ForKind.UNROLLED):
             return []
@@ -80,16 +77,12 @@ def bounded_unrolling(mod: Any) -> Any:
 
     Functions in which it would unroll none so far are returned unchanged.
     """
-    long = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc) and _may_exceed(func)}
-    if not long:
-        return mod
-    lowered = {var.name_hint: func for var, func in LOOPS(IRModule(long)).functions_items()}
-    bounded = {}
-    for name, func in lowered.items():
+
+    def bounded(func: Any) -> Any:
         unrolled = _unrolled(func.body, 0)
-        bounded[name] = func.with_body(unrolled.stmt) if unrolled.changed else None
-    functions = {var: bounded.get(var.name_hint) or func for var, func in mod.functions_items()}
-    return IRModule(functions, mod.attrs, mod.global_infos)
+        return func.with_body(unrolled.stmt) if unrolled.changed else None
+
+    return with_lowered(mod, _may_exceed, bounded)
 
 
 @dataclass(frozen=True)
@@ -127,7 +120,7 @@ def _unrolled(stmt: Any, most: int) -> _Unrolled:
     if not isinstance(stmt, For):
         return _Unrolled(stmt, int(isinstance(stmt, tirx.Evaluate)))
     inner = _unrolled(stmt.body, most)
-    loop = For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, inner.stmt, stmt.thread_binding, stmt.annotations)
+    loop = with_body(stmt, inner.stmt)
     if stmt.kind == ForKind.VECTORIZED:
         return _joined(loop, [inner])
     extent = int(stmt.extent) if isinstance(stmt.extent, IntImm) else 0
@@ -145,10 +138,9 @@ def _unrolled(stmt: Any, most: int) -> _Unrolled:
 
 def _may_exceed(func: Any) -> bool:
     """Return whether as many stores as a pragma unrolls may have more than `MOST` operations."""
-    loops, stores = list[Any](), list[Any]()
-    structural_walk(func.body, [(For, loops.append), (BufferStore, stores.append)])
-    steps = max((int(loop.annotations.get(_PRAGMA, 0)) for loop in loops), default=0)
-    return steps > 0 and steps * max((_operations(store.value) for store in stores), default=0) > MOST
+    steps = max((int(loop.annotations.get(_PRAGMA, 0)) for loop in nodes_in(func.body, For)), default=0)
+    operations = (_operations(store.value) for store in nodes_in(func.body, BufferStore))
+    return steps > 0 and steps * max(operations, default=0) > MOST
 
 
 def _joined(stmt: Any, parts: list[_Unrolled]) -> _Unrolled:
@@ -163,6 +155,4 @@ def _joined(stmt: Any, parts: list[_Unrolled]) -> _Unrolled:
 
 def _operations(value: Any) -> int:
     """Return the operations on floats of an expression; what finds an element is none."""
-    kinds: list[str] = []
-    structural_walk(value, (Expr, lambda one: kinds.append(str(getattr(one.ty, "dtype", "")))))
-    return sum(kind.startswith("float") for kind in kinds)
+    return sum(str(getattr(one.ty, "dtype", "")).startswith("float") for one in nodes_in(value, Expr))

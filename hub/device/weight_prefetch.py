@@ -12,25 +12,15 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from tvm import IRModule, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.target import codegen
 from tvm.tirx import BufferStore, For, ForKind, IntImm, Var
-from tvm_ffi import structural_equal, structural_map, structural_walk
+from tvm_ffi import structural_equal, structural_map
 
 from .candidate import WEIGHTS
-from .read_ahead import (
-    LINE,
-    LOOPS,
-    ReadAhead,
-    WeightNest,
-    next_block,
-    request,
-    size_of,
-    substituted,
-    with_body,
-    with_loop,
-)
+from .read_ahead import LINE, ReadAhead, WeightNest, in_loops, next_block, request, with_loop
+from .statements import nodes_in, reads, size_of, substituted, with_body, with_lowered
 
 # Bytes of weights from which it pays, measured on a Xeon.
 MIN_WEIGHT = 64 << 10
@@ -49,22 +39,13 @@ def prefetch_weights(mod: Any, target: Any) -> Any:
             permuted to the order in which the product reads them, for the next block is taken to follow.
         target: a `tvm.target.Target` of a CPU.
     """
-    large = {var: func for var, func in mod.functions_items() if _large_weights(func)}
     triple = str(target.attrs.get("mtriple", "") or codegen.llvm_get_system_triple())
-    if not large or not triple.startswith("x86_64"):
-        return mod
-    lowered = {var.name_hint: func for var, func in LOOPS(IRModule(large)).functions_items()}
-    prefetching = {name: _with_prefetches(func) for name, func in lowered.items()}
-    functions = {var: prefetching.get(var.name_hint) or func for var, func in mod.functions_items()}
-    return IRModule(functions, mod.attrs, mod.global_infos)
+    return with_lowered(mod, _large_weights, _with_prefetches) if triple.startswith("x86_64") else mod
 
 
 def _large_weights(func: Any) -> list[Any]:
-    """Return the parameters of a function that are large weights."""
-    if not isinstance(func, tirx.PrimFunc) or not func.attrs:
-        return []
-    params: Any = func.params  # pyright: ignore[reportAttributeAccessIssue]
-    weights = [params[int(position)] for position in func.attrs.get(WEIGHTS, ())]
+    """Return the parameters of a tensor function that are large weights."""
+    weights = [func.params[int(position)] for position in (func.attrs or {}).get(WEIGHTS, ())]
     return [one for one in weights if str(one.ty.dtype) == "float32" and 4 * size_of(one) >= MIN_WEIGHT]
 
 
@@ -91,7 +72,7 @@ class _Product(WeightNest):
         """Return the positions of the innermost loops in a row that add to the same elements."""
         sums = list[int]()
         for i in reversed(range(self.alone, len(self.loops))):
-            if not any(_uses(index, self.loops[i].loop_var) for index in self.store.indices):
+            if not any(reads(index, self.loops[i].loop_var) for index in self.store.indices):
                 sums.insert(0, i)
             elif sums:
                 break
@@ -110,24 +91,13 @@ class _Product(WeightNest):
 
 def _products(func: Any, weight: Any) -> Iterator[_Product]:
     """Yield the nests of a lowered function that add products with a weight."""
-
-    def visit(stmt: Any, loops: tuple[Any, ...], alone: int) -> Iterator[_Product]:
-        if isinstance(stmt, For):
-            yield from visit(stmt.body, (*loops, stmt), alone)
-        elif isinstance(stmt, tirx.SeqStmt):
-            for one in stmt.seq:
-                yield from visit(one, loops, len(loops))
-        elif isinstance(stmt, tirx.AttrStmt):
-            yield from visit(stmt.body, loops, len(loops))
-        elif isinstance(stmt, BufferStore):
-            loads = list[Any]()
-            structural_walk(stmt.value, (TensorLoad, loads.append))
+    for stmt, loops, alone in in_loops(func.body):
+        if isinstance(stmt, BufferStore):
+            loads = nodes_in(stmt.value, TensorLoad)
             weights = [load for load in loads if load.source.same_as(weight)]
             sums = [load.indices for load in loads if load.source.same_as(stmt.buffer)]
             if len(weights) == 1 and sums and all(structural_equal(one, stmt.indices) for one in sums):
                 yield _Product(loops, weights[0], alone, stmt)
-
-    return visit(func.body, (), 0)
 
 
 def _prefetch(product: _Product) -> ReadAhead | None:
@@ -184,9 +154,3 @@ def _rewritten(body: Any, product: _Product, prefetch: ReadAhead) -> Any:
             product.loops[position], tirx.SeqStmt([*requests, nest]) if position == prefetch.loop else nest
         )
     return with_loop(body, prefetch.outermost, tirx.SeqStmt([*allocations, *loads, nest, *stores]))
-
-
-def _uses(expr: Any, var: Any) -> bool:
-    used = list[Any]()
-    structural_walk(expr, (Var, used.append))
-    return any(one.same_as(var) for one in used)

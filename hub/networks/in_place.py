@@ -15,9 +15,9 @@ from tvm.ir.transform import module_pass
 from tvm.sym import detect_iter_map
 from tvm.sym.iter_affine_map import IterMapLevel
 from tvm.tirx import BufferStore, For, IfThenElse, IntImm, Ramp, Var
-from tvm_ffi import structural_equal, structural_map, structural_walk
+from tvm_ffi import structural_equal, structural_map
 
-from ..device.read_ahead import LOOPS
+from ..device.statements import LOOPS, nodes_in
 from .transform.elementwise import is_of_blocks
 from .transform.relax_graph import operator_name
 
@@ -34,12 +34,11 @@ def results_in_place() -> Any:
     @module_pass(opt_level=0, name="TchubResultsInPlace")
     def run(mod: Any, _: Any) -> IRModule:
         variants = _Variants(mod)
-        functions, called = dict(mod.functions_items()), list[Any]()
+        functions, names = dict(mod.functions_items()), set[str]()
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
                 functions[var] = own = _shared(func, variants)
-                structural_walk(own.body, (GlobalVar, called.append))
-        names = {var.name_hint for var in called}
+                names |= {called.name_hint for called in nodes_in(own.body, GlobalVar)}
         kept = {v: f for v, f in functions.items() if v.name_hint in names or v.name_hint not in variants.replaced}
         return IRModule(kept | variants.functions, mod.attrs, mod.global_infos)
 
@@ -100,9 +99,7 @@ class _Memory:
         return self._same.get(value) if isinstance(value, Var) else None
 
     def _use(self, value: Any, position: float) -> None:
-        used: list[Any] = []
-        structural_walk(value, (Var, used.append))
-        for root in (one for one in map(self._root, used) if one is not None):
+        for root in (one for one in map(self._root, nodes_in(value, Var)) if one is not None):
             self._first.setdefault(root, position)
             self._last[root] = max(self._last.get(root, position), position)
 
@@ -191,17 +188,14 @@ class _Variants:
 
 def _is_read_first(body: Any, argument: Any, result: Any) -> bool:
     """Return whether statements read an element of an argument only in the one that stores the result's."""
-    loads, stores, calls = list[Any](), list[Any](), list[Any]()
-    structural_walk(body, [(TensorLoad, loads.append), (BufferStore, stores.append), (Call, calls.append)])
+    loads, stores, calls = (nodes_in(body, kind) for kind in (TensorLoad, BufferStore, Call))
     both = argument, result
     if any(any(one.same_as(arg) for one in both) for call in calls for arg in call.args):
         return False  # by its address
     own = [store for store in stores if store.buffer.same_as(result)]
     if len(own) != 1 or any(store.buffer.same_as(argument) for store in stores):
         return False
-    inside: list[Any] = []
-    structural_walk(own[0].value, (TensorLoad, inside.append))
-    read = [load for load in inside if load.source.same_as(argument)]
+    read = [load for load in nodes_in(own[0].value, TensorLoad) if load.source.same_as(argument)]
     if len(read) != sum(load.source.same_as(argument) for load in loads):
         return False
     again = any(load.source.same_as(result) for load in loads)

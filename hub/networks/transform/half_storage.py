@@ -15,8 +15,9 @@ from tvm.ir.transform import module_pass
 from tvm.relax.analysis import has_reshape_pattern
 from tvm.s_tir.stmt import TensorRegion
 from tvm.tirx import BufferStore, Cast, Max, reinterpret
-from tvm_ffi import structural_equal, structural_map, structural_walk
+from tvm_ffi import structural_equal, structural_map
 
+from ...device.statements import nodes_in
 from .elementwise import blocks_in, is_of_blocks
 from .relax_graph import bound_values, is_network, operator_name, static_shape
 from .tile_products import TYPE, is_of_tiles, rounded
@@ -152,9 +153,7 @@ def of_halves(func: Any, half: tuple[bool, ...]) -> Any:
         return tirx.BufferRegion(halves[one.source], one.region) if one.source in halves else one
 
     def bits(one: Any) -> Any:
-        loads: list[Any] = []
-        if str(one.ty.dtype) == "uint16":
-            structural_walk(one, (TensorLoad, loads.append))
+        loads = nodes_in(one, TensorLoad) if str(one.ty.dtype) == "uint16" else []
         halved = [x for x in loads if any(x.source.same_as(buffer) for buffer in halves.values())]
         # What is rounded already has the bits that it is rounded to.
         exact = bool(halved) and structural_equal(one, rounded(halved[0].astype("float32")))
