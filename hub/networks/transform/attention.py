@@ -145,25 +145,21 @@ def padded_columns(columns: int) -> int:
     return -(-columns // _LANES) * _LANES
 
 
-def padded(builder: Any, x: Any, axis: int, extent: int) -> Any:
-    """Return a tensor with zeros up to an extent of one axis, given as a negative number."""
-    shape = static_shape(x)
-    if shape[axis] == extent:
-        return x
-    width = [0, 0] * len(shape)
-    width[2 * (len(shape) + axis) + 1] = extent - shape[axis]
-    return builder.emit(op.nn.pad(x, width, "constant", 0.0))
+def padded(builder: Any, x: Any, extents: Mapping[int, int], *, alone: bool = False) -> Any:
+    """Return a tensor with zeros up to some extents, by negative axis.
 
-
-def padded_alone(builder: Any, x: Any, extents: Mapping[int, int]) -> Any:
-    """Return a tensor with zeros up to some extents, by negative axis, as a kernel of its own computes it.
-
-    Within the kernel of a product that it is added to, MetaSchedule would find no schedule.
+    Args:
+        alone: in a kernel of its own. Within that of a product which it is added to, MetaSchedule would find no
+            schedule. A constant needs none: it is padded when the network is compiled.
     """
     shape = static_shape(x)
     after = [extents.get(axis, shape[axis]) - shape[axis] for axis in range(-len(shape), 0)]
-    facts = {"primfunc_name_hint": "pad", "primfunc_attrs": {"op_pattern": OPAQUE}}
-    return builder.emit(builder.call_te(topi.nn.pad, x, [0] * len(shape), after, **facts))
+    if not any(after):
+        return x
+    if alone:
+        facts = {"primfunc_name_hint": "pad", "primfunc_attrs": {"op_pattern": OPAQUE}}
+        return builder.emit(builder.call_te(topi.nn.pad, x, [0] * len(shape), after, **facts))
+    return builder.emit(op.nn.pad(x, [width for more in after for width in (0, more)], "constant", 0.0))
 
 
 @dataclass(frozen=True)
@@ -193,7 +189,7 @@ class _Padder(PyExprMutator):
         rows, columns = padded_rows(one.rows), padded_columns(one.columns)
         emit = self.builder_.emit
         query, key, value = map(self.visit_expr, (*one.scores.args, call.args[1]))
-        x = emit(op.matmul(self._pad(query, -2, rows), self._pad(key, -1, columns)))
+        x = emit(op.matmul(padded(self.builder_, query, {-2: rows}), padded(self.builder_, key, {-1: columns})))
         counted = relax.const(np.where(np.arange(columns) < one.columns, 0.0, _NOTHING).astype("float32"))
         masked = False
         for number, (step, position) in enumerate(one.chain):
@@ -204,7 +200,7 @@ class _Padder(PyExprMutator):
         x = emit(op.nn.softmax(x if masked else emit(op.add(x, counted)), axis=-1))
         heads = static_shape(call.args[0])[:-2]
         x = emit(op.reshape(x, (*heads, rows, columns)))
-        x = emit(op.matmul(x, self._pad(value, -2, columns)))
+        x = emit(op.matmul(x, padded(self.builder_, value, {-2: columns})))
         return x if rows == one.rows else op.strided_slice(x, axes=[len(heads)], begin=[0], end=[one.rows])
 
     def _again(self, step: Any, position: int, x: Any) -> Any:
@@ -216,16 +212,9 @@ class _Padder(PyExprMutator):
         other = args[1 - position]
         shape = static_shape(other)
         extents = {axis: n for axis, n in ((-2, rows), (-1, columns)) if len(shape) >= -axis and shape[axis] > 1}
-        if constant_values(other) is not None:  # which is padded when the network is compiled
-            for axis, extent in extents.items():
-                other = self._pad(other, axis, extent)
-        elif any(shape[axis] != extent for axis, extent in extents.items()):
-            other = padded_alone(self.builder_, other, extents)
-        args[position], args[1 - position] = x, other
+        args[position] = x
+        args[1 - position] = padded(self.builder_, other, extents, alone=constant_values(other) is None)
         return relax.Call(step.op, args, step.attrs)
-
-    def _pad(self, x: Any, axis: int, extent: int) -> Any:
-        return padded(self.builder_, x, axis, extent)
 
 
 def pad_attention() -> Any:
@@ -248,7 +237,7 @@ def _attention(call: Any, producer: Callable[[Any], Any]) -> _Attention | None:
 
 def softmax_input(call: Any) -> Any:
     """Return what a call of a softmax over the last axis reads; None for another call."""
-    is_last = operator_name(call) == "nn.softmax" and int(call.attrs.axis) in (-1, len(call.ty.shape) - 1)
+    is_last = operator_name(call) == "nn.softmax" and int(call.attrs.axis) in (-1, call.ty.ndim - 1)
     return call.args[0] if is_last else None
 
 

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import IRModule
-from tvm.ir.transform import module_pass
 from tvm.s_tir import Schedule
 from tvm.tirx import IntImm, IterVar
 
 from .elementwise import FEW, blocks_of, is_of_blocks, strides_of
+from .relax_graph import kernel_pass
 
 RULE = "tchub.channel_reduction"
 # Channels whose results are in registers at a time: as many vectors as hide how long an addition takes.
@@ -27,23 +26,19 @@ def channel_spaces() -> Any:
     Other poolings lose the name of the rule that TVM has for GPUs alone: it warns where it lacks one.
     """
 
-    @module_pass(opt_level=0, name="TchubChannelReductions")
-    def run(mod: IRModule, _: Any) -> IRModule:
-        mod = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tvm.tirx.PrimFunc) and is_of_blocks(func):
-                schedule: Any = Schedule(IRModule({"main": func}))
-                reduction, blocks = _reduction(schedule), blocks_of(schedule)
-                pools = [one for one in blocks if any(map(_is_pooling, schedule.get(one).annotations.items()))]
-                for one in pools:
-                    schedule.unannotate(one, "schedule_rule")
-                if reduction is not None:
-                    schedule.annotate(reduction, "schedule_rule", RULE)
-                if pools or reduction is not None:
-                    mod[var] = schedule.mod["main"]
-        return mod
+    def marked(func: Any) -> Any:
+        if not is_of_blocks(func):
+            return None
+        schedule: Any = Schedule(IRModule({"main": func}))
+        reduction, blocks = _reduction(schedule), blocks_of(schedule)
+        pools = [one for one in blocks if any(map(_is_pooling, schedule.get(one).annotations.items()))]
+        for one in pools:
+            schedule.unannotate(one, "schedule_rule")
+        if reduction is not None:
+            schedule.annotate(reduction, "schedule_rule", RULE)
+        return schedule.mod["main"] if pools or reduction is not None else None
 
-    return run
+    return kernel_pass("TchubChannelReductions", marked)
 
 
 def _reduction(schedule: Any) -> Any:

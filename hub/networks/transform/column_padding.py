@@ -18,7 +18,14 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .attention import match_calls
 from .fused_depthwise import depthwise_sources
-from .relax_graph import constant_address, constant_values, function_pass, operator_name, static_shape
+from .relax_graph import (
+    constant_address,
+    constant_values,
+    function_pass,
+    is_channels_last,
+    operator_name,
+    static_shape,
+)
 from .reshapes import BINARY, UNARY
 from .softmax import lanes_of
 
@@ -167,5 +174,4 @@ def _is_of_columns(call: Any) -> bool:
         return False
     if operator_name(call) == "matmul":
         return len(weights) == 2
-    layouts = (call.attrs.data_layout, call.attrs.kernel_layout, call.attrs.out_layout)
-    return layouts == ("NHWC", "HWIO", "NHWC") and int(call.attrs.groups) == 1
+    return is_channels_last(call) and int(call.attrs.groups) == 1

@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import IRModule
 from tvm.ir import TensorLoad
-from tvm.ir.transform import module_pass
 from tvm.relax.analysis import has_reshape_pattern
 from tvm.s_tir import Schedule
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
-from tvm.tirx import BufferStore, IntImm, IterVar, Var, const
-from tvm_ffi import structural_hash, structural_map, structural_walk
+from tvm.tirx import BufferStore, IntImm, IterVar, Var
+from tvm_ffi import structural_hash, structural_map
+
+from ...device.statements import flat_index, nodes_in
+from .relax_graph import kernel_pass
 
 RULE = "tchub.elementwise"
 _LANES = (16, 8)
@@ -32,19 +33,16 @@ FEW = 1 << 16
 def own_spaces() -> Any:
     """Return a pass that marks the functions without reductions, except reshapes, which cost nothing."""
 
-    @module_pass(opt_level=0, name="TchubElementwiseSpaces")
-    def run(mod: IRModule, _: Any) -> IRModule:
-        mod = mod.clone()
-        for var, func in mod.functions_items():
-            if not isinstance(func, tvm.tirx.PrimFunc) or not is_of_blocks(func) or has_reshape_pattern(func):
-                continue
-            schedule: Any = Schedule(tvm.IRModule({"main": func}))
-            if last := _last(schedule):
-                schedule.annotate(last, "schedule_rule", RULE)
-                mod[var] = schedule.mod["main"]
-        return mod
+    def marked(func: Any) -> Any:
+        if not is_of_blocks(func) or has_reshape_pattern(func):
+            return None
+        schedule: Any = Schedule(IRModule({"main": func}))
+        if (last := _last(schedule)) is None:
+            return None
+        schedule.annotate(last, "schedule_rule", RULE)
+        return schedule.mod["main"]
 
-    return run
+    return kernel_pass("TchubElementwiseSpaces", marked)
 
 
 def is_of_blocks(func: Any) -> bool:
@@ -54,9 +52,7 @@ def is_of_blocks(func: Any) -> bool:
 
 def blocks_in(func: Any) -> list[Any]:
     """Return all blocks of a function, its root among them."""
-    blocks: list[Any] = []
-    structural_walk(func.body, (SBlock, blocks.append))
-    return blocks
+    return nodes_in(func.body, SBlock)
 
 
 def _last(schedule: Any) -> Any:
@@ -133,9 +129,7 @@ def strides_of(statement: Any) -> list[list[tuple[bool, int, bool]]]:
 
     Whether it writes, by how many elements it moves on when the axis does, and whether it is of the block's own result.
     """
-    accesses: list[Any] = []
-    written = statement.writes[0].source
-    structural_walk(statement.body, [(TensorLoad, accesses.append), (BufferStore, accesses.append)])
+    accesses, written = nodes_in(statement.body, TensorLoad, BufferStore), statement.writes[0].source
 
     def tensor_of(access: Any) -> Any:
         return access.buffer if isinstance(access, BufferStore) else access.source
@@ -145,10 +139,8 @@ def strides_of(statement: Any) -> list[list[tuple[bool, int, bool]]]:
             dtype = str(getattr(var.ty, "dtype", ""))
             return IntImm(dtype, int(var.same_as(moved))) if dtype.startswith("int") else var
 
-        offset: Any = const(0, "int64")
-        for index, extent in zip(access.indices, tensor_of(access).shape, strict=True):
-            offset = offset * extent + index
-        number = Analyzer().simplify(structural_map(offset, (Var, value)))
+        index = flat_index(access.indices, tensor_of(access).shape)
+        number = Analyzer().simplify(structural_map(index, (Var, value)))
         return int(number) if isinstance(number, IntImm) else -1  # where a tensor says
 
     facts = [

@@ -69,7 +69,7 @@ def power_of_two(x: Any, least: float = LEAST_EXPONENT) -> Any:
 
 def _power(whole: Any, rest: Any) -> Any:
     """Return 2 ** (whole + rest), for a rest from -0.5 to 0.5: its polynomial, with the whole added to its exponent."""
-    bits = reinterpret("int32", _polynomial(rest, _POWERS)) + (whole.astype("int32") << 23)
+    bits = reinterpret("int32", polynomial(rest, _POWERS)) + (whole.astype("int32") << 23)
     return reinterpret("float32", bits)
 
 
@@ -77,10 +77,10 @@ def tanh(x: Any) -> Any:
     """Return tanh(x) of an expression."""
     # Of a number and NaN the second one counts.
     x = te.max(const(-_TANH_BOUND, "float32"), te.min(const(_TANH_BOUND, "float32"), x))
-    return x * _polynomial(x * x, _TANH_ODD) / _polynomial(x * x, _TANH_EVEN)
+    return x * polynomial(x * x, _TANH_ODD) / polynomial(x * x, _TANH_EVEN)
 
 
-def _polynomial(x: Any, factors: tuple[float, ...]) -> Any:
+def polynomial(x: Any, factors: tuple[float, ...]) -> Any:
     """Return a polynomial by its factors, the constant first."""
     result = const(factors[-1], "float32")
     for factor in factors[-2::-1]:

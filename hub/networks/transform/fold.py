@@ -224,12 +224,15 @@ def fold_operators() -> Any:
         for var, function in mod.functions_items():
             if not isinstance(function, relax.Function):
                 continue
-            bindings, has_branches = _known_bindings(function)
-            if has_branches:  # in which there may be more
+            body: Any = function.body
+            every: list[Any] = [one for block in body.blocks for one in block.bindings]
+            if any(isinstance(getattr(one, "value", None), relax.If) for one in every):  # in which there may be more
                 return fold(mod)
+            known = set(relax.analysis.computable_at_compile_time(function))
+            bindings: list[Any] = [one for one in every if one.var in known and isinstance(one, relax.VarBinding)]
             if not any(isinstance(one.value, relax.Call) for one in bindings):
                 continue
-            results = [one.var for one in bindings]
+            results: list[Any] = [one.var for one in bindings]
             block, types = relax.DataflowBlock(bindings), relax.TupleType([one.ty for one in results])
             part = relax.Function([], relax.SeqExpr([block], relax.Tuple(results)), types)
             folded: Any = relax.transform.CanonicalizeBindings()(fold(IRModule({**tensor_functions, var: part})))[var]
@@ -240,29 +243,6 @@ def fold_operators() -> Any:
         return result if result is mod else relax.transform.CanonicalizeBindings()(result)
 
     return run
-
-
-def _known_bindings(function: Any) -> tuple[list[Any], bool]:
-    """Return the bindings of a Relax function that follow from constants alone, and whether it has branches."""
-    known: set[Any] = set()
-    bindings, has_branches = [], False
-
-    def is_known(arg: Any) -> bool:
-        if isinstance(arg, relax.Tuple):
-            return all(map(is_known, arg.fields))
-        if isinstance(arg, relax.TupleGetItem):
-            return is_known(arg.tuple_value)
-        return arg in known if isinstance(arg, relax.Var) else not isinstance(arg, relax.Call)
-
-    for binding in (one for block in function.body.blocks for one in block.bindings):
-        value = getattr(binding, "value", None)
-        has_branches |= isinstance(value, relax.If)
-        arguments = value.args if isinstance(value, relax.Call) else [value]
-        known_kind = isinstance(value, relax.Call | relax.Tuple | relax.TupleGetItem | GenericConst)
-        if isinstance(binding, relax.VarBinding) and known_kind and all(map(is_known, arguments)):
-            known.add(binding.var)
-            bindings.append(binding)
-    return bindings, has_branches
 
 
 def _with_constants(function: Any, constants: Mapping[Any, Any]) -> Any:

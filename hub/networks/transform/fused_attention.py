@@ -17,7 +17,7 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import IntImm, Select, const
 
-from .attention import follow_scores, match_calls, padded, padded_alone
+from .attention import follow_scores, match_calls, padded
 from .elementwise import followers
 from .exponentials import power_of_two
 from .relax_graph import TAKES_ELEMENTWISE, constant_values, function_pass, operator_name, static_shape
@@ -127,11 +127,7 @@ class Fuser(PyExprMutator):
         """Return a mask of two axes with zeros for the rows and columns that fill up the others."""
         given = self.builder_.emit(op.reshape(self.visit_expr(mask), extents))
         more = {axis: -(-n // self.whole) * self.whole for axis, n in zip((-2, -1), extents, strict=True) if n > 1}
-        if constant_values(mask) is None and any(extents[axis] != n for axis, n in more.items()):
-            return padded_alone(self.builder_, given, more)
-        for axis, extent in more.items():  # when the network is compiled
-            given = padded(self.builder_, given, axis, extent)
-        return given
+        return padded(self.builder_, given, more, alone=constant_values(mask) is None)
 
 
 def matches(func: Any, softmax_input: Callable[[Any], Any]) -> dict[Any, MatchedAttention]:

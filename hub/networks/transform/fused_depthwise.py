@@ -28,7 +28,9 @@ from .relax_graph import (
     TAKES_ELEMENTWISE,
     bound_values,
     constant_values,
+    extents_of,
     function_pass,
+    is_channels_last,
     operator_name,
     static_shape,
     uses_of,
@@ -200,9 +202,8 @@ def _match(call: Any, bound: dict[Any, Any], uses: Counter[Any]) -> _Match | Non
 
 def _is_plain(call: Any) -> bool:
     """Return whether a convolution is of float32, channels last, with constant weights."""
-    layouts = (call.attrs.data_layout, call.attrs.kernel_layout, call.attrs.out_layout)
     known = constant_values(call.args[1]) is not None
-    return layouts == ("NHWC", "HWIO", "NHWC") and known and str(call.ty.dtype) == "float32"
+    return is_channels_last(call) and known and str(call.ty.dtype) == "float32"
 
 
 def _is_source(call: Any, channels: int) -> bool:
@@ -268,7 +269,7 @@ def _is_constant(value: Any, elements: int) -> bool:
 def _depthwise(one: _Match, read: Any, weight: Any, filters: Any, *vectors: Any) -> Any:
     none = {"schedule_rule": "None"}  # the rule of the last block schedules them all
     shape = one.shape
-    image: Any = [IntImm("int64", n) for n in (shape.batch, shape.height, shape.width, shape.channels)]
+    image: Any = extents_of(shape.batch, shape.height, shape.width, shape.channels)
     depth: Any = te.reduce_axis((0, weight.shape[0]), name="k")
     axes = zip(shape.second.kernel, "ij", strict=True)
     window: Any = [te.reduce_axis((0, IntImm("int64", extent)), name=name) for extent, name in axes]
@@ -310,7 +311,7 @@ def _depthwise(one: _Match, read: Any, weight: Any, filters: Any, *vectors: Any)
     expanded: Any = te.compute(image, lambda *i: last[i], name="expanded", attrs=none)
     around = [image[0], image[1] + top + bottom, image[2] + left + right, image[3]]
     padded: Any = te.compute(around, pixel, name="padded", attrs=none)
-    extents = [image[0], *(IntImm("int64", n) for n in shape.extents), image[3]]
+    extents = [image[0], *extents_of(*shape.extents), image[3]]
     sums: Any = te.compute(extents, filtered, name="sums", attrs=none)
     rule = {"schedule_rule": "tchub.expanded_depthwise"}
     return te.compute(extents, lambda *i: sums[i], name="depthwise", attrs=rule)

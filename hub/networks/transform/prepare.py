@@ -21,11 +21,12 @@ from tvm.ir.transform import Sequential
 from tvm.relax import backend, transform
 from tvm.sym import detect_linear_equation
 from tvm.target import Target
-from tvm.tirx import IterVar, Var
-from tvm_ffi import structural_map, structural_walk
+from tvm.tirx import IterVar
+from tvm_ffi import structural_map
 
 from ....zoo.tile_instructions import Factors
 from ...device.candidate import WEIGHTS
+from ...device.statements import call_name, reads
 from .. import LAYOUTS
 from .attention import join_projections, pad_attention
 from .batch_norms import fold_batch_norms
@@ -40,6 +41,7 @@ from .fused_attention import AttentionShape, attention, fuse_attention
 from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
 from .half_storage import half_storage
 from .recurrence import recurrences
+from .relax_graph import kernel_pass
 from .reshapes import elementwise_first
 from .row_padding import pad_rows, pointwise_products
 from .simplify import channels_first_only, legal_operators, settled_choices, simplify
@@ -131,43 +133,34 @@ def _tensor_functions(cpu: bool) -> list[Any]:
         fold_operators(),
         transform.FuseOps(),
         transform.FuseTIR(),
-        *([_vectorised_rounding] if cpu else []),
+        *([kernel_pass("TchubVectorisedRounding", _vectorised_rounding)] if cpu else []),
         half_storage(),
         *([own_spaces(), channel_spaces()] if cpu else []),
         transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
-        _keep_weights,
+        kernel_pass("TchubKeepWeights", _keep_weights),
     ]
 
 
-@tvm.transform.module_pass(opt_level=0, name="VectorisedRounding")
-def _vectorised_rounding(mod: Any, _context: Any) -> Any:
+def _vectorised_rounding(function: Any) -> Any:
     """Round by an operator that TVM vectorises: on CPUs it rounds as the one that `LegalizeOps` takes, half to even."""
 
     def rewrite(call: Any) -> Any:
-        return tirx.round(call.args[0]) if str(getattr(call.op, "name", "")) == "tirx.nearbyint" else call
+        return tirx.round(call.args[0]) if call_name(call) == "tirx.nearbyint" else call
 
-    for var, function in mod.functions_items():
-        if isinstance(function, tirx.PrimFunc):
-            body: Any = function.body  # pyright: ignore[reportAttributeAccessIssue]
-            mod[var] = function.with_body(structural_map(body, (Call, rewrite)))
-    return mod
+    return function.with_body(structural_map(function.body, (Call, rewrite)))
 
 
-@tvm.transform.module_pass(opt_level=0, name="KeepWeights")
-def _keep_weights(mod: Any, _context: Any) -> Any:
+def _keep_weights(function: Any) -> Any:
     """Let weights be stored as they are that TVM would permute wrongly for a schedule.
 
     Where a schedule splits a reversed axis, as a transposed convolution reads it, TVM rounds the index of the permuted
     weights the wrong way, and the program reads beside them. And it permutes weights as the last block reads them that
     takes them up: a bias whose sums are then split has a block for each part, whose index leaves the others out.
     """
-    for var, function in mod.functions_items():
-        free = function.attrs.get(WEIGHTS, ()) if function.attrs else ()
-        parameters = [(n, function.params[int(n)]) for n in free]
-        kept = [n for n, one in parameters if not _reads_backwards(function, one) and _reads_whole(function, one)]
-        if len(kept) < len(free):
-            mod[var] = function.with_attr(WEIGHTS, kept)
-    return mod
+    free = function.attrs.get(WEIGHTS, ()) if function.attrs else ()
+    parameters = [(n, function.params[int(n)]) for n in free]
+    kept = [n for n, one in parameters if not _reads_backwards(function, one) and _reads_whole(function, one)]
+    return function.with_attr(WEIGHTS, kept) if len(kept) < len(free) else None
 
 
 def _reads_whole(function: Any, parameter: Any) -> bool:
@@ -184,10 +177,7 @@ def _reads_whole(function: Any, parameter: Any) -> bool:
         for block, region in [
             (b, region.region) for b in blocks for region in b.reads if region.source.same_as(source)
         ]:
-            used: list[Any] = []
-            for index in region:
-                structural_walk(index.min, (Var, used.append))
-            axes = [axis for axis in block.iter_vars if any(axis.var.same_as(one) for one in used)]
+            axes = [axis for axis in block.iter_vars if any(reads(index.min, axis.var) for index in region)]
             extents = [axis.dom.extent for axis in axes] + [index.extent for index in region]
             if prod(map(int, extents)) < prod(map(int, source.shape)):
                 return False

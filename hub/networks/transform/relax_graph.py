@@ -14,6 +14,8 @@ from tvm.relax.utils import copy_with_new_vars
 from tvm.tirx import IntImm
 from tvm_ffi import structural_equal, structural_hash
 
+op: Any = relax.op
+
 # TVM's patterns, by which it fuses: opaque operators stay alone, others take what is elementwise, as convolutions do.
 OPAQUE, TAKES_ELEMENTWISE = 8, 4
 READ_WEIGHTS = "tchub.weights"
@@ -46,6 +48,20 @@ def function_pass(name: str, make: Callable[[IRModule, Any], Any]) -> Any:
     return run
 
 
+def kernel_pass(name: str, change: Callable[[Any], Any]) -> Any:
+    """Return a module pass that replaces each tensor function by `change(function)`; None leaves one as it is."""
+
+    @module_pass(opt_level=0, name=name)
+    def run(mod: IRModule, _: Any) -> IRModule:
+        mod = mod.clone()
+        for var, func in mod.functions_items():
+            if isinstance(func, tvm.tirx.PrimFunc) and (changed := change(func)) is not None:
+                mod[var] = changed
+        return mod
+
+    return run
+
+
 def operator_name(call: Any) -> str:
     """Return the name of a call's operator, empty for a function's."""
     return str(getattr(call.op, "name", "")).removeprefix("relax.")
@@ -55,6 +71,21 @@ def static_shape(value: Any) -> tuple[int, ...]:
     """Return a static shape; empty where it is not known, and for a scalar."""
     extents = list(getattr(value.ty, "shape", None) or ())
     return tuple(map(int, extents)) if all(isinstance(extent, IntImm) for extent in extents) else ()
+
+
+def is_channels_last(call: Any) -> bool:
+    """Return whether a convolution is of images whose channels are their last axis, by weights that end in outputs."""
+    attrs = call.attrs
+    return (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) == ("NHWC", "HWIO", "NHWC")
+
+
+def convolved(call: Any, data: Any, weights: Any, padding: Sequence[int], out_dtype: str | None) -> Any:
+    """Return a convolution as a call of Relax's conv2d is one, of other factors, padded and typed otherwise."""
+    attrs = call.attrs
+    return op.nn.conv2d(
+        data, weights, list(map(int, attrs.strides)), list(padding), list(map(int, attrs.dilation)), int(attrs.groups),
+        attrs.data_layout, attrs.kernel_layout, attrs.out_layout, out_dtype,
+    )  # fmt: skip
 
 
 def extents_of(*extents: int) -> list[Any]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from tvm import relax
 
-from .attention import padded, padded_alone, padded_rows
-from .relax_graph import call_pass, constant_values, operator_name, static_shape
+from .attention import padded, padded_rows
+from .relax_graph import bound_to, call_pass, constant_values, is_channels_last, operator_name, static_shape
 from .reshapes import BINARY, UNARY
 
 op: Any = relax.op
@@ -38,8 +38,8 @@ def pointwise_products() -> Any:
         attrs: Any = call.attrs
         image, weight = map(static_shape, call.args)
         every_pixel = {*map(int, attrs.strides)} == {1} and not any(map(int, attrs.padding)) and attrs.groups == 1
-        channels_last = (attrs.data_layout, attrs.kernel_layout) == ("NHWC", "HWIO")
-        if not (image and channels_last and every_pixel and weight[:2] == (1, 1) and str(call.ty.dtype) == "float32"):
+        plain = is_channels_last(call) and str(call.ty.dtype) == "float32"
+        if not (image and plain and every_pixel and weight[:2] == (1, 1)):
             return call
         rows = builder.emit(op.reshape(call.args[0], [prod(image[:-1]), image[-1]]))
         product = builder.emit(op.matmul(rows, builder.emit(op.reshape(call.args[1], list(weight[2:])))))
@@ -109,8 +109,8 @@ def _is_along_rows(call: Any, rows: int) -> bool:
 
 def _source(builder: Any, value: Any, rows: int) -> Any:
     """Return the matrix padded to more rows of which a value is the first; None for another value."""
-    call = builder.lookup_binding(value) if isinstance(value, relax.Var) else None
-    if rows < _LEAST or not isinstance(call, relax.Call) or operator_name(call) != "strided_slice":
+    call = bound_to(builder, value, "strided_slice")
+    if rows < _LEAST or call is None:
         return None
     ranges: Any = call.args[1:4]
     axes, begin, end = ([int(n) for n in part] for part in ranges)
@@ -125,8 +125,5 @@ def _padded(builder: Any, value: Any, rows: int, more: int, *, alone: bool) -> A
         alone: pad in a kernel of its own, where a kernel of a product would take it in.
     """
     source = _source(builder, value, rows)
-    if source is not None:
-        return source
-    if alone and constant_values(value) is None:
-        return padded_alone(builder, value, {-2: more})
-    return padded(builder, value, -2, more)
+    alone = alone and constant_values(value) is None
+    return padded(builder, value, {-2: more}, alone=alone) if source is None else source

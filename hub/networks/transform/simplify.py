@@ -15,6 +15,7 @@ from .relax_graph import (
     bound_value,
     call_pass,
     constant_values,
+    convolved,
     operator_name,
     static_shape,
 )
@@ -259,11 +260,8 @@ def _absorb_padding(builder: Any, call: Any) -> Any:
         return call
     top, bottom, left, right = (int(width) for width in padded.attrs.pad_width[4:])
     sides = zip(map(int, attrs.padding), (top, left, bottom, right), strict=True)
-    return op.nn.conv2d(
-        padded.args[0], call.args[1], list(map(int, attrs.strides)), [own + more for own, more in sides],
-        list(map(int, attrs.dilation)), int(attrs.groups), attrs.data_layout, attrs.kernel_layout,
-        attrs.out_layout, attrs.out_dtype or None,
-    )  # fmt: skip
+    padding = [own + more for own, more in sides]
+    return convolved(call, padded.args[0], call.args[1], padding, attrs.out_dtype or None)
 
 
 def _zeros_around(call: Any) -> bool:

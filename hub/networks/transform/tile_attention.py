@@ -17,7 +17,7 @@ from tvm.tirx import Select, const, reinterpret
 from ....zoo.tile_instructions import BFLOAT16, register_instructions
 from .attention import softmax_input
 from .elementwise import followers
-from .exponentials import LEAST_EXPONENT
+from .exponentials import LEAST_EXPONENT, polynomial
 from .fused_attention import AttentionShape, Fuser, blocks_of_attention, matches, mixed_scores
 from .relax_graph import extents_of, function_pass
 from .softmax import reduced_by_lanes, vectorise_reductions
@@ -106,10 +106,7 @@ def _power_of_two(x: Any) -> Any:
     shifted = reinterpret("uint32", x + const(_SHIFT, "float32"))
     # By way of its bits, or TVM finds that nothing was added.
     rest = x - (reinterpret("float32", shifted) - const(_SHIFT, "float32"))
-    power: Any = const(_POWERS[-1], "float32")
-    for factor in _POWERS[-2::-1]:
-        power = power * rest + const(factor, "float32")
-    bits = reinterpret("uint32", power) + (shifted << const(23, "uint32"))
+    bits = reinterpret("uint32", polynomial(rest, _POWERS)) + (shifted << const(23, "uint32"))
     return (bits + const(0x8000, "uint32") >> const(16, "uint32")).astype("uint16")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -23,6 +23,7 @@ from tvm import relax, te
 from tvm.tirx import IntImm, Select, const, reinterpret
 
 from ....zoo.tile_instructions import BFLOAT16, FACTORS, TILES, Factors
+from ...device.statements import flat_index
 from .elementwise import blocks_in
 from .relax_graph import (
     TAKES_ELEMENTWISE,
@@ -30,6 +31,7 @@ from .relax_graph import (
     constant_address,
     constant_values,
     extents_of,
+    is_channels_last,
     operator_name,
     static_shape,
 )  # fmt: skip
@@ -154,8 +156,7 @@ def shape_of(call: Any) -> TileShape | None:
         shape = _of_rows(prod(data[:-1]), data[-1], weights[-1], factors)
     else:
         attrs = call.attrs
-        layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
-        if layouts != ("NHWC", "HWIO", "NHWC") or int(attrs.groups) != 1:
+        if not is_channels_last(call) or int(attrs.groups) != 1:
             return None
         pairs = [tuple(map(int, pair)) for pair in (weights[:2], attrs.strides, attrs.dilation, attrs.padding[:2])]
         kernel, strides, dilation, padding = pairs
@@ -312,7 +313,7 @@ def _product(
     def cut(*index: Any) -> Any:
         *pixel, channel = index
         extents = result[:-1] if len(result) == 2 else (batch, rows, columns)
-        row = reduce(lambda flat, one: flat * one[1] + one[0], zip(pixel, extents, strict=True), IntImm("int64", 0))
+        row = flat_index(pixel, extents)
         return products[row, channel] if shift is None else products[row, channel] - shift[channel]
 
     is_image = tuple(map(int, data.shape)) == shape.image

@@ -24,14 +24,15 @@ from .relax_graph import (
     call_pass,
     constant_address,
     constant_values,
+    convolved,
     function_pass,
+    is_channels_last,
     operator_name,
     static_shape,
 )
 from .tile_products import shape_of
 
 op: Any = relax.op
-_LAYOUTS = "HWIO", "NHWC"
 
 
 def whole_products(of_bytes: Sequence[Factors] = ()) -> Any:
@@ -190,8 +191,7 @@ class _Rewriter(PyExprMutator):
         """Return the data of a call where it is a product of such by weights that are quantised, too."""
         if not isinstance(call, relax.Call) or str(getattr(call.ty, "dtype", "")) != "float32":
             return None
-        attrs: Any = call.attrs
-        is_image = operator_name(call) == "nn.conv2d" and (attrs.kernel_layout, attrs.out_layout) == _LAYOUTS
+        is_image = operator_name(call) == "nn.conv2d" and is_channels_last(call)
         data = reader.data(call.args[0]) if is_image or operator_name(call) == "matmul" else None
         return data if data is not None and self._weights_of(call.args[1]) is not None else None
 
@@ -367,8 +367,4 @@ def _same(call: Any, data: Any, weights: Any, padding: list[int], out_dtype: str
     """Return the product of other factors."""
     if operator_name(call) == "matmul":
         return op.matmul(data, weights, out_dtype)
-    attrs = call.attrs
-    return op.nn.conv2d(
-        data, weights, list(map(int, attrs.strides)), padding, list(map(int, attrs.dilation)), int(attrs.groups),
-        attrs.data_layout, attrs.kernel_layout, attrs.out_layout, out_dtype,
-    )  # fmt: skip
+    return convolved(call, data, weights, padding, out_dtype)

@@ -20,7 +20,7 @@ from tvm.ir import Op
 from tvm.tirx import IntImm, Select, const
 
 from .elementwise import followers
-from .relax_graph import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values, extents_of
+from .relax_graph import OPAQUE, TAKES_ELEMENTWISE, call_pass, constant_values, extents_of, is_channels_last
 
 # Points at which the polynomials are evaluated, by the pixels of a tile: those of the least error (Barabasz et al.).
 _POINTS = {2: (0.0, -1.0, 1.0), 4: (0.0, -1.0, 1.0, 0.5, -2.0)}
@@ -59,7 +59,7 @@ class ConvShape:
         attrs, types = call.attrs, [arg.ty for arg in call.args[:2]]
         image, weight = (list(one.shape or ()) for one in types)
         plain = (
-            (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) == ("NHWC", "HWIO", "NHWC")
+            is_channels_last(call)
             and [int(x) for x in (*attrs.strides, *attrs.dilation, attrs.groups)] == [1] * 5
             and all(str(one.dtype) == "float32" for one in (*types, call.ty))
             and all(isinstance(extent, IntImm) for extent in (*image, *weight))
