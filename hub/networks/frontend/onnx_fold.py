@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import NetworkImportError
-from .onnx_graph import DEFAULT, FEW, GraphWriter, attributes_of, infer_types, opset_of, rename
+from .onnx_graph import DEFAULT, FEW, GraphWriter, attributes_of, graphs_in, infer_types, opset_of, rename
 from .onnx_operators import RULES, run
 from .onnx_quantised import FLOAT, INTEGERS, QUANTISED, product_of_integers, read_as_floats, real
 
@@ -126,9 +126,8 @@ class _Fold(GraphWriter):
         del copy.input[:], copy.output[:]
         copy.input.extend(inputs)
         copy.output.extend(outputs)
-        for attribute in copy.attribute:
-            for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-                rename(graph, names)
+        for graph in graphs_in(copy):
+            rename(graph, names)
         self.nodes.append(copy)
 
     def _written(self, node: Any, inputs: list[str], names: dict[str, str]) -> list[str] | None:

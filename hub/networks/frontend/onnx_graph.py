@@ -61,7 +61,7 @@ class GraphWriter:
         del graph.node[:], graph.value_info[:]  # the latter may name free sizes
         graph.node.extend(self.nodes)
         held = {tensor.name for tensor in graph.initializer}
-        read = sorted(_names_read(self.nodes) & self.values.keys() - held)
+        read = sorted(names_read(self.nodes) & self.values.keys() - held)
         graph.initializer.extend(numpy_helper.from_array(self.values[name], name) for name in read)
 
 
@@ -71,8 +71,16 @@ def graphs_of(model: Any) -> Iterator[Any]:
     while pending:
         graph = pending.pop()
         yield graph
-        for attribute in _attributes(graph):
-            pending += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+        pending += [inner for node in graph.node for inner in graphs_in(node)]
+
+
+def graphs_in(node: Any) -> list[Any]:
+    """Return the graphs of a node's branches, or of its loop."""
+    return [
+        graph
+        for attribute in node.attribute
+        for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+    ]
 
 
 def tensors_of(model: Any) -> Iterator[Any]:
@@ -81,12 +89,8 @@ def tensors_of(model: Any) -> Iterator[Any]:
         yield from getattr(graph, "initializer", ())  # a function has none
         for sparse in getattr(graph, "sparse_initializer", ()):
             yield from (sparse.values, sparse.indices)
-        for attribute in _attributes(graph):
+        for attribute in (attribute for node in graph.node for attribute in node.attribute):
             yield from [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
-
-
-def _attributes(graph: Any) -> Iterator[Any]:
-    return (attribute for node in graph.node for attribute in node.attribute)
 
 
 def opset_of(model: Any) -> int:
@@ -132,14 +136,13 @@ def infer_types(model: Any, shapes: Mapping[str, Sequence[int]], instead: GraphW
     return {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
 
 
-def _names_read(nodes: Sequence[Any]) -> set[str]:
+def names_read(nodes: Sequence[Any]) -> set[str]:
     """Return the names that nodes, and the graphs in them, take from outside or from each other."""
     read: set[str] = set()
     for node in nodes:
         read.update(node.input)
-        for attribute in node.attribute:
-            for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-                read |= _names_read(graph.node) | {output.name for output in graph.output}
+        for graph in graphs_in(node):
+            read |= names_read(graph.node) | {output.name for output in graph.output}
     return read
 
 
@@ -149,9 +152,8 @@ def rename(graph: Any, names: Mapping[str, str]) -> None:
     outer = {old: new for old, new in names.items() if old not in own}
     for node in graph.node:
         node.input[:] = [outer.get(name, name) for name in node.input]
-        for attribute in node.attribute:
-            for inner in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-                rename(inner, outer)
+        for inner in graphs_in(node):
+            rename(inner, outer)
     for output in graph.output:
         output.name = outer.get(output.name, output.name)
 
@@ -191,9 +193,8 @@ def sort_nodes(graph: Any) -> bool:
 def _names_taken(node: Any) -> set[str]:
     """Return the names that a node takes, and the graphs in it; not those that these graphs make themselves."""
     names = set(node.input)
-    for attribute in node.attribute:
-        for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-            taken = {output.name for output in graph.output}.union(*map(_names_taken, graph.node))
-            own = {value.name for value in (*graph.input, *graph.initializer)}
-            names |= taken - own.union(*(node.output for node in graph.node))
+    for graph in graphs_in(node):
+        taken = {output.name for output in graph.output}.union(*map(_names_taken, graph.node))
+        own = {value.name for value in (*graph.input, *graph.initializer)}
+        names |= taken - own.union(*(node.output for node in graph.node))
     return names

@@ -96,9 +96,8 @@ def _aligned(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
 def _normalized(graph: Any, node: Any, inputs: list[str]) -> list[str]:
     """Divide by a norm along an axis; what is zero throughout stays so."""
     facts = attributes_of(node)
-    x, kind, axes = inputs[0], f"ReduceL{facts.get('p', 2)}", [facts.get("axis", -1)]
-    norm = graph.op(kind, x, graph.constant(np.array(axes))) if graph.opset >= 18 else graph.op(kind, x, axes=axes)
-    return [graph.op("Div", x, graph.op("Max", norm, graph.constant(np.finfo("float32").tiny)))]
+    norm = _reduced(graph, f"ReduceL{facts.get('p', 2)}", inputs[0], [facts.get("axis", -1)])
+    return [graph.op("Div", inputs[0], graph.op("Max", norm, graph.constant(np.finfo("float32").tiny)))]
 
 
 def _kept(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -126,7 +125,7 @@ def _averaged(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     if sum(map(bool, node.output)) == 1 or dims is None:
         return None
     axes = list(range(facts.get("axis", -1) % len(dims), len(dims)))
-    average, inverse, result = _normal(graph, inputs[0], lambda x: _mean(graph, x, axes), facts)
+    average, inverse, result = _normal(graph, inputs[0], lambda x: _reduced(graph, "ReduceMean", x, axes), facts)
     result = graph.op("Mul", result, inputs[1])
     if inputs[2:] and inputs[2]:
         result = graph.op("Add", result, inputs[2])
@@ -140,23 +139,21 @@ def _grouped(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
         return None
     samples, channels, groups, pixels = dims[0], dims[1], facts["num_groups"], [1] * (len(dims) - 2)
 
-    def shaped(x: str, *to: int) -> str:
-        return graph.op("Reshape", x, graph.constant(np.array(to)))
-
     def mean(x: str) -> str:
-        x = shaped(_mean(graph, x, list(range(2, len(dims)))), samples, groups, -1)
+        x = graph.reshaped(_reduced(graph, "ReduceMean", x, list(range(2, len(dims)))), [samples, groups, -1])
         each = graph.constant(np.array([samples, groups, channels // groups]))
-        return shaped(graph.op("Expand", _mean(graph, x, [2]), each), samples, channels, *pixels)
+        return graph.reshaped(
+            graph.op("Expand", _reduced(graph, "ReduceMean", x, [2]), each), [samples, channels, *pixels]
+        )
 
     *_, result = _normal(graph, inputs[0], mean, facts)
-    scale, shift = (shaped(x, 1, channels, *pixels) for x in inputs[1:])
+    scale, shift = (graph.reshaped(x, [1, channels, *pixels]) for x in inputs[1:])
     return [graph.op("Add", graph.op("Mul", result, scale), shift)]
 
 
-def _mean(graph: Any, x: str, axes: list[int]) -> str:
-    if graph.opset >= 18:
-        return graph.op("ReduceMean", x, graph.constant(np.array(axes)))
-    return graph.op("ReduceMean", x, axes=axes)
+def _reduced(graph: Any, kind: str, x: str, axes: list[int]) -> str:
+    """Add a reduction, whose axes are an input from opset 18 on."""
+    return graph.op(kind, x, graph.constant(np.array(axes))) if graph.opset >= 18 else graph.op(kind, x, axes=axes)
 
 
 def _normal(graph: Any, x: str, mean: Callable[[str], str], facts: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -232,7 +229,7 @@ def _columns(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     left = [image[i] + pads[i] + pads[axes + i] - dilations[i] * (block[i] - 1) - 1 for i in range(axes)]
     blocks = [int(many // strides[i]) + 1 for i, many in enumerate(left)]
     behind = [int(many % strides[i]) for i, many in enumerate(left)]
-    x = graph.op("Reshape", inputs[0], graph.constant(np.array([dims[0], dims[1], *blocks])))
+    x = graph.reshaped(inputs[0], [dims[0], dims[1], *blocks])
     unit = np.tile(np.eye(size, dtype=np.float32).reshape(size, 1, *block), (channels, *[1] * (axes + 1)))
     facts = {"strides": strides, "dilations": dilations, "group": channels}
     x = graph.op("ConvTranspose", x, graph.constant(unit), **facts)
@@ -252,7 +249,7 @@ def _reversed(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
         lengths = known.reshape(of_batch)
         order = graph.constant(np.broadcast_to(np.where(steps < lengths, lengths - 1 - steps, steps), dims).copy())
     else:
-        lengths, steps = graph.op("Reshape", inputs[1], graph.constant(np.array(of_batch))), graph.constant(steps)
+        lengths, steps = graph.reshaped(inputs[1], of_batch), graph.constant(steps)
         back = graph.op("Sub", graph.op("Sub", lengths, graph.constant(np.int64(1))), steps)
         order = graph.op("Where", graph.op("Less", steps, lengths), back, steps)
         order = graph.op("Expand", order, graph.constant(np.array(dims)))
@@ -284,9 +281,9 @@ def _transformed(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     order = [*(i for i in range(len(dims) - 1) if i != at), at, len(dims) - 1]
     others = [dims[i] for i in order[:-2]]
     x = graph.op("Transpose", inputs[0], perm=order)
-    x = graph.op("Reshape", x, graph.constant(np.array([*others, dims[at] * numbers])))
+    x = graph.reshaped(x, [*others, dims[at] * numbers])
     x = graph.op("MatMul", x, graph.constant(_waves(dims[at], columns, size, numbers, bool(inverse))))
-    x = graph.op("Reshape", x, graph.constant(np.array([*others, columns, 2])))
+    x = graph.reshaped(x, [*others, columns, 2])
     return [graph.op("Transpose", x, perm=[order.index(i) for i in range(len(dims))])]
 
 
@@ -308,11 +305,11 @@ def _spectrogram(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
         return None
     samples = by * np.arange(frames)[:, None] + np.arange(size)
     x = graph.op("Gather", inputs[0], graph.constant(samples), axis=1)
-    x = graph.op("Reshape", x, graph.constant(np.array([dims[0], frames, size * numbers])))
+    x = graph.reshaped(x, [dims[0], frames, size * numbers])
     factors = np.repeat(np.ones(size) if window is None else window, numbers)[:, None]
     waves = (_waves(size, columns, size, numbers) * factors).astype(np.float32)
     x = graph.op("MatMul", x, graph.constant(waves))
-    return [graph.op("Reshape", x, graph.constant(np.array([dims[0], frames, columns, 2])))]
+    return [graph.reshaped(x, [dims[0], frames, columns, 2])]
 
 
 RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_graph import attributes_of
+from .onnx_graph import attributes_of, names_read
 
 # Quantised operators that are another on real numbers, each of whose inputs has a scale and a zero point behind it.
 QUANTISED = {
@@ -80,20 +80,8 @@ def _shifted(graph: Any, x: str, zero: str, for_convolution: bool) -> str:
 
 def read_as_floats(graph: Any) -> frozenset[str]:
     """Return the tensors that nothing but casts to float32 read: those lose what exceeds 2**24 anyway."""
-    casts, others = set[str](), {str(one.name) for one in graph.output}
+    casts, others = list[Any](), list[Any]()
     for node in graph.node:
-        for attribute in node.attribute:
-            others |= {name for one in (attribute.g, *attribute.graphs) for name in _named_in(one)}
         as_float = node.op_type == "Cast" and attributes_of(node).get("to") == FLOAT
-        (casts if as_float else others).update(map(str, node.input))
-    return frozenset(casts - others)
-
-
-def _named_in(graph: Any) -> set[str]:
-    """Return the tensors that a graph reads or returns, and those that graphs in it do."""
-    names = {str(one.name) for one in graph.output}
-    for node in graph.node:
-        names.update(map(str, node.input))
-        for attribute in node.attribute:
-            names |= {name for one in (attribute.g, *attribute.graphs) for name in _named_in(one)}
-    return names
+        (casts if as_float else others).append(node)
+    return frozenset(names_read(casts) - names_read(others) - {output.name for output in graph.output})
