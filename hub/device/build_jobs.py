@@ -221,6 +221,3 @@ def warm_compiler() -> None:
     tolerated = contextlib.suppress(subprocess.CalledProcessError, RuntimeError, OSError)
     with tempfile.TemporaryDirectory() as folder, tolerated:
         build(tvm.ir.save_json(module), {"kind": "llvm"}, f"{folder}/warm.so")
-
-
-# Loading --------------------------------------------------------------------------------------------

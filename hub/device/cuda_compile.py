@@ -272,16 +272,11 @@ def tensor_core_programs(mod: Any) -> str:
     Their fragments are buffers in scopes of their own.
     """
     from tvm.s_tir import SBlock
-    from tvm_ffi import structural_walk
 
-    scopes: set[str] = set()
+    from .statements import nodes_in
 
-    def see(block: Any) -> None:
-        scopes.update(str(buffer.scope()) for buffer in block.alloc_buffers)
-
-    for function in mod.functions.values():
-        structural_walk(function.body, (SBlock, see))
-    families = {scope.partition(".")[0] for scope in scopes}
+    blocks = [block for function in mod.functions.values() for block in nodes_in(function.body, SBlock)]
+    families = {str(buffer.scope()).partition(".")[0] for block in blocks for buffer in block.alloc_buffers}
     return "wmma" if "wmma" in families else "mma" if "m16n8k8" in families else ""
 
 

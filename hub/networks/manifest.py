@@ -15,6 +15,7 @@ from ...zoo.plain_json import json_file
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import NetworkLoadError
 from .frontend.signature import Signature
+from .transform.relax_graph import bound_values
 from .weights import weights_file
 
 FILE = "network.json"
@@ -129,7 +130,7 @@ def read_manifest(folder: Path) -> Manifest:
 def constant_results(mod: IRModule) -> list[int]:
     """Return the numbers of the results of a Relax module's `main` that are constants of the module."""
     main: Any = mod["main"]
-    bound = {binding.var: binding.value for block in main.body.blocks for binding in block.bindings}
+    bound = bound_values(main)
 
     def resolve(value: Any) -> Any:
         while isinstance(value, relax.Var) and value in bound:
