@@ -7,6 +7,8 @@ from typing import Any
 
 import tvm
 from tchub.hub.device.build_jobs import linked_by
+from tchub.hub.networks import LAYOUTS
+from tchub.hub.networks.transform.prepare import for_inference, lower
 from torch import Tensor, nn
 from tvm import relax
 from tvm.support.cc import create_shared
@@ -51,6 +53,11 @@ def compute(mod: Any, *inputs: Any) -> list[Any]:
     device: Any = tvm.cpu()
     result = relax.VirtualMachine(built, device)["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
     return [x.numpy() for x in ([result] if hasattr(result, "numpy") else result)]
+
+
+def prepare(mod: Any, layout: str = LAYOUTS[0], *, cpu: bool = True) -> Any:
+    """Return the tensor functions of an imported Relax module, fused and not scheduled, as `compute` takes them."""
+    return lower(for_inference(mod, layout, cpu=cpu), cpu=cpu)
 
 
 def calls(graph: Any, *names: str) -> list[Any]:

@@ -55,17 +55,6 @@ OperatorShape = ConvShape | AttentionShape | DepthwiseShape
 """An operator that can be computed otherwise."""
 
 
-def prepare(mod: IRModule, layout: str = LAYOUTS[0], *, cpu: bool = True) -> IRModule:
-    """Lower an imported Relax module to fused TIR functions, the tasks.
-
-    Args:
-        mod: high-level Relax, weights as constants.
-        layout: one of `networks.LAYOUTS`. Inputs and outputs of the network keep the layout that they had.
-        cpu: compute 1x1 convolutions as products, and use the design spaces that `register_rules` makes known.
-    """
-    return lower(for_inference(mod, layout, cpu=cpu), cpu=cpu)
-
-
 def for_inference(
     mod: IRModule,
     layout: str = LAYOUTS[0],
@@ -75,9 +64,12 @@ def for_inference(
     of_bytes: Sequence[Factors] = (),
     precision: str = "float32",
 ) -> IRModule:
-    """Return an imported Relax module with its operators as they are run; see `prepare`.
+    """Return an imported Relax module with its operators as they are run.
 
     Args:
+        mod: high-level Relax, weights as constants.
+        layout: one of `networks.LAYOUTS`. Inputs and outputs of the network keep the layout that they had.
+        cpu: compute 1x1 convolutions as products, and use the design spaces that `register_rules` makes known.
         lanes: numbers of a CPU's vector register, of which products get whole ones: 16 with AVX-512.
         of_bytes: the factors by which the CPU multiplies numbers of 8 bits, as a quantised network's products are
             computed then; see `tile_registers.byte_factors`.
@@ -92,7 +84,7 @@ def for_inference(
 
 
 def lower(graph: IRModule, otherwise: Collection[OperatorShape] = (), *, cpu: bool = True) -> IRModule:
-    """Lower what `for_inference` gives to fused TIR functions; see `prepare`.
+    """Lower what `for_inference` gives to fused TIR functions, the tasks.
 
     Args:
         otherwise: convolutions to compute by Winograd's algorithm, and attentions and pairs of a 1x1 and a depthwise

@@ -197,8 +197,8 @@ def _steps(builder: Any, kind: str, backwards: bool, projected: Any, recurrent: 
     wide, letters = gates * hidden, kind.partition("_")[0] if gates > 1 else "h"
     emit = builder.emit
 
-    def part(x: Any, axis: int, at: int, shape: Sequence[int], count: int = 1) -> Any:
-        return emit(op.reshape(emit(op.strided_slice(x, [axis], [at], [at + count])), shape))
+    def part(x: Any, axis: int, at: int, shape: Sequence[int]) -> Any:
+        return emit(op.reshape(emit(op.strided_slice(x, [axis], [at], [at + 1])), shape))
 
     results, cells = [], []
     for d in range(directions):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
+from relax_kit import prepare
 from tchub.hub import api
 from tchub.hub.adaptation import adapt as adapt_module
 from tchub.hub.cli import main
@@ -16,7 +17,6 @@ from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.frontend.signature import Signature
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import write_manifest
-from tchub.hub.networks.transform.prepare import prepare
 from tchub.hub.registry.errors import UnknownCheckpointError
 from tchub.hub.search.errors import InterruptedRunError
 from tchub.hub.tuning import tune as tune_module

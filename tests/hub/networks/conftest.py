@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import Computed, build, compute
+from relax_kit import Computed, build, compute, prepare
 from tchub.hub.networks import LAYOUTS
 from tchub.hub.networks.frontend.network import import_exported
-from tchub.hub.networks.transform.prepare import prepare
 from torch import Tensor, nn
 from tvm import relax
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo

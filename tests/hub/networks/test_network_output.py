@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from relax_kit import compute
+from relax_kit import compute, prepare
 from tchub.hub.networks import latency
 from tchub.hub.networks.errors import LatencyError, OutputMismatchError
 from tchub.hub.networks.frontend.network import import_exported
@@ -16,7 +16,6 @@ from tchub.hub.networks.latency import compare, measure
 from tchub.hub.networks.output_check import OutputCheck, check_output, require
 from tchub.hub.networks.rivals import ReferenceNetwork, answer, arrays, check_library, rival_runs
 from tchub.hub.networks.sources import open_network
-from tchub.hub.networks.transform.prepare import prepare
 from torch import nn
 
 RANDOM = np.random.default_rng(0)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
+from relax_kit import prepare
 from tchub import hub
 from tchub.hub.device.errors import DeviceError
 from tchub.hub.networks.errors import NetworkInputError, NetworkLoadError
@@ -21,7 +22,6 @@ from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.frontend.signature import Signature
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import write_manifest
-from tchub.hub.networks.transform.prepare import prepare
 from tchub.hub.networks.tuned import TunedNetwork, load_tuned
 
 TARGET = {"kind": "llvm"}

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 import tvm
+from relax_kit import prepare
 from safetensors.numpy import load_file
 from tchub.hub.networks import weights
 from tchub.hub.networks.errors import NetworkLoadError
@@ -17,7 +18,6 @@ from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import write_manifest
 from tchub.hub.networks.rivals import _libraries
 from tchub.hub.networks.sources import open_network
-from tchub.hub.networks.transform.prepare import prepare
 from tchub.hub.networks.transform.relax_graph import joined
 from tchub.hub.networks.tuned import bench, load_tuned
 from tchub.zoo.files import file_sha256

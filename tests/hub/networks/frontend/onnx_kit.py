@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from relax_kit import compute
+from relax_kit import compute, prepare
 from tchub.hub.networks.frontend.onnx_file import reference_module
 from tchub.hub.networks.sources import open_network
-from tchub.hub.networks.transform.prepare import prepare
 
 Info, node = helper.make_tensor_value_info, helper.make_node
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from relax_kit import compute
+from relax_kit import compute, prepare
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend.exported_archive import check_archive
 from tchub.hub.networks.frontend.exported_file import load_exported
 from tchub.hub.networks.rivals import ReferenceNetwork
 from tchub.hub.networks.sources import open_network
-from tchub.hub.networks.transform.prepare import prepare
 from tiny_network import Touch
 
 from scripts.fuzz.limits import limited

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from relax_kit import calls, compute, name_of
+from relax_kit import calls, compute, name_of, prepare
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend import exported_file
 from tchub.hub.networks.frontend.constants import MOST_BYTES, fold_constants
@@ -14,7 +14,6 @@ from tchub.hub.networks.frontend.exported_file import from_exported, half_types
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.frontend.shapes import FreeSize, choices
 from tchub.hub.networks.sources import open_network
-from tchub.hub.networks.transform.prepare import prepare
 from torch import nn
 from torch.nn.utils.parametrizations import orthogonal
 

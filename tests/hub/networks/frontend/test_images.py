@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from relax_kit import compute
+from relax_kit import compute, prepare
 from tchub.hub.networks import LAYOUTS
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.sources import open_network
-from tchub.hub.networks.transform.prepare import prepare
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -13,14 +13,13 @@ import pytest
 import torch
 import tvm
 from onnx import TensorProto, helper, numpy_helper
-from relax_kit import compute
+from relax_kit import compute, prepare
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend.onnx_file import reference_module
 from tchub.hub.networks.latency import reference_file
 from tchub.hub.networks.rivals import ReferenceNetwork
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.tasks import network_tasks
-from tchub.hub.networks.transform.prepare import prepare
 
 Info, node = helper.make_tensor_value_info, helper.make_node
 

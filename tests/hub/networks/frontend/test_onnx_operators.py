@@ -9,9 +9,8 @@ import onnx
 import pytest
 import torch
 from onnx_kit import FLOAT, IMAGE, INT64, MATRIX, Equal, Info, checker, kernel, model, node
-from relax_kit import compute
+from relax_kit import compute, prepare
 from tchub.hub.networks.sources import open_network
-from tchub.hub.networks.transform.prepare import prepare
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
-from relax_kit import compute
+from relax_kit import compute, prepare
 from tchub.hub.networks.frontend.onnx_file import read_onnx
 from tchub.hub.networks.frontend.onnx_recurrent import imported, with_recurrences
-from tchub.hub.networks.transform.prepare import prepare
 
 STEPS, BATCH, FEATURES, HIDDEN = 4, 2, 3, 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -8,13 +8,13 @@ import pytest
 import torch
 import tvm
 import tvm_ffi
-from relax_kit import Computed, calls, compute, name_of
+from relax_kit import Computed, calls, compute, name_of, prepare
 from tchub.hub.networks.alternatives import find_shapes
 from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import network_tasks, weight_bytes
 from tchub.hub.networks.transform.bounds import bounded_indices
 from tchub.hub.networks.transform.fold import fold_arrays, fold_functions
-from tchub.hub.networks.transform.prepare import for_inference, lower, prepare
+from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.hub.networks.transform.relax_graph import bound_values, constant_address, constant_values
 from torch import Tensor, nn
 from tvm import relax, topi
