@@ -61,7 +61,7 @@ class GraphWriter:
         del graph.node[:], graph.value_info[:]  # the latter may name free sizes
         graph.node.extend(self.nodes)
         held = {tensor.name for tensor in graph.initializer}
-        read = sorted(names_read(self.nodes) & self.values.keys() - held)
+        read = sorted(names_taken(*self.nodes) & self.values.keys() - held)
         graph.initializer.extend(numpy_helper.from_array(self.values[name], name) for name in read)
 
 
@@ -136,16 +136,6 @@ def infer_types(model: Any, shapes: Mapping[str, Sequence[int]], instead: GraphW
     return {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
 
 
-def names_read(nodes: Sequence[Any]) -> set[str]:
-    """Return the names that nodes, and the graphs in them, take from outside or from each other."""
-    read: set[str] = set()
-    for node in nodes:
-        read.update(node.input)
-        for graph in graphs_in(node):
-            read |= names_read(graph.node) | {output.name for output in graph.output}
-    return read
-
-
 def rename(graph: Any, names: Mapping[str, str]) -> None:
     """Rename what a graph in a node takes from outside."""
     own = {x.name for x in (*graph.input, *graph.initializer)} | {x for node in graph.node for x in node.output}
@@ -166,7 +156,7 @@ def sort_nodes(graph: Any) -> bool:
     """
     makers = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
     needs = {
-        number: {makers[name] for name in _names_taken(node) if name in makers}
+        number: {makers[name] for name in names_taken(node) if name in makers}
         for number, node in enumerate(graph.node)
     }
     if all(maker < number for number, own in needs.items() for maker in own):
@@ -190,11 +180,11 @@ def sort_nodes(graph: Any) -> bool:
     return True
 
 
-def _names_taken(node: Any) -> set[str]:
-    """Return the names that a node takes, and the graphs in it; not those that these graphs make themselves."""
-    names = set(node.input)
-    for graph in graphs_in(node):
-        taken = {output.name for output in graph.output}.union(*map(_names_taken, graph.node))
+def names_taken(*nodes: Any) -> set[str]:
+    """Return the names that nodes take, and the graphs in them; not those that these graphs make themselves."""
+    names = {name for node in nodes for name in node.input}
+    for graph in (graph for node in nodes for graph in graphs_in(node)):
+        taken = names_taken(*graph.node) | {output.name for output in graph.output}
         own = {value.name for value in (*graph.input, *graph.initializer)}
         names |= taken - own.union(*(node.output for node in graph.node))
     return names

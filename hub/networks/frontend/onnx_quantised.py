@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_graph import attributes_of, names_read
+from .onnx_graph import attributes_of, names_taken
 
 # Quantised operators that are another on real numbers, each of whose inputs has a scale and a zero point behind it.
 QUANTISED = {
@@ -84,4 +84,4 @@ def read_as_floats(graph: Any) -> frozenset[str]:
     for node in graph.node:
         as_float = node.op_type == "Cast" and attributes_of(node).get("to") == FLOAT
         (casts if as_float else others).append(node)
-    return frozenset(names_read(casts) - names_read(others) - {output.name for output in graph.output})
+    return frozenset(names_taken(*casts) - names_taken(*others) - {output.name for output in graph.output})
