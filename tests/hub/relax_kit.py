@@ -5,9 +5,11 @@ from shutil import which
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 import tvm
 from tchub.hub.device.build_jobs import linked_by
 from tchub.hub.networks import LAYOUTS
+from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.transform.prepare import for_inference, lower
 from torch import Tensor, nn
 from tvm import relax
@@ -53,6 +55,11 @@ def compute(mod: Any, *inputs: Any) -> list[Any]:
     device: Any = tvm.cpu()
     result = relax.VirtualMachine(built, device)["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
     return [x.numpy() for x in ([result] if hasattr(result, "numpy") else result)]
+
+
+def relax_of(module: nn.Module, *inputs: Tensor) -> Any:
+    """Return the Relax module of a network in inference mode, as it is imported."""
+    return import_exported(torch.export.export(module.eval(), inputs), "network")
 
 
 def prepare(mod: Any, layout: str = LAYOUTS[0], *, cpu: bool = True) -> Any:

@@ -156,8 +156,7 @@ def sort_nodes(graph: Any) -> bool:
     """
     makers = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
     needs = {
-        number: {makers[name] for name in names_taken(node) if name in makers}
-        for number, node in enumerate(graph.node)
+        number: {makers[name] for name in names_taken(node) if name in makers} for number, node in enumerate(graph.node)
     }
     if all(maker < number for number, own in needs.items() for maker in own):
         return False

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import Computed, build, compute, prepare
+from relax_kit import Computed, build, compute, prepare, relax_of
 from tchub.hub.networks import LAYOUTS
 from tchub.hub.networks.frontend.network import import_exported
 from torch import Tensor, nn
@@ -62,7 +62,7 @@ def prepared() -> Callable[..., Any]:
 
     def compiled(module: Any, *inputs: Tensor, parts: tuple = (), **options: Any) -> Any:
         network = (module if isinstance(module, nn.Module) else Computed(module, *parts)).eval()
-        return prepare(import_exported(torch.export.export(network, inputs), "network"), **options)
+        return prepare(relax_of(network, *inputs), **options)
 
     return compiled
 

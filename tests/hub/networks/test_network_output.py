@@ -8,10 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from relax_kit import compute, prepare
+from relax_kit import compute, prepare, relax_of
 from tchub.hub.networks import latency
 from tchub.hub.networks.errors import LatencyError, OutputMismatchError
-from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.latency import compare, measure
 from tchub.hub.networks.output_check import OutputCheck, check_output, require
 from tchub.hub.networks.rivals import ReferenceNetwork, answer, arrays, check_library, rival_runs
@@ -172,7 +171,7 @@ def test_a_wrong_kernel_is_found() -> None:
     torch.manual_seed(0)
     layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)
     network, x = nn.Sequential(*layers, nn.Conv2d(8, 4, 1)), torch.randn(1, 3, 12, 12)
-    mod = prepare(import_exported(torch.export.export(network.eval(), (x,)), "net"))
+    mod = prepare(relax_of(network, x))
     expected = [network(x).detach().numpy()]
     assert check_output(compute(mod, x), expected).verdict == "equal"
     kernels = [var for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from relax_kit import calls, compute, name_of, prepare
+from relax_kit import calls, compute, name_of, prepare, relax_of
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend import exported_file
 from tchub.hub.networks.frontend.constants import MOST_BYTES, fold_constants
 from tchub.hub.networks.frontend.exported_file import from_exported, half_types
-from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.frontend.shapes import FreeSize, choices
 from tchub.hub.networks.sources import open_network
 from torch import nn
@@ -297,5 +296,5 @@ def test_random_operators_large_values_and_what_grows_beyond_the_bound_stay(netw
 def test_weights_that_pytorch_alone_can_compute_are_constants(way: str, equal: Any) -> None:
     network, x = nn.Sequential(orthogonal(nn.Linear(6, 6), orthogonal_map=way), nn.Linear(6, 3)), torch.randn(2, 6)
     equal(network, x)
-    mod = import_exported(torch.export.export(network.eval(), (x,)), "network")
+    mod = relax_of(network, x)
     assert {name_of(one) for one in calls(mod)} <= {"permute_dims", "matmul", "einsum", "add"}

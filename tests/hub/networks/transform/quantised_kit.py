@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 import tvm
-from relax_kit import build, linked
+from relax_kit import build, linked, relax_of
 from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
-from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.hub.search.candidates import random_candidates
@@ -93,7 +92,7 @@ CASES: dict[str, tuple[Callable[[], Quantised], tuple[int, ...]]] = {
 
 
 def prepared(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair = ()) -> Any:
-    return for_inference(import_exported(torch.export.export(module.eval(), inputs), "network"), of_bytes=of_bytes)
+    return for_inference(relax_of(module, *inputs), of_bytes=of_bytes)
 
 
 def lowered(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair) -> Any:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import Computed, build, calls, compute
+from relax_kit import Computed, build, calls, compute, relax_of
 from tchub.hub.device.candidate import trace_json
 from tchub.hub.networks.alternatives import find_alternatives, find_shapes
-from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.networks.transform.attention import padded_columns, padded_rows
 from tchub.hub.networks.transform.fused_attention import attentions
@@ -284,7 +283,7 @@ def test_it_competes_with_the_three_functions_that_it_replaces() -> None:
 def test_pytorchs_own_attention_can_be_one_function(options: dict[str, Any], masks: tuple[int, ...]) -> None:
     module = Computed(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x, **options))
     x = torch.randn(1, 2, 48, 8)
-    graph = for_inference(import_exported(torch.export.export(module, (x,)), "net"))
+    graph = for_inference(relax_of(module, x))
     (shape,) = attentions(graph)
     assert shape.masks == masks
     mod = lower(graph, {shape})

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import calls, compute
+from relax_kit import calls, compute, relax_of
 from tchub.hub.networks import LAYOUTS
 from tchub.hub.networks.alternatives import extract
-from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.transform.column_padding import whole_columns
@@ -33,8 +32,7 @@ def columns_of_products(graph: Any) -> list[int]:
 )
 def test_a_product_has_whole_registers_of_columns_where_few_are_added(columns: int, lanes: int, expected: int) -> None:
     assert whole_columns(columns, lanes) == expected
-    exported = torch.export.export(nn.Linear(48, columns), (torch.randn(16, 48),))
-    graph = for_inference(import_exported(exported, "network"), lanes=lanes)
+    graph = for_inference(relax_of(nn.Linear(48, columns), torch.randn(16, 48)), lanes=lanes)
     assert columns_of_products(graph) == [expected]
 
 
@@ -107,7 +105,7 @@ def test_what_added_columns_hold_does_not_matter_to_a_softmax(rest: Any, network
 
 def assert_no_kernel_more(module: nn.Module, x: torch.Tensor) -> None:
     """Assert that a network calls as many tasks, each as often as it does, as without whole registers."""
-    graph = import_exported(torch.export.export(module.eval(), (x,)), "network")
+    graph = relax_of(module, x)
     more, before = (tasks_of(lower(for_inference(graph, lanes=lanes))) for lanes in (16, 1))
     assert sum(task.weight for task in more) == sum(task.weight for task in before)
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 import tvm
 import tvm_ffi
-from relax_kit import Computed, calls, compute, name_of, prepare
+from relax_kit import Computed, calls, compute, name_of, prepare, relax_of
 from tchub.hub.networks.alternatives import find_shapes
-from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import network_tasks, weight_bytes
 from tchub.hub.networks.transform.bounds import bounded_indices
 from tchub.hub.networks.transform.fold import fold_arrays, fold_functions
@@ -26,7 +25,7 @@ def test_what_follows_from_constants_alone_is_computed_by_numpy() -> None:
     network = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()).eval()
     network[1].load_state_dict({name: torch.rand_like(x.float()) + 0.5 for name, x in network[1].state_dict().items()})
     x = torch.randn(1, 3, 8, 8)
-    mod = import_exported(torch.export.export(network, (x,)), "network")
+    mod = relax_of(network, x)
     merged = relax.transform.FoldBatchnormToConv2D()(mod)
     assert {"sqrt", "divide"} <= {name_of(one) for one in calls(merged)}
     left = relax.transform.DeadCodeElimination()(fold_arrays()(relax.transform.CanonicalizeBindings()(merged)))
@@ -57,7 +56,7 @@ def test_only_what_is_rounded_has_its_numbers_as_parameters(network_of: Any) -> 
         return torch.softmax(x @ x.transpose(-1, -2) / 4.0, -1) @ x
 
     x = torch.randn(1, 2, 8, 16)
-    graph = for_inference(import_exported(torch.export.export(network_of(attention), (x,)), "network"))
+    graph = for_inference(relax_of(network_of(attention), x))
     numbers = [constant_values(arg) for call in calls(graph) for arg in call.args]
     assert sorted(float(one) for one in numbers if one is not None and one.ndim == 0) == [4.0]
     (shape,) = find_shapes(graph)
@@ -103,7 +102,7 @@ def test_weights_that_are_too_small_become_zeros_and_stay_shared() -> None:
             return self.linear(self.linear(self.turned(self.conv(x)).mean((2, 3))))
 
     module, x = Shared().eval(), torch.randn(1, 3, 5, 5)
-    graph = for_inference(import_exported(torch.export.export(module, (x,)), "net"))
+    graph = for_inference(relax_of(module, x))
     weights = [one for call in calls(graph, "matmul", "nn.conv2d") for one in [constant_values(call.args[1])]]
     assert [np.count_nonzero(one) for one in weights] == [54, 8, 8]
     (turned,) = [call.args[1][1] for call in calls(graph, "call_tir")]
@@ -115,7 +114,7 @@ def test_weights_that_are_too_small_become_zeros_and_stay_shared() -> None:
 def test_small_numbers_that_are_no_weights_stay() -> None:
     """As a mask's, whose logarithm is finite by them."""
     module, x = Computed(lambda x: torch.log(x + torch.full((2, 4), 1e-41))), torch.zeros(2, 4)
-    graph = for_inference(import_exported(torch.export.export(module, (x,)), "net"))
+    graph = for_inference(relax_of(module, x))
     np.testing.assert_allclose(compute(lower(graph), x)[0], module(x), rtol=1e-4)
 
 
@@ -269,5 +268,5 @@ def test_places_of_several_dimensions_are_bounded_each_by_its_own() -> None:
 )
 def test_places_that_a_sort_finds_need_no_bounds(places: Any, bounded: bool, network_of: Any) -> None:
     network, inputs = network_of(lambda x, y: x.gather(0, places(y))), (torch.randn(6, 3), torch.randn(6, 3))
-    mod = import_exported(torch.export.export(network, inputs), "network")
+    mod = relax_of(network, *inputs)
     assert tvm_ffi.structural_equal(mod, bounded_indices()(mod)) is not bounded

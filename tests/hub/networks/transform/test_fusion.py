@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import compute
-from tchub.hub.networks.frontend.network import import_exported
+from relax_kit import Computed, compute, relax_of
 from tchub.hub.networks.tasks import extracted_tasks
 from tchub.hub.networks.transform import fusion, prepare
 from tchub.hub.networks.transform.fusion import fuse_by_time, graphs, partition, predicted_seconds
@@ -26,7 +25,7 @@ RATES = MachineRates()
 def annotated(module: nn.Module, *inputs: torch.Tensor) -> Any:
     """A network as it is before operators are fused."""
     with torch.no_grad():
-        graph = prepare.for_inference(import_exported(torch.export.export(module.eval(), inputs), "network"))
+        graph = prepare.for_inference(relax_of(module, *inputs))
     steps = [transform.LegalizeOps(), transform.AnnotateTIROpPattern(), transform.FoldConstant()]
     return prepare._run(steps, graph)
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import Computed, compute
+from relax_kit import Computed, compute, relax_of
 from tchub.hub.device.tile_registers import has_tiles
 from tchub.hub.networks.alternatives import find_shapes
-from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.tasks import network_tasks
 from tchub.hub.networks.transform.prepare import for_inference
@@ -121,7 +120,7 @@ def test_between_products_tensors_are_stored_in_bfloat16_and_sums_read_float32()
     assert 'T.reinterpret("uint16"' in second.mod.script(), "what is rounded is not rounded again"
     (candidate,) = random_candidates(second, XEON, 1)
     assert "vcvtneps2bf16" in compiled(candidate.mod)[1]
-    assert not find_shapes(for_inference(import_exported(torch.export.export(module, (x,)), "n"), precision="bfloat16"))
+    assert not find_shapes(for_inference(relax_of(module, x), precision="bfloat16"))
 
 
 def test_what_has_several_results_reads_float32() -> None:

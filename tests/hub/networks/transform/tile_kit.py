@@ -6,10 +6,9 @@ import ml_dtypes
 import numpy as np
 import torch
 import tvm
-from relax_kit import build, linked
+from relax_kit import build, linked, relax_of
 from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.device.tile_registers import with_tile_registers
-from tchub.hub.networks.frontend.network import import_exported
 from tchub.hub.networks.tasks import TuningTask, network_tasks
 from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.hub.networks.transform.tile_products import rule_of_tiles
@@ -25,8 +24,7 @@ RUNS = "amx_bf16" in read_host_facts().flags
 
 def lowered(module: torch.nn.Module, *inputs: torch.Tensor) -> Any:
     """Return the tensor functions of a network in bfloat16."""
-    exported = torch.export.export(module.eval(), inputs)
-    return lower(for_inference(import_exported(exported, "network"), precision="bfloat16"))
+    return lower(for_inference(relax_of(module, *inputs), precision="bfloat16"))
 
 
 def compiled(mod: Any, target: Target = XEON) -> tuple[Any, str]:
