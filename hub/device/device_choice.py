@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.devices import UnknownDeviceError, get_device, list_devices
 from ...zoo.errors import TchubError
-from .amd_cards import ROCM, refuse_amd
+from .card_state import ROCM, refuse_amd
 from .cuda_card import CUDA, card_count, card_number, describe_card
 from .detect import SIMD_BYTES, LocalDevice, detect_local, generic
 from .errors import DeviceError

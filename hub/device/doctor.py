@@ -16,8 +16,7 @@ from typing import Literal
 import numpy as np
 
 from ..registry.store import cache_root, home_root
-from .amd_cards import KFD, REMEDY, amd_cards, describe_amd
-from .card_state import LEAST_BYTES, card_state
+from .card_state import AMD_REMEDY, KFD, LEAST_BYTES, amd_cards, card_state, describe_amd
 from .cuda_card import card_count, describe_card
 from .cuda_compile import NVRTC, TENSOR_CORES, compute_capability, find_compiler
 from .detect import LocalDevice, detect_local
@@ -258,4 +257,4 @@ def check_card_state(number: int) -> Check:
 def check_amd(root: Path = KFD, *, ask_tvm: bool = True) -> Iterator[Check]:
     """AMD's cards, which the kernel's driver lists, and what would work on them."""
     for arch in amd_cards(root):
-        yield Check("gpu", "warn", describe_amd(arch, ask_tvm=ask_tvm), REMEDY)
+        yield Check("gpu", "warn", describe_amd(arch, ask_tvm=ask_tvm), AMD_REMEDY)

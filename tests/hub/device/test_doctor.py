@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from paper_card import PaperCard
 from tchub.hub.device import doctor, tile_registers
-from tchub.hub.device.amd_cards import refuse_amd
-from tchub.hub.device.card_state import card_names, card_state
+from tchub.hub.device.card_state import card_names, card_state, refuse_amd
 from tchub.hub.device.detect import detect_local
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.errors import DeviceError
