@@ -23,14 +23,13 @@ from .detect import LocalDevice, detect_local
 from .errors import DeviceError
 from .host_facts import usable_cpus
 from .onsite.cuda import CudaDriver
+from .pool import COMPILERS
 from .timing import product_kernel
 
 PINNED = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _NOISE, _BUSY, _STOLEN = 0.05, 0.25, 0.02  # shares from which on a machine is too restless
 _DISK_WARN_GIB, _DISK_FAIL_GIB = 5, 0.5
-# TVM's own order of preference.
-COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 
 Status = Literal["ok", "warn", "fail"]
 

@@ -25,7 +25,7 @@ from .errors import check_failure_rate
 from .host_facts import cores, physical_cores
 from .jobs import RunResult, make_reference, run
 from .onsite.runs import TimingConfig
-from .pool import JobResult, WorkerPool, Zygote, check_compiler, plan_workers, real_time_granted
+from .pool import JobResult, WorkerPool, Zygote, plan_workers, real_time_granted, require_compiler
 from .worker import WorkerSetup
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class Measurer(ProgramMeasurer):
     """
 
     def __init__(self, target: dict[str, Any], config: MeasureConfig | None = None) -> None:
-        check_compiler()
+        require_compiler()
         config = config or MeasureConfig()
         memory = psutil.virtual_memory().total
         physical = physical_cores(cores())

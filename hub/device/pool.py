@@ -275,9 +275,13 @@ def plan_workers(
     return builders, runner, overlap
 
 
-def check_compiler() -> None:
-    """Raises DeviceError when no C compiler can link what TVM builds."""
-    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++", "gcc", "cc")):
+COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+"""What links a library for TVM, in its own order of preference."""
+
+
+def require_compiler() -> None:
+    """Raise a DeviceError where no C compiler can link what TVM builds."""
+    if not any(map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))):
         raise DeviceError(
             "no C compiler was found, and TVM needs one to link programs",
             remedy="install gcc or clang (Debian: apt-get install g++), or set CXX",

@@ -12,7 +12,7 @@ from typing import Any
 from .candidate import Candidate
 from .errors import NoServerError
 from .measure import MeasureConfig, Measurement, MeasuringJob, ProgramMeasurer
-from .pool import JobResult, Worker, Zygote, builder_setups, check_compiler
+from .pool import JobResult, Worker, Zygote, builder_setups, require_compiler
 from .rpc_session import Endpoint, RpcAddress, ServerFacts, ServerFault, TrackerClient, connect, run
 from .worker import WorkerSetup
 
@@ -235,7 +235,7 @@ class RpcMeasurer(ProgramMeasurer):
     def __init__(self, address: RpcAddress, target: dict[str, Any], config: MeasureConfig, rpc: RpcConfig) -> None:
         rpc = replace(rpc, threads=rpc.threads or int(target.get("num-cores", 1)))
         if rpc.linker is None:
-            check_compiler()
+            require_compiler()
         builders = builder_setups()
         super().__init__(target, config, builders, "check `--target` and the servers' logs")
         self.linker = rpc.linker
