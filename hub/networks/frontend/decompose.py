@@ -38,9 +38,8 @@ def decomposed(exported: Any) -> Any:
     _drop_checks(exported)
     _promote_types(exported)
     exported.graph_module.graph.eliminate_dead_code()
-    for part in exported.graph_module.modules():
-        if isinstance(part, GraphModule):
-            part.recompile()
+    for part in graph_modules(exported.graph_module):
+        part.recompile()
     return exported
 
 
@@ -57,9 +56,14 @@ def _drop_checks(exported: Any) -> None:
             node.graph.erase_node(node)
 
 
+def graph_modules(module: torch.nn.Module) -> list[Any]:
+    """Return the modules of an exported program's graph, and of its branches and loops."""
+    return [part for part in module.modules() if isinstance(part, GraphModule)]
+
+
 def nodes_of(module: torch.nn.Module) -> list[Any]:
     """Return the nodes of an exported program's graph, and of its branches and loops."""
-    return [x for part in module.modules() if isinstance(part, GraphModule) for x in part.graph.nodes]
+    return [node for part in graph_modules(module) for node in part.graph.nodes]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from ....zoo.errors import last_line
 from ..errors import NetworkImportError
 from ..weights import weights_on_disk
-from .decompose import nodes_of
+from .decompose import graph_modules, nodes_of
 from .exported_archive import check_archive
 from .network import Network, at_sizes, check_memory, is_users
 from .replacements import quantised
@@ -267,11 +267,8 @@ def _unchecked_distributions() -> Iterator[None]:
 
 def half_types(exported: Any) -> list[str]:
     """Return the half-precision types in which a program holds or computes something, e.g. `["bfloat16"]`."""
-    dtypes = set()
-    for module in _graph_modules(exported.graph_module):
-        for node in module.graph.nodes:
-            described = pytree.tree_leaves(node.meta.get("val"))
-            dtypes |= {x.dtype for x in described if isinstance(x, torch.Tensor)}
+    described = [x for node in nodes_of(exported.graph_module) for x in pytree.tree_leaves(node.meta.get("val"))]
+    dtypes = {x.dtype for x in described if isinstance(x, torch.Tensor)}
     return [str(t).removeprefix("torch.") for t in (torch.bfloat16, torch.float16) if t in dtypes]
 
 
@@ -303,7 +300,7 @@ def in_precision(exported: Any, network: str, wide: Any) -> Any:
                 if isinstance(value, torch.Tensor):
                     new = shared.setdefault(id(value), widened(value))
                     held[name] = torch.nn.Parameter(new, False) if held is part._parameters else new
-    for part in _graph_modules(module):
+    for part in graph_modules(module):
         for node in part.graph.nodes:
             node.args = map_aggregate(node.args, widened)
             node.kwargs = map_aggregate(node.kwargs, widened)
@@ -325,10 +322,6 @@ def precision_notes(half: list[str], quantised: bool = False) -> tuple[str, ...]
     return (*notes, *[rounded] * quantised)
 
 
-def _graph_modules(module: Any) -> list[Any]:
-    return [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
-
-
 # PyTorch's `while_loop`, `scan` and `map` step by step: TVM's importer has none of them.
 
 MOST_STEPS = 256
@@ -346,12 +339,11 @@ def _without_loops(program: Any, network: str) -> Any:
     if not any(node.target in _loops() for node in nodes_of(program.graph_module)):
         return program
     module = program.module(check_guards=False)
-    for node in nodes_of(module):
-        if node.op == "call_function":
-            node.target = _loops().get(node.target, node.target)
-    for part in module.modules():
-        if isinstance(part, torch.fx.GraphModule):
-            part.recompile()
+    for part in graph_modules(module):
+        for node in part.graph.nodes:
+            if node.op == "call_function":
+                node.target = _loops().get(node.target, node.target)
+        part.recompile()
     return export_module(module, *nested_inputs(program, example_leaves(program)), network)
 
 
