@@ -158,7 +158,10 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
         first = (str(error).strip() or last_line(error)).splitlines()[0]  # hints and frames follow
         remedy = "run torch.export.export(module, inputs) yourself until it passes, or leave the part out"
         if _depends_on_values(error):
-            remedy = "replace control flow that depends on values of tensors by torch.where or torch.cond"
+            remedy = (
+                "replace control flow that depends on values of tensors by torch.where or torch.cond, or hold an input "
+                "that is always the same, as lengths are, in the module: register_buffer"
+            )
         elif "not a known type" in first:
             first = first.partition(". ")[0]
             remedy = "take and return tuples or dicts, or make the class known: torch.export.register_dataclass(CLASS)"

@@ -165,6 +165,27 @@ class Branching(torch.nn.Module):
         return -x
 
 
+class Padded(torch.nn.Module):
+    """A mask as wide as the longest sequence, by the lengths that are given, or by its own."""
+
+    def __init__(self, lengths: list[int] | None = None) -> None:
+        super().__init__()
+        self.register_buffer("lengths", None if lengths is None else torch.tensor(lengths))
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
+        lengths = self.lengths if lengths is None else lengths
+        return x * (torch.arange(int(lengths.max())) < lengths[:, None])
+
+
+def test_a_mask_by_lengths_is_exported_where_the_module_holds_them() -> None:
+    x, lengths = torch.ones(2, 3), [3, 2]
+    with pytest.raises(NetworkImportError, match="cannot export mine") as caught:
+        export_module(Padded(), (x, torch.tensor(lengths)), {}, "mine")
+    assert "register_buffer" in str(caught.value.remedy)
+    exported = export_module(Padded(lengths), (x,), {}, "mine")
+    assert torch.equal(exported.module()(x), torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]))
+
+
 class Broken(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ torch.ones(7, 7)
