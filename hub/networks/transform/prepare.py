@@ -40,6 +40,7 @@ from .fold import fold_arrays, fold_operators, scales_as_parameters, without_sub
 from .fused_attention import AttentionShape, attention, fuse_attention
 from .fused_depthwise import DepthwiseShape, expanded_depthwise, fuse_depthwise
 from .half_storage import half_storage
+from .parallel_convolutions import join_parallel_convolutions
 from .recurrence import recurrences
 from .relax_graph import kernel_pass
 from .reshapes import elementwise_first
@@ -220,6 +221,10 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], of_bytes: Sequenc
         transform.CanonicalizeBindings(),
         settled_choices(),
         transform.CanonicalizeBindings(),
+        transform.DeadCodeElimination(),  # of batch norms' statistics, which hold their sums
+        join_parallel_convolutions(),
+        transform.CanonicalizeBindings(),
+        transform.DeadCodeElimination(),
         transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
         transform.CanonicalizeBindings(),
         *([pointwise_products(), transform.CanonicalizeBindings()] if cpu else []),
