@@ -65,7 +65,7 @@ class _Joiner(PyExprMutator):
         for var, call in reversed(self._bound.items()):
             if var in inside or not _is_sum(call):
                 continue
-            terms = self._terms(var, np.ones(static_shape(call)[1]), static_shape(call), inside)
+            terms = self._parts(var, np.ones(static_shape(call)[1]), static_shape(call), inside)
             if (joined := _joined(terms, static_shape(call))) is not None:
                 self._sums[call] = joined
 
@@ -73,11 +73,13 @@ class _Joiner(PyExprMutator):
         """Return the summands of a value, times a factor; `inside` takes the variables that are looked into."""
         if (constant := _by_channel(value, shape)) is not None:
             return [_Term(None, factor * constant)]
+        is_own = static_shape(value) == shape and self._uses[value] == 1
+        return self._parts(value, factor, shape, inside) if is_own else [_Term(value, factor)]
+
+    def _parts(self, value: Any, factor: np.ndarray, shape: tuple[int, ...], inside: set[Any]) -> list[_Term]:
+        """Return the summands of what a variable is bound to; see `_terms`."""
         call = self._bound.get(value)
         name = operator_name(call) if isinstance(call, relax.Call) else ""
-        # The sum itself may have several users.
-        if static_shape(value) != shape or (inside and self._uses[value] > 1):
-            return [_Term(value, factor)]
         inside.add(value)
         if name in ("add", "subtract"):
             x, y = call.args
@@ -117,7 +119,7 @@ class _Joiner(PyExprMutator):
 
 
 def _is_sum(call: Any) -> bool:
-    is_sum = isinstance(call, relax.Call) and operator_name(call) in ("add", "subtract")
+    is_sum = isinstance(call, relax.Call) and operator_name(call) in ("add", "subtract", "multiply")
     return is_sum and len(static_shape(call)) > 2 and str(call.ty.dtype) == "float32"
 
 

@@ -50,6 +50,10 @@ JOINED = {
         lambda a, b, scale, x: x + scale.weight.reshape(8, 1, 1) * (a(x) - b(x)),
         [with_norm(of_channels(3)), with_norm(nn.Identity()), nn.Linear(8, 1)],
     ),
+    "a factor behind it": (
+        lambda a, b, scale, x: scale.weight.reshape(8, 1, 1) * (a(x) + b(x)),
+        [of_channels(3), of_channels(1), nn.Linear(8, 1)],
+    ),
     "strides": branches(nn.Conv2d(8, 4, 3, 2, 1), nn.Conv2d(8, 4, 1, 2)),
     "groups, and the input": branches(
         nn.Conv2d(8, 8, 3, padding=1, groups=2), nn.Conv2d(8, 8, 1, groups=2), nn.Identity()
@@ -73,6 +77,18 @@ def test_a_sum_of_convolutions_is_one(function: Any, parts: list[nn.Module]) -> 
 def test_a_sum_of_convolutions_of_a_volume_is_one() -> None:
     graph, expected, x = prepared(VOLUME, *branches(nn.Conv3d(8, 4, 3, padding=1), nn.Conv3d(8, 4, 1)))
     assert len(calls(graph, *CONVOLUTIONS)) == 1
+    np.testing.assert_allclose(compute(lower(graph), x)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_each_of_several_sums_is_one_whoever_reads_it() -> None:
+    def function(a: Any, b: Any, c: Any, d: Any, x: Any) -> Any:
+        y = a(x) + b(x) + x
+        y = torch.maximum(torch.tanh(y), torch.sin(y))
+        return c(y) + d(y) + y
+
+    graph, expected, x = prepared(IMAGE, function, [of_channels(size) for size in (3, 1, 5, 3)])
+    assert len(calls(graph, *CONVOLUTIONS)) == 2
+    assert len(calls(graph, "add")) == 2  # biases
     np.testing.assert_allclose(compute(lower(graph), x)[0], expected, rtol=1e-4, atol=1e-5)
 
 
