@@ -39,7 +39,7 @@ class _Term:
 
     value: Any | None
     factor: np.ndarray
-    call: Any | None = None
+    call: Any = None
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class _Joiner(PyExprMutator):
 
     def _parts(self, value: Any, factor: np.ndarray, shape: tuple[int, ...], inside: set[Any]) -> list[_Term]:
         """Return the summands of what a variable is bound to; see `_terms`."""
-        call = self._bound.get(value)
-        name = operator_name(call) if isinstance(call, relax.Call) else ""
+        call: Any = self._bound.get(value)
+        name = operator_name(call) if hasattr(call, "op") else ""
         inside.add(value)
         if name in ("add", "subtract"):
             x, y = call.args
@@ -100,7 +100,7 @@ class _Joiner(PyExprMutator):
         def by_channel(values: np.ndarray) -> Any:
             return relax.const(values.reshape(1, -1, *[1] * (axes - 2)).astype("float32"))
 
-        values = [
+        values: list[Any] = [
             emit(relax.Call(one.op, [self.visit_expr(one.args[0]), relax.const(weights)], one.attrs))
             for one, weights in joined.convolutions
         ]
@@ -119,7 +119,7 @@ class _Joiner(PyExprMutator):
 
 
 def _is_sum(call: Any) -> bool:
-    is_sum = isinstance(call, relax.Call) and operator_name(call) in ("add", "subtract", "multiply")
+    is_sum = hasattr(call, "op") and operator_name(call) in ("add", "subtract", "multiply")
     return is_sum and len(static_shape(call)) > 2 and str(call.ty.dtype) == "float32"
 
 
@@ -142,7 +142,7 @@ def _joined(terms: Sequence[_Term], shape: tuple[int, ...]) -> _JoinedSum | None
             groups[term.call.args[0], str(attrs.strides), int(attrs.groups)].append(term)
     results, taken = [], list[_Term]()
     for (source, _, count), convolutions in groups.items():
-        largest = max(convolutions, key=lambda term: np.prod(_kernel(term.call))).call
+        largest: Any = max(convolutions, key=lambda term: np.prod(_kernel(term.call))).call
         covered = [term for term in convolutions if _covers(largest, term.call)]
         strided = any(int(step) > 1 for step in largest.attrs.strides)
         own = [] if strided or static_shape(source) != shape else [t for t in terms if source.same_as(t.value)]
