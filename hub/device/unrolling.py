@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Expr
+from tvm.ir import Expr, TensorLoad
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.stmt import SBlockRealize
 from tvm.tirx import AttrStmt, BufferStore, For, ForKind, IfThenElse, IntImm, IterVar, SeqStmt
@@ -21,6 +21,9 @@ from .statements import nodes_in, reads, with_body, with_lowered
 
 # Operations on floats that are written out one by one, at most; more stay in a loop. A product of 512 steps has 2,500.
 MOST = 8192
+# A maximum or minimum that is taken again and again counts as so many: LLVM compiles 16 in a row at once, and loops of
+# 320 or more not within an hour.
+_EXTREME = MOST // 16
 _PRAGMA = "pragma_auto_unroll_max_step"
 # Sums of a tile, each of a vector, that are written out at most: one for each register of AVX-512.
 _MOST_SUMS = 32
@@ -105,7 +108,7 @@ class _Unrolled:
 def _unrolled(stmt: Any, most: int) -> _Unrolled:
     """Return a statement inside of a pragma that unrolls up to `most` steps, with the loops marked that are to stay."""
     if isinstance(stmt, BufferStore):
-        return _Unrolled(stmt, 1, _operations(stmt.value))
+        return _Unrolled(stmt, 1, _operations(stmt))
     if isinstance(stmt, SeqStmt):
         parts = [_unrolled(one, most) for one in stmt.seq]
         return _joined(SeqStmt([part.stmt for part in parts]), parts)
@@ -139,8 +142,7 @@ def _unrolled(stmt: Any, most: int) -> _Unrolled:
 def _may_exceed(func: Any) -> bool:
     """Return whether as many stores as a pragma unrolls may have more than `MOST` operations."""
     steps = max((int(loop.annotations.get(_PRAGMA, 0)) for loop in nodes_in(func.body, For)), default=0)
-    operations = (_operations(store.value) for store in nodes_in(func.body, BufferStore))
-    return steps > 0 and steps * max(operations, default=0) > MOST
+    return steps > 0 and steps * max(map(_operations, nodes_in(func.body, BufferStore)), default=0) > MOST
 
 
 def _joined(stmt: Any, parts: list[_Unrolled]) -> _Unrolled:
@@ -153,6 +155,11 @@ def _joined(stmt: Any, parts: list[_Unrolled]) -> _Unrolled:
     )
 
 
-def _operations(value: Any) -> int:
-    """Return the operations on floats of an expression; what finds an element is none."""
+def _operations(store: BufferStore) -> int:
+    """Return the operations on floats of what is stored; what finds an element is none."""
+    value: Any = store.value
+    if isinstance(value, tirx.Max | tirx.Min):
+        terms = [one.source for one in (value.a, value.b) if isinstance(one, TensorLoad)]
+        if any(source.same_as(store.buffer) for source in terms):
+            return _EXTREME
     return sum(str(getattr(one.ty, "dtype", "")).startswith("float") for one in nodes_in(value, Expr))

@@ -11,6 +11,7 @@ from tchub.hub.device.unrolling import MOST, bounded_unrolling, unrolled_sums
 from tvm import te
 from tvm.s_tir import Schedule
 from tvm.target import Target
+from tvm_ffi import structural_equal
 
 CPU = Target({"kind": "llvm", "mcpu": "x86-64-v3"})
 ROWS, COLUMNS, INPUTS, LANES = 16, 128, 16, 8
@@ -82,6 +83,26 @@ def tiled(rows: int) -> tvm.IRModule:
     schedule.reorder(above, outer, k, tile, lanes)
     schedule.decompose_reduction(block, k)
     return schedule.mod
+
+
+@pytest.mark.parametrize(("reduction", "expected"), [(te.max, np.max), (te.min, np.min)])
+def test_maxima_and_minima_that_llvm_would_not_compile_stay_loops(reduction: Any, expected: Any) -> None:
+    x, j, k = te.placeholder((16, 40, 16), name="x"), te.reduce_axis((0, 16)), te.reduce_axis((0, 40))
+    y: Any = te.compute((16,), lambda i: reduction(x[j, k, i], axis=[j, k]), name="y")
+    schedule: Any = Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
+    block = schedule.get_sblock("y")
+    lanes, *steps = schedule.get_loops(block)
+    schedule.reorder(*steps, lanes)
+    schedule.vectorize(lanes)
+    schedule.decompose_reduction(block, steps[0])
+    schedule.annotate(steps[0], "pragma_auto_unroll_max_step", 64)
+    schedule.annotate(steps[0], "pragma_unroll_explicit", 1)
+    bounded = bounded_unrolling(schedule.mod)
+    assert not structural_equal(bounded, schedule.mod), "or it would be compiled for hours"
+    numbers, result = np.random.default_rng(0).random((16, 40, 16), "float32"), np.zeros(16, "float32")
+    tensors = [tvm.runtime.tensor(numbers), tvm.runtime.tensor(result)]
+    tvm.tirx.build(bounded, target=CPU)["main"](*tensors)
+    np.testing.assert_array_equal(tensors[1].numpy(), expected(numbers, axis=(0, 1)))
 
 
 def test_the_loops_of_a_tiles_sums_are_unrolled_and_compute_the_same() -> None:
