@@ -18,6 +18,7 @@ from .network import Network, at_sizes, check_memory, refused
 from .onnx_fold import folded
 from .onnx_graph import graphs_of, sort_nodes, tensors_of
 from .onnx_inputs import dtype_of, examples, inputs_of, values_of, with_values
+from .onnx_quantised import dequantise_layers
 from .onnx_recurrent import RECURRENT_REMEDIES, imported, with_recurrences
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
@@ -246,11 +247,15 @@ def _check_external(path: Path, tensor: Any) -> None:
 
 
 def onnx_in_float32(model: Any) -> list[str]:
-    """Make float32 of the half precision in an ONNX model, in place; return the types it had, e.g. `["float16"]`."""
+    """Make float32 of an ONNX model's half precision and recurrent layers of 8 bits, in place.
+
+    Returns:
+        The types it had, e.g. `["float16"]`.
+    """
     from onnx import TensorProto, numpy_helper
 
     names = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
-    dtypes = set()
+    dtypes = {"8-bit LSTM"} if dequantise_layers(model) else set[str]()
     for tensor in tensors_of(model):
         if tensor.data_type in names:
             dtypes.add(names[tensor.data_type])

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_graph import attributes_of, names_taken
+from .onnx_graph import attributes_of, graphs_of, names_taken
 
 # Quantised operators that are another on real numbers, each of whose inputs has a scale and a zero point behind it.
 QUANTISED = {
@@ -85,3 +85,35 @@ def read_as_floats(graph: Any) -> frozenset[str]:
         as_float = node.op_type == "Cast" and attributes_of(node).get("to") == FLOAT
         (casts if as_float else others).append(node)
     return frozenset(names_taken(*casts) - names_taken(*others) - {output.name for output in graph.output})
+
+
+def dequantise_layers(model: Any) -> bool:
+    """Make LSTM layers of ONNX Runtime's dynamically quantised ones, in place; return whether there were any.
+
+    Their weights keep the values that the numbers of 8 bits stand for, and inputs and states stay float32. ONNX
+    Runtime rounds these at each step, by a scale that depends on its number of threads.
+    """
+    from onnx import numpy_helper
+
+    changed = False
+    for graph in graphs_of(model):
+        tensors, stale = {tensor.name: tensor for tensor in getattr(graph, "initializer", ())}, set[str]()
+        for node in graph.node:
+            if node.op_type != "DynamicQuantizeLSTM" or not {*node.input[1:3], *node.input[8:]} <= tensors.keys():
+                continue
+            scales_and_zeros = node.input[8:10], node.input[10:12]
+            for at, (scale, zero) in enumerate(scales_and_zeros, start=1):
+                weight, scale, zero = (numpy_helper.to_array(tensors[name]) for name in (node.input[at], scale, zero))
+                scale, zero = (x.reshape(len(weight), 1, -1) for x in (scale, zero))  # of directions, or their outputs
+                real = ((weight.astype(np.float32) - zero.astype(np.float32)) * scale).transpose(0, 2, 1)
+                stale.add(node.input[at])
+                # A name for each layer: several may share what is quantised.
+                node.input[at] = f"{next(filter(None, node.output))}_tchub_{at}"
+                graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(real), node.input[at]))
+            node.op_type, node.domain = "LSTM", ""
+            stale.update(node.input[8:])
+            del node.input[8:]
+        for name in stale - names_taken(*graph.node):
+            graph.initializer.remove(tensors[name])
+        changed |= bool(stale)
+    return changed

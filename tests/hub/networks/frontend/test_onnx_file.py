@@ -174,7 +174,7 @@ def test_data_outside_of_the_folder_is_never_read(
     [
         ("Fancy", "mine", "leave it out"),
         ("StringNormalizer", "", "leave it out"),
-        ("DynamicQuantizeLSTM", "com.microsoft", "quantize_dynamic"),
+        ("QAttention", "com.microsoft", "quantize_dynamic"),
         ("Normalizer", "ai.onnx.ml", "trees to ONNX Runtime"),
     ],
 )

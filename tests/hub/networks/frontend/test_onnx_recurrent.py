@@ -11,8 +11,9 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
+from onnxruntime.quantization import quantize_dynamic
 from relax_kit import compute, prepare
-from tchub.hub.networks.frontend.onnx_file import read_onnx
+from tchub.hub.networks.frontend.onnx_file import read_onnx, reference_module
 from tchub.hub.networks.frontend.onnx_recurrent import imported, with_recurrences
 
 STEPS, BATCH, FEATURES, HIDDEN = 4, 2, 3, 5
@@ -141,3 +142,23 @@ def test_other_networks_are_opened_without_the_package_onnx() -> None:
     code = "import sys; sys.modules['onnx'] = None; from tchub.hub.networks import sources, tuned"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_dynamically_quantised_layers_keep_the_values_of_their_weights(tmp_path: Path, per_channel: bool) -> None:
+    original, quantised = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    onnx.save(layer("LSTM", "bidirectional", 4), original)
+    quantize_dynamic(original, quantised, per_channel=per_channel)
+    assert [node.op_type for node in onnx.load(quantised).graph.node] == ["DynamicQuantizeLSTM"]
+    network = read_onnx(quantised, {"steps": [STEPS], "X.1": [BATCH]})
+    assert network.notes[0] == "imported in float32: TVM has no native 8-bit LSTM arithmetic on CPUs"
+    (x,) = network.inputs()
+    results = compute(prepare(network.imported()), x)
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in network.model.graph.initializer}
+    assert {array.dtype.name for array in weights.values()} == {"float32"}
+    own, exact = run(onnx.load(quantised), x.numpy()), run(onnx.load(original), x.numpy())
+    for ours, theirs, unrounded in zip(results, own, exact, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=0.03)
+        assert 0 < abs(ours - unrounded).max() < 0.03
+    for ours, theirs in zip(results, reference_module(quantised)(x), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
