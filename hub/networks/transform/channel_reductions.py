@@ -1,7 +1,10 @@
-"""Sums and maxima over other axes than the last, as poolings of channels-last images and means of pixels are.
+"""Sums and maxima over other axes than the last, as poolings of channels-last images are, or over all axes.
 
 MetaSchedule parallelises such a reduction, or splits the sum, and leaves its loops as they are: the innermost one then
-reads a row of channels at each step. Here channels are innermost, in vector registers. The design space is one program.
+reads a row of channels at each step. Here channels are innermost, in vector registers.
+
+Of a reduction to a single number, as a dynamically quantised product finds the range of its data, each lane of several
+registers is a reduction of its own. The design space of either is one program.
 """
 
 from collections.abc import Sequence
@@ -15,13 +18,17 @@ from tvm.tirx import IntImm, IterVar
 from .elementwise import FEW, blocks_of, is_of_blocks, strides_of
 from .relax_graph import kernel_pass
 
-RULE = "tchub.channel_reduction"
+RULE, WHOLE = "tchub.channel_reduction", "tchub.whole_reduction"
 # Channels whose results are in registers at a time: as many vectors as hide how long an addition takes.
 _WIDTHS = (64, 32, 16, 8)
+# Parts of a reduction to one number that cores may share, and elements that are worth the lanes.
+_PARTS, _WORTH_LANES = 16, 256
 
 
 def channel_spaces() -> Any:
     """Return a pass that marks functions of one such reduction, with what is elementwise around it.
+
+    Behind one over all axes, only numbers may follow.
 
     Other poolings lose the name of the rule that TVM has for GPUs alone: it warns where it lacks one.
     """
@@ -30,12 +37,14 @@ def channel_spaces() -> Any:
         if not is_of_blocks(func):
             return None
         schedule: Any = Schedule(IRModule({"main": func}))
-        reduction, blocks = _reduction(schedule), blocks_of(schedule)
+        blocks = blocks_of(schedule)
         pools = [one for one in blocks if any(map(_is_pooling, schedule.get(one).annotations.items()))]
         for one in pools:
             schedule.unannotate(one, "schedule_rule")
+        rules = ((RULE, _reduction(schedule)), (WHOLE, _whole_reduction(schedule)))
+        rule, reduction = next((pair for pair in rules if pair[1] is not None), ("", None))
         if reduction is not None:
-            schedule.annotate(reduction, "schedule_rule", RULE)
+            schedule.annotate(reduction, "schedule_rule", rule)
         return schedule.mod["main"] if pools or reduction is not None else None
 
     return kernel_pass("TchubChannelReductions", marked)
@@ -110,5 +119,69 @@ def channel_reduction(schedule: Any, block: Any) -> list[Any]:
     schedule.vectorize(row)
     start = schedule.decompose_reduction(block, sums[0])
     schedule.vectorize(schedule.get_loops(start)[-1])
+    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
+    return [schedule]
+
+
+def _whole_reduction(schedule: Any) -> Any:
+    """Return the one reduction of a function, where it is over all axes and the last block, or None."""
+    blocks = blocks_of(schedule)
+    for one in blocks:
+        statement, loops = schedule.get(one), [schedule.get(loop) for loop in schedule.get_loops(one)]
+        if statement.annotations or len(loops) != len(statement.iter_vars):
+            return None
+        if not all(isinstance(loop.extent, IntImm) for loop in loops):
+            return None
+        # Before it stands what is elementwise.
+        if (one is blocks[-1]) != (statement.init is not None):
+            return None
+    extents = _extents_of(schedule, blocks[-1]) if blocks else []
+    axes = schedule.get(blocks[-1]).iter_vars if blocks else []
+    single = all(int(axis.iter_type) == IterVar.CommReduce or int(axis.dom.extent) == 1 for axis in axes)
+    return blocks[-1] if single and prod(extents) >= _WORTH_LANES and _row(extents) else None
+
+
+def _extents_of(schedule: Any, block: Any) -> list[int]:
+    return [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
+
+
+def _row(extents: Sequence[int]) -> int:
+    """Return how many of the last loops together have whole vectors, or 0 where none do."""
+    return next((n for n in range(1, len(extents) + 1) if prod(extents[-n:]) % _WIDTHS[-1] == 0), 0)
+
+
+def whole_reduction(schedule: Any, block: Any) -> list[Any]:
+    """Return the space of a reduction over all axes."""
+    for one in blocks_of(schedule)[:-1]:
+        schedule.compute_inline(one)
+    # What was permuted before is read in the order in which it lies.
+    reads = [
+        [abs(stride) for writes, stride, own in axis if not writes and not own]
+        for axis in strides_of(schedule.get(block))
+    ]
+    apart = [max(strides, default=0) for strides in reads]
+    loops, extents = schedule.get_loops(block), _extents_of(schedule, block)
+    order = sorted(range(len(loops)), key=lambda number: (extents[number] > 1, -apart[number]))
+    schedule.reorder(*(loops[number] for number in order))
+    extents = [extents[number] for number in order]
+    count = _row(extents)
+    row, total = prod(extents[-count:]), prod(extents)
+    lanes = next(lanes for lanes in _WIDTHS if row % lanes == 0)
+    loops = schedule.get_loops(block)
+    steps, lane = schedule.split(schedule.fuse(*loops[-count:]), [None, lanes])
+    outer = schedule.fuse(*loops[:-count]) if total > row else steps
+    around = total // row if total > row else row // lanes
+    parts = next(n for n in range(_PARTS, 0, -1) if around % n == 0) if total > FEW else 1
+    if parts > 1:
+        schedule.split(outer, [parts, None])
+    sums = [schedule.rfactor(lane, 0)]
+    if parts > 1:
+        sums.insert(0, schedule.rfactor(schedule.get_loops(sums[0])[0], 0))
+        schedule.parallel(schedule.get_loops(sums[0])[0])
+    for number, one in enumerate(sums):
+        loops = schedule.get_loops(one)
+        schedule.vectorize(loops[-1])
+        start = schedule.decompose_reduction(one, loops[int(parts > 1 and number == 0)])
+        schedule.vectorize(schedule.get_loops(start)[-1])
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     return [schedule]

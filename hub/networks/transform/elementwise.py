@@ -45,6 +45,44 @@ def own_spaces() -> Any:
     return kernel_pass("TchubElementwiseSpaces", marked)
 
 
+def inline_beside_sums() -> Any:
+    """Return a pass that computes where it is read what only blocks behind a function's sum read.
+
+    As the bias that a dynamically quantised convolution rounds by the scale of its data. MetaSchedule does so itself,
+    but not where a reshape has left its mark on an index; then it cannot schedule the function at all.
+    """
+
+    def inlined(func: Any) -> Any:
+        if not is_of_blocks(func):
+            return None
+        schedule: Any = Schedule(IRModule({"main": func}))
+        beside = _beside_sums(schedule)
+        for block in beside:
+            schedule.compute_inline(block)
+        return schedule.mod["main"] if beside else None
+
+    return kernel_pass("TchubInlineBesideSums", inlined)
+
+
+def _beside_sums(schedule: Any) -> list[Any]:
+    """Return the elementwise blocks with indices that are computed, and are read behind sums alone."""
+    blocks = blocks_of(schedule)
+    sums = [one for one in blocks if schedule.get(one).init is not None]
+    if not sums:
+        return []
+    before = {schedule.get(one).name_hint for block in sums for one in [block, *blocks_before(schedule, block)]}
+    behind = {schedule.get(one).name_hint for one in blocks} - before
+    beside = []
+    for one in (one for one in blocks if schedule.get(one).name_hint in behind and schedule.get_consumers(one)):
+        statement = schedule.get(one)
+        follows = {schedule.get(other).name_hint for other in blocks_before(schedule, one)} & before
+        indices = [index for load in nodes_in(statement.body, TensorLoad) for index in load.indices]
+        plain = all(isinstance(index, Var | IntImm) for index in indices)
+        if not (follows or plain or statement.annotations):
+            beside.append(one)
+    return beside
+
+
 def is_of_blocks(func: Any) -> bool:
     """Return whether blocks are all that a function has, unlike a scan's or a scatter's, which are written by hand."""
     return isinstance(func.body, SBlockRealize) and func.body.block.name_hint == "root"

@@ -31,10 +31,10 @@ from .. import LAYOUTS
 from .attention import join_projections, pad_attention
 from .batch_norms import fold_batch_norms
 from .bounds import bounded_indices
-from .channel_reductions import channel_reduction, channel_spaces
+from .channel_reductions import channel_reduction, channel_spaces, whole_reduction
 from .column_padding import pad_columns
 from .default_schedules import SPACES_OF_TILES
-from .elementwise import blocks_in, elementwise, own_spaces
+from .elementwise import blocks_in, elementwise, inline_beside_sums, own_spaces
 from .exponentials import sigmoids
 from .fold import fold_arrays, fold_operators, scales_as_parameters, without_subnormals
 from .fused_attention import AttentionShape, attention, fuse_attention
@@ -105,7 +105,10 @@ def register_rules() -> None:
 
     They are needed wherever design spaces are generated, and nowhere else.
     """
-    own = winograd_input, winograd_output, elementwise, channel_reduction, softmax, attention, expanded_depthwise
+    own = (
+        winograd_input, winograd_output, elementwise, channel_reduction, whole_reduction, softmax, attention,
+        expanded_depthwise,
+    )  # fmt: skip
     for name, space in ({f"tchub.{one.__name__}": one for one in own} | SPACES_OF_TILES).items():
         tvm.register_global_func(f"s_tir.meta_schedule.cpu.{name}", space, override=True)
 
@@ -128,7 +131,7 @@ def _tensor_functions(cpu: bool) -> list[Any]:
         transform.FuseTIR(),
         *([kernel_pass("TchubVectorisedRounding", _vectorised_rounding)] if cpu else []),
         half_storage(),
-        *([own_spaces(), channel_spaces()] if cpu else []),
+        *([inline_beside_sums(), own_spaces(), channel_spaces()] if cpu else []),
         transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
         kernel_pass("TchubKeepWeights", _keep_weights),
     ]

@@ -8,7 +8,7 @@ import pytest
 import torch
 import tvm
 from tchub.hub.networks.tasks import TuningTask, make_task, network_tasks
-from tchub.hub.networks.transform.channel_reductions import RULE, channel_spaces
+from tchub.hub.networks.transform.channel_reductions import RULE, WHOLE, channel_spaces
 from tchub.hub.search.candidates import tune_context
 from torch import nn
 from torch.nn import functional as F
@@ -62,11 +62,38 @@ def test_a_reduction_over_pixels_is_one_program_that_computes_the_same(
     assert "Warning" not in capfd.readouterr().err, "TVM has rules of poolings for cards alone"
 
 
+WHOLE_REDUCTIONS = {
+    "a minimum, for several cores": lambda x: x.amin(),
+    "a maximum that keeps its axes": lambda x: F.relu(x[:, :, :7]).amax((0, 1, 2, 3), keepdim=True),
+    "a sum of squares": lambda x: (x[:, :, :3] * x[:, :, :3]).sum(),
+}
+
+
+@pytest.mark.parametrize("function", WHOLE_REDUCTIONS.values(), ids=WHOLE_REDUCTIONS)
+def test_a_reduction_to_one_number_is_one_program_that_computes_the_same(
+    function: Callable[..., Any], tasks_of: Any, result_of: Any
+) -> None:
+    (task,) = (one for one in tasks_of(48, 48, lambda x: function(x + 1)) if WHOLE in one.mod.script())
+    (space,) = spaces(task)
+    expected = result_of(task.mod)
+    assert expected.size == 1
+    assert expected.item() != 0
+    np.testing.assert_allclose(result_of(space.mod), expected, rtol=1e-4)
+    replayed = tvm.s_tir.Schedule(task.mod)
+    space.trace.apply_to_schedule(replayed, remove_postproc=True)
+    assert structural_equal(replayed.mod, space.mod)
+    assert space.mod.script().count("T.vectorized") >= 2
+
+
 def test_other_reductions_keep_the_spaces_of_metaschedule() -> None:
     a, b, odd = (te.placeholder(shape, name="x") for shape in ((16, 32), (32, 16), (16, 31)))
-    for tensors in ([a, topi.sum(a, axis=1)], [a, b, topi.matmul(a, b)], [odd, topi.sum(odd, axis=0)]):
+    few = te.placeholder((8, 16), name="x")
+    for tensors in (
+        [a, topi.sum(a, axis=1)], [a, b, topi.matmul(a, b)], [odd, topi.sum(odd, axis=0)], [few, topi.max(few)],
+    ):  # fmt: skip
         func = te.create_prim_func(tensors).with_attr("global_symbol", "main")
-        assert RULE not in make_task(channel_spaces()(tvm.IRModule({"main": func})), "task").mod.script()
+        script = make_task(channel_spaces()(tvm.IRModule({"main": func})), "task").mod.script()
+        assert not {RULE, WHOLE} & set(script.split('"'))
 
 
 def test_a_pooling_of_few_channels_keeps_them_without_a_warning(tasks_of: Any, capfd: Any) -> None:
