@@ -103,9 +103,10 @@ def dequantise_layers(model: Any) -> bool:
                 continue
             scales_and_zeros = node.input[8:10], node.input[10:12]
             for at, (scale, zero) in enumerate(scales_and_zeros, start=1):
-                weight, scale, zero = (numpy_helper.to_array(tensors[name]) for name in (node.input[at], scale, zero))
-                scale, zero = (x.reshape(len(weight), 1, -1) for x in (scale, zero))  # of directions, or their outputs
-                real = ((weight.astype(np.float32) - zero.astype(np.float32)) * scale).transpose(0, 2, 1)
+                names = node.input[at], scale, zero
+                weight, by, shift = (numpy_helper.to_array(tensors[name]).astype(np.float32) for name in names)
+                by, shift = (x.reshape(len(weight), 1, -1) for x in (by, shift))  # of directions, or their outputs
+                real = ((weight - shift) * by).transpose(0, 2, 1)
                 stale.add(node.input[at])
                 # A name for each layer: several may share what is quantised.
                 node.input[at] = f"{next(filter(None, node.output))}_tchub_{at}"

@@ -50,6 +50,8 @@ def imported(model: Any, shapes: Mapping[str, Sequence[int]]) -> IRModule:
         def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
             if op_name == "Clip" and (clipped := _clipped(self.bb, inputs, attrs)) is not None:
                 return clipped
+            if op_name == "Cast" and (whole := _whole(self.bb, inputs[0], attrs)) is not None:
+                return whole
             if op_name != _OPERATOR:
                 return super()._convert_operator(op_name, inputs, attrs, opset)
             projected, recurrent, bias, *states = inputs
@@ -74,6 +76,24 @@ def _clipped(builder: Any, inputs: Any, attrs: Mapping[str, Any]) -> Any:
         if number is not None and not isnan(number) and number != nothing:
             x = builder.emit(limit(x, relax.const(number, x.ty.dtype)))
     return x
+
+
+def _whole(builder: Any, x: Any, attrs: Mapping[str, Any]) -> Any:
+    """Return floats as whole numbers, those of 8 and 16 bits modulo their range; None for another cast.
+
+    ONNX leaves open what becomes of infinities and of what is beyond 32 bits. TVM's importer makes zeros of the former
+    and takes the latter modulo, by a dozen operators.
+    """
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    dtype = tensor_dtype_to_np_dtype(attrs["to"]).name
+    narrow = dtype in ("int8", "uint8", "int16", "uint16")
+    if isinstance(x, GenericConst) or not (narrow or dtype in ("int32", "int64")):
+        return None
+    if not str(getattr(getattr(x, "ty", None), "dtype", "")).startswith("float"):
+        return None
+    whole = builder.emit(relax.op.astype(x, "int32" if narrow else dtype))
+    return builder.emit(relax.op.astype(whole, dtype)) if narrow else whole
 
 
 def with_recurrences(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import TensorProto
 from onnx_kit import FLOAT, IMAGE, INT64, MATRIX, Equal, Info, checker, kernel, model, node
 from relax_kit import compute, prepare
 from tchub.hub.networks.sources import open_network
@@ -41,6 +42,14 @@ def test_images_are_resized_as_onnx_runtime_does(
     values = {name: np.array(by, "int64" if name == "sizes" else "float32") for name, by in given.items()}
     operator = node("Resize" if opset > 9 else "Upsample", inputs, ["y"], **facts)
     equal(model([operator], inputs=[IMAGE], opset=opset, **values))
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.INT32, INT64])
+def test_floats_become_whole_numbers_by_as_few_operators_as_there_are(equal: Equal, kind: int) -> None:
+    nodes = [node("Mul", ["x", "w"], ["z"]), node("Cast", ["z"], ["i"], to=kind), node("Cast", ["i"], ["y"], to=FLOAT)]
+    script = equal(model(nodes, w=np.float32(200.7))).imported().script()
+    assert "R.astype" in script
+    assert "R.isfinite" not in script
 
 
 def test_a_depth_may_be_a_tensor_of_one(equal: Equal) -> None:
