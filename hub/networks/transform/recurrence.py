@@ -13,17 +13,21 @@ from functools import partial
 from math import ceil
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 from tvm import relax
 
 from .recurrence_kernel import KINDS, recurrence_function, width_of
-from .relax_graph import OPAQUE, READ_WEIGHTS, call_pass, operator_name, static_shape
+from .relax_graph import OPAQUE, READ_WEIGHTS, call_pass, constant_values, operator_name, static_shape
 
 op: Any = relax.op
 
 _PREFIX = "tchub.recurrence."
+# Bytes of a direction's weights in float32 that a core's own cache may not hold; then whole numbers are worth the
+# instructions that make floats of them. And how far a weight may be from the whole number that it stands for.
+_WORTH_BYTES, _ROUNDING = 1 << 20, 4 * float(np.finfo(np.float32).eps)
 
 
 @torch.library.custom_op("tchub::recurrence", mutates_args=())
@@ -180,15 +184,36 @@ def _kernel_call(
     directions, gates, hidden, _ = static_shape(recurrent)
     width = width_of(hidden, gates, lanes)
     tiles = ceil(hidden / width)
+    scales, whole = None, None
+    if gates * hidden * hidden * 4 >= _WORTH_BYTES and rest[0].ty.dtype == "float32":
+        whole = _whole_weights(constant_values(recurrent))
+    if whole is not None:
+        recurrent = relax.const(whole[0])
+        scales = relax.const(np.pad(whole[1], ((0, 0), (0, 0), (0, tiles * width - hidden))))
     if padding := tiles * width - hidden:
-        zeros = relax.const(0.0, recurrent.ty.dtype)
+        zeros = relax.const(0, recurrent.ty.dtype)
         zeros = builder.emit(op.full([directions, gates, padding, hidden], zeros, recurrent.ty.dtype))
         recurrent = builder.emit(op.concat([recurrent, zeros], axis=2))
     packed = builder.emit(op.reshape(recurrent, [directions, gates, tiles, width, hidden]))
     packed = builder.emit(op.permute_dims(packed, [0, 2, 4, 1, 3]))
     names = {"primfunc_name_hint": "recurrence", "primfunc_attrs": {"op_pattern": OPAQUE, READ_WEIGHTS: [1]}}
     options = {"kind": kind, "backwards": backwards, "lanes": lanes}
-    return builder.call_te(recurrence_function, projected, packed, *rest, **options, **names)
+    return builder.call_te(recurrence_function, projected, packed, scales, *rest, **options, **names)
+
+
+def _whole_weights(weights: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return weights `[directions, gates, hidden, hidden]` as int8 and scales `[directions, gates, hidden]`, or None.
+
+    As networks have them whose recurrent layers were quantised, by a scale for each direction or each unit of a gate.
+    """
+    if weights is None or not np.isfinite(weights).all():
+        return None
+    for axes in ((1, 2, 3), (3,)):
+        scales = np.abs(weights).max(axis=axes, keepdims=True) / np.float32(127)
+        whole = np.rint(np.divide(weights, scales, out=np.zeros_like(weights), where=scales > 0))
+        if (np.abs(whole * scales - weights) <= _ROUNDING * np.abs(weights)).all():
+            return whole.astype("int8"), np.broadcast_to(scales[..., 0], weights.shape[:3]).copy()
+    return None
 
 
 def _steps(builder: Any, kind: str, backwards: bool, projected: Any, recurrent: Any, bias: Any, *states: Any) -> Any:

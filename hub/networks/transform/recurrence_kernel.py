@@ -35,19 +35,25 @@ def width_of(hidden: int, gates: int, lanes: int) -> int:
 
 
 def recurrence_function(
-    projected: Any, packed: Any, bias: Any, *states: Any, kind: str, backwards: bool, lanes: int
+    projected: Any, packed: Any, scales: Any, bias: Any, *states: Any, kind: str, backwards: bool, lanes: int
 ) -> Any:
-    """Return the tensor function of `recurrence.recurrence`, whose weights are packed as `_Chains` reads them."""
+    """Return the tensor function of `recurrence.recurrence`, whose weights are packed as `_Chains` reads them.
+
+    Args:
+        scales: by which sums of whole numbers are multiplied, `[directions, gates, tiles * width]`, where the packed
+            weights are int8; else None.
+    """
+    own = [] if scales is None else [scales]
     shape = [projected.shape[i] for i in (0, 1, 2, 4)]
     results = [shape, *(one.shape for one in states[1:])]
     types = [str(projected.dtype)] * len(results)
 
     def body(inputs: Any, outputs: Any) -> Any:
         with IRBuilder() as builder:
-            _Chains(kind, backwards, lanes, inputs, outputs).write()
+            _Chains(kind, backwards, lanes, inputs[len(own) :], outputs, *inputs[: len(own)]).write()
             return builder.get()
 
-    return te.extern(results, [projected, packed, bias, *states], body, name="recurrence", dtype=types)
+    return te.extern(results, [*own, projected, packed, bias, *states], body, name="recurrence", dtype=types)
 
 
 class _Chains:
@@ -57,10 +63,13 @@ class _Chains:
         lanes: numbers of a CPU's vector register.
         inputs: `projected`; the packed weights `[directions, tiles, hidden, gates, width]`; `bias`; and the states.
         outputs: the states of all steps, and of an LSTM the last cells.
+        scales: of weights that are int8; else None.
     """
 
-    def __init__(self, kind: str, backwards: bool, lanes: int, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        self.kind, self.backwards = kind, backwards
+    def __init__(
+        self, kind: str, backwards: bool, lanes: int, inputs: Sequence[Any], outputs: Sequence[Any], scales: Any = None
+    ) -> None:
+        self.kind, self.backwards, self.scales = kind, backwards, scales
         self.projected, self.packed, self.bias, *self.states = inputs
         self.result, *self.cells = outputs
         self.steps, self.batch, self.directions, _, self.hidden = map(int, self.projected.shape)
@@ -147,7 +156,9 @@ class _Chains:
             }  # fmt: skip
             for (row, letter, v), one in sums.items():
                 with T.vectorized(0, _LANES) as lane:
-                    self._put(one, self._addend(letter, row, self._unit(tile, v, lane)), lane)
+                    unit = self._unit(tile, v, lane)
+                    begin = self._addend(letter, row, unit) if self.scales is None else tirx.const(0, self.dtype)
+                    self._put(one, begin, lane)
             with T.serial(0, self.hidden) as k:
                 for letter in letters:
                     for v in vectors:
@@ -156,12 +167,15 @@ class _Chains:
                             state = self.resets[row, k] if letters == "n" else self.h[self.old, row, k]
                             with T.vectorized(0, _LANES) as lane:
                                 weight = self.packed[self.d, tile, k, gate, v * _LANES + lane]
-                                self._put(one, one[lane] + state * weight, lane)
+                                self._put(one, one[lane] + state * weight.astype(self.dtype), lane)
             for row in rows:
                 for v in vectors:
                     with T.vectorized(0, _LANES) as lane:
-                        own = {letter: sums[row, letter, v][lane] for letter in letters}
-                        self._finish(own, row, self._unit(tile, v, lane))
+                        unit = self._unit(tile, v, lane)
+                        own = {
+                            letter: self._scaled(sums[row, letter, v][lane], letter, row, unit) for letter in letters
+                        }
+                        self._finish(own, row, unit)
                     if not self.pads and letters != "rz":
                         with T.vectorized(0, _LANES) as lane:
                             unit = self._unit(tile, v, lane)
@@ -170,6 +184,12 @@ class _Chains:
 
     def _unit(self, tile: Any, vector: int, lane: Any) -> Any:
         return tile * self.width + vector * _LANES + lane
+
+    def _scaled(self, one: Any, letter: str, row: int, unit: Any) -> Any:
+        """Return a gate's sum, of weights that may be whole numbers."""
+        if self.scales is None:
+            return one
+        return self._addend(letter, row, unit) + one * self.scales[self.d, self.letters.index(letter), unit]
 
     def _addend(self, letter: str, row: int, unit: Any) -> Any:
         """Return what a sum begins with: a GRU's candidate is multiplied by a gate before the inputs' part comes."""

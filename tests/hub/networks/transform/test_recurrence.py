@@ -29,13 +29,16 @@ def operands(kind: str, steps: int, batch: int, directions: int, hidden: int) ->
     return [torch.randn(steps, batch, directions, gates, hidden), weights, torch.randn(directions, hidden), *states]
 
 
-def network(kind: str, backwards: bool, values: list[torch.Tensor], cpu: bool, lanes: int = 16) -> Any:
-    """A network of one layer whose operands are its inputs."""
+def network(
+    kind: str, backwards: bool, values: list[torch.Tensor], cpu: bool, lanes: int = 16, weights: Any = None
+) -> Any:
+    """A network of one layer whose operands are its inputs; the recurrent weights may be constants instead."""
     builder = relax.BlockBuilder()
     inputs = [relax.Var(f"x{i}", relax.TensorType(list(x.shape), str(x.numpy().dtype))) for i, x in enumerate(values)]
     with builder.function("main", inputs):
         with builder.dataflow():
-            call = builder.emit(marker(*inputs[:3], inputs[3:], kind, backwards))
+            recurrent = inputs[1] if weights is None else relax.const(weights)
+            call = builder.emit(marker(inputs[0], recurrent, inputs[2], inputs[3:], kind, backwards))
             result = builder.emit_output(call if len(values) > 4 else relax.Tuple([call]))
         builder.emit_func_output(result)
     return recurrences(cpu, lanes)(builder.get())
@@ -68,6 +71,27 @@ def test_each_kind_of_layer_for_short_vectors(kind: str) -> None:
     right = recurrence(*values[:3], values[3:], kind, False)
     for ours, theirs in zip(compute(network(kind, False, values, True, lanes=4), *values), right, strict=True):
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize(("hidden", "axes"), [(17, (1, 2, 3)), (48, (3,))], ids=["a direction", "a unit of a gate"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_quantised_weights_are_read_in_8_bits(
+    kind: str, hidden: int, axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each direction, or each unit, has a scale."""
+    values = operands(kind, 3, 2, 2, hidden)
+    scales = values[1].abs().amax(axes, keepdim=True) / 127
+    whole = (values[1] / scales).round()
+    values[1] = whole * scales
+    assert "int8" not in network(kind, False, values, True, weights=values[1].numpy()).script(), "they are small"
+    monkeypatch.setattr("tchub.hub.networks.transform.recurrence._WORTH_BYTES", 0)
+    mod = network(kind, False, values, True, weights=values[1].numpy())
+    assert "int8" in mod.script()
+    right = recurrence(*values[:3], values[3:], kind, False)
+    for ours, theirs in zip(compute(mod, *values), right, strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-4, atol=3e-6)
+    values[1][0, 0, 0, 0] += scales.min() / 3
+    assert "int8" not in network(kind, False, values, True, weights=values[1].numpy()).script()
 
 
 @pytest.mark.parametrize("kind", ["ifgo", "rzn", "tanh"])
