@@ -16,6 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_equal
 
 from ....zoo.tile_instructions import TILES, Factors
+from .byte_products import MOST_TERMS, padding_of, same_product, sums_of_bytes
 from .computed_products import is_worth_bytes, product_of_bytes
 from .quantised import APPROXIMATE, LIMITS, POOL, QuantisedData, QuantisedReader, as_number, split_weights, whole_bias
 from .relax_graph import (
@@ -24,7 +25,6 @@ from .relax_graph import (
     call_pass,
     constant_address,
     constant_values,
-    convolved,
     function_pass,
     is_channels_last,
     operator_name,
@@ -210,12 +210,11 @@ class _Rewriter(PyExprMutator):
         return bool(self._of_bytes and known and is_worth_bytes(call, self._of_bytes[0]))
 
     def _fills_tiles(self, reader: QuantisedReader, call: Any, data: QuantisedData) -> bool:
-        """Return whether a product is one of tiles of 8 bits; what is around an image must be known then."""
-        known = data.zero_values is not None or not any(_padding(call))
-        weights, (least, most) = self._weights_of(call.args[1])[0], LIMITS["int8"]
-        fits = weights.min() >= least and weights.max() <= most and reader.is_in_bytes(data.zero, data.dtype)
-        shape = shape_of(call)
-        return bool(known and fits and shape and replace(shape, factors=self._of_bytes[0]).is_worth_tiles)
+        """Return whether a product is one of tiles of 8 bits."""
+        weights = self._weights_of(call.args[1])[0]
+        fits = weights.max() - weights.min() <= LIMITS["uint8"][1] and weights[..., 0].size <= MOST_TERMS
+        shape = shape_of(call) if fits and reader.is_in_bytes(data.zero, data.dtype) else None
+        return bool(shape and replace(shape, factors=self._of_bytes[0]).is_worth_tiles)
 
     def _product(self, call: Any, data: QuantisedData) -> Any:
         """Return a product of whole numbers, times the scales."""
@@ -224,10 +223,10 @@ class _Rewriter(PyExprMutator):
         on_tiles = self._of_bytes and self._fills_tiles(self._reader, call, data)
         stored = self._reader.in_bytes(data.codes) if on_tiles else None
         if stored is not None:
-            product = self._product_of_bytes(call, data, stored, weights)
+            product = sums_of_bytes(emit, call, data, self._viewed(data, stored), weights, self._constant)
         else:
             weights = self._constant(weights, "float32")
-            product = emit(_same(call, self._shifted(data), weights, _padding(call), None))
+            product = emit(same_product(call, self._shifted(data), weights, padding_of(call), None))
         self._sums[product] = None
         columns, factor = [1] * (call.ty.ndim - 1) + [-1], data.scale_values
         if factor is None:
@@ -259,26 +258,6 @@ class _Rewriter(PyExprMutator):
             zero = emit(op.reshape(data.zero, [1])) if known is None else as_number(known.flat[0])
             shifted = emit(op.subtract(shifted, zero))
         return self._viewed(data, shifted)
-
-    def _product_of_bytes(self, call: Any, data: QuantisedData, stored: Any, weights: np.ndarray) -> Any:
-        """Return the sums of a product, in float32, that reads numbers of 8 bits."""
-        emit, zero = self.builder_.emit, data.zero_values
-        codes, padding = self._viewed(data, stored), _padding(call)
-        if any(padding) and zero.any():
-            top, left, bottom, right = padding
-            codes = emit(op.nn.pad(codes, [0, 0, top, bottom, left, right, 0, 0], "constant", float(zero.flat[0])))
-            padding = [0] * 4
-        sums = emit(_same(call, codes, self._constant(weights, "int8"), padding, "int32"))
-        if data.zero is not None:
-            shape = [1] * (call.ty.ndim - 1) + [-1]
-            totals = weights.reshape(-1, weights.shape[-1]).sum(axis=0, dtype="int32").reshape(shape)
-            if zero is not None:
-                shift: Any = relax.const(totals * np.int32(zero.flat[0]))
-            else:
-                number = emit(op.reshape(emit(op.astype(data.zero, "int32")), [1] * call.ty.ndim))
-                shift = emit(op.multiply(number, relax.const(totals)))
-            sums = emit(op.subtract(sums, shift))
-        return emit(op.astype(sums, "float32"))
 
     def _viewed(self, data: QuantisedData, value: Any) -> Any:
         """Return a value in the shapes that data have."""
@@ -356,15 +335,3 @@ class _Rewriter(PyExprMutator):
 
 def _is_call(value: Any, name: str) -> bool:
     return isinstance(value, relax.Call) and operator_name(value) == name
-
-
-def _padding(call: Any) -> list[int]:
-    """Return the rows and columns around the image of a convolution: top, left, bottom, right."""
-    return [*map(int, call.attrs.padding)] if operator_name(call) == "nn.conv2d" else []
-
-
-def _same(call: Any, data: Any, weights: Any, padding: list[int], out_dtype: str | None) -> Any:
-    """Return the product of other factors."""
-    if operator_name(call) == "matmul":
-        return op.matmul(data, weights, out_dtype)
-    return convolved(call, data, weights, padding, out_dtype)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from relax_kit import Computed, compute, relax_of
+from relax_kit import compute, relax_of
 from tchub.hub.networks.tasks import extracted_tasks
 from tchub.hub.networks.transform import fusion, prepare
 from tchub.hub.networks.transform.fusion import fuse_by_time, graphs, partition, predicted_seconds

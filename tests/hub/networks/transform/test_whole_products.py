@@ -1,5 +1,7 @@
 """Products of quantised networks are sums of whole numbers, exact in any order, in float32 and in 8 bits."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -77,23 +79,35 @@ def test_codes_that_are_read_as_numbers_are_cut_off_less_their_zero_point() -> N
     assert names.count("add") == 3, "two biases and the residual"
 
 
+DYNAMIC: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[int, ...], int]] = {
+    "a matrix product": (functional.linear, (32, 64), (40, 64), 0),
+    "a matrix product by weights of uint8": (functional.linear, (32, 64), (40, 64), 51),
+    "3x3 with the zero point around it": (conv(padding=1), (32, 32, 3, 3), (1, 32, 9, 7), 0),
+    "3x3 of stride 2 by weights of uint8": (conv(padding=1, stride=2), (48, 32, 3, 3), (2, 32, 9, 8), -50),
+    "1x1 by weights of uint8": (conv(), (32, 48, 1, 1), (1, 48, 8, 8), 50),
+}
+
+
 @pytest.mark.parametrize("of_bytes", [(), TILES, VECTORS[16]], ids=["float32", "tiles", "vectors"])
-def test_a_zero_point_may_be_computed(of_bytes: Pair) -> None:
-    """As `quantize_dynamic` has it: data are quantised by what they are."""
-    whole = Quantised(functional.linear, (32, 64)).whole
+@pytest.mark.parametrize("case", DYNAMIC)
+def test_a_zero_point_may_be_computed(case: str, of_bytes: Pair) -> None:
+    """As `quantize_dynamic` has it: data are quantised by what they are, and weights may have a zero point."""
+    product, weights, inputs, zero_point = DYNAMIC[case]
+    whole = Quantised(product, weights).whole + zero_point
+    assert (float(whole.abs().max()) > 128) == (zero_point != 0)
 
     def dynamic(x: torch.Tensor) -> torch.Tensor:
         scale = (x.max() - x.min()) / 255
         zero = (-x.min() / scale).round().clamp(0, 255).to(torch.uint8).float()
         data = ((x / scale).round() + zero).clamp(0, 255).to(torch.uint8)
-        return functional.linear(data.float() - zero, whole) * scale
+        return product(data.float() - zero, whole, None) * scale
 
-    module, x = Computed(dynamic), torch.randn(40, 64)
+    module, x = Computed(dynamic), torch.randn(*inputs) + 0.5
     mod = lowered(module, x, of_bytes=of_bytes)
     assert any(is_of_tiles(one) for one in mod.functions.values() if isinstance(one, tvm.tirx.PrimFunc)) == bool(
         of_bytes
     )
-    np.testing.assert_allclose(compute(mod, x)[0], module(x).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(compute(mod, x)[0], module(x).numpy(), rtol=1e-6, atol=1e-5)
 
 
 def test_numbers_halfway_between_two_are_rounded_to_the_even_one() -> None:
