@@ -205,7 +205,9 @@ _NUMBERS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.defa
 def _depends_on_values(error: Exception) -> bool:
     """Return whether PyTorch's export failed where it needs a number that a tensor holds."""
     kinds = ("GuardOnDataDependentSymNode", "UserError", "DataDependentOutputException")
-    return "data-dependent" in str(error) or type(error).__name__ in kinds
+    # An array of NumPy, too, holds numbers.
+    reasons = "data-dependent", ".numpy() is not supported"
+    return any(reason in str(error) for reason in reasons) or type(error).__name__ in kinds
 
 
 @contextmanager

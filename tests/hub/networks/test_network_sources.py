@@ -165,6 +165,11 @@ class Branching(torch.nn.Module):
         return -x
 
 
+class Cutting(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, : int(x.argmax(1).numpy().max())]
+
+
 class Padded(torch.nn.Module):
     """A mask as wide as the longest sequence, by the lengths that are given, or by its own."""
 
@@ -193,7 +198,11 @@ class Broken(torch.nn.Module):
 
 @pytest.mark.parametrize(
     ("module", "line", "remedy"),
-    [(Branching(), "if x.sum() > 0", "torch.where or torch.cond"), (Broken(), "return x @", "torch.export.export")],
+    [
+        (Branching(), "if x.sum() > 0", "torch.where or torch.cond"),
+        (Cutting(), ".numpy().max()", "torch.where or torch.cond"),
+        (Broken(), "return x @", "torch.export.export"),
+    ],
 )
 def test_what_cannot_be_exported_is_said_in_one_line_with_the_users_code(
     module: Any, line: str, remedy: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
