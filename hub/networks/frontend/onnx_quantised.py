@@ -116,5 +116,8 @@ def dequantise_layers(model: Any) -> bool:
             del node.input[8:]
         for name in stale - names_taken(*graph.node):
             graph.initializer.remove(tensors[name])
+        for at in reversed(range(len(graph.input) if stale else 0)):
+            if graph.input[at].name in stale:  # as older files list their constants
+                del graph.input[at]
         changed |= bool(stale)
     return changed

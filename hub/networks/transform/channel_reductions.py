@@ -28,7 +28,7 @@ _PARTS, _WORTH_LANES = 16, 256
 def channel_spaces() -> Any:
     """Return a pass that marks functions of one such reduction, with what is elementwise around it.
 
-    Behind one over all axes, only numbers may follow.
+    Behind one over all axes, nothing may follow.
 
     Other poolings lose the name of the rule that TVM has for GPUs alone: it warns where it lacks one.
     """
@@ -135,8 +135,9 @@ def _whole_reduction(schedule: Any) -> Any:
         # Before it stands what is elementwise.
         if (one is blocks[-1]) != (statement.init is not None):
             return None
-    extents = _extents_of(schedule, blocks[-1]) if blocks else []
-    axes = schedule.get(blocks[-1]).iter_vars if blocks else []
+    if not blocks or len(schedule.get(blocks[-1]).reads) != 1:  # as of a product
+        return None
+    axes, extents = schedule.get(blocks[-1]).iter_vars, _extents_of(schedule, blocks[-1])
     single = all(int(axis.iter_type) == IterVar.CommReduce or int(axis.dom.extent) == 1 for axis in axes)
     return blocks[-1] if single and prod(extents) >= _WORTH_LANES and _row(extents) else None
 
@@ -164,8 +165,8 @@ def whole_reduction(schedule: Any, block: Any) -> list[Any]:
     order = sorted(range(len(loops)), key=lambda number: (extents[number] > 1, -apart[number]))
     schedule.reorder(*(loops[number] for number in order))
     extents = [extents[number] for number in order]
-    count = _row(extents)
-    row, total = prod(extents[-count:]), prod(extents)
+    row, total = prod(extents[-_row(extents) :]), prod(extents)
+    count = _row(extents) if row < total else len(extents)  # loops of one step are no loops around
     lanes = next(lanes for lanes in _WIDTHS if row % lanes == 0)
     loops = schedule.get_loops(block)
     steps, lane = schedule.split(schedule.fuse(*loops[-count:]), [None, lanes])

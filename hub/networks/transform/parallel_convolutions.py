@@ -145,9 +145,11 @@ def _joined(terms: Sequence[_Term], shape: tuple[int, ...]) -> _JoinedSum | None
         largest: Any = max(convolutions, key=lambda term: np.prod(_kernel(term.call))).call
         covered = [term for term in convolutions if _covers(largest, term.call)]
         strided = any(int(step) > 1 for step in largest.attrs.strides)
+        # An input that is added as it is stays so: the convolution's kernel adds it, and as a part of the weights it
+        # would take the precision of half floats from the others.
         own = [] if strided or static_shape(source) != shape else [t for t in terms if source.same_as(t.value)]
-        # An input that is added as it is costs nothing: the convolution's kernel adds it.
-        if len(covered) < 2 and all(np.all(term.factor == 1.0) for term in own):
+        own = [term for term in own if not np.all(term.factor == 1.0)]
+        if len(covered) < 2 and not own:
             continue
         weights = np.zeros(static_shape(largest.args[1]))
         for term in covered:

@@ -10,6 +10,7 @@ for a card the operators of each step.
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from math import ceil
 from typing import Any
 
@@ -28,6 +29,8 @@ _PREFIX = "tchub.recurrence."
 # Bytes of a direction's weights in float32 that a core's own cache may not hold; then whole numbers are worth the
 # instructions that make floats of them. And how far a weight may be from the whole number that it stands for.
 _WORTH_BYTES, _ROUNDING = 1 << 20, 4 * float(np.finfo(np.float32).eps)
+# Magnitudes that the largest whole number has, and numbers of a row that are looked at first.
+_LARGEST, _SAMPLE = (127, 128, 64, 63), 8
 
 
 @torch.library.custom_op("tchub::recurrence", mutates_args=())
@@ -204,14 +207,18 @@ def _kernel_call(
 def _whole_weights(weights: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Return weights `[directions, gates, hidden, hidden]` as int8 and scales `[directions, gates, hidden]`, or None.
 
-    As networks have them whose recurrent layers were quantised, by a scale for each direction or each unit of a gate.
+    As networks have them whose recurrent layers were quantised without a zero point, by a scale for each direction or
+    each unit of a gate, with all 8 bits or 7 of them.
     """
     if weights is None or not np.isfinite(weights).all():
         return None
-    for axes in ((1, 2, 3), (3,)):
-        scales = np.abs(weights).max(axis=axes, keepdims=True) / np.float32(127)
-        whole = np.rint(np.divide(weights, scales, out=np.zeros_like(weights), where=scales > 0))
-        if (np.abs(whole * scales - weights) <= _ROUNDING * np.abs(weights)).all():
+    for most, axes in product(_LARGEST, ((1, 2, 3), (3,))):
+        scales = np.abs(weights).max(axis=axes, keepdims=True) / np.float32(most)
+        for some in (weights[..., :_SAMPLE], weights):  # few rule out most
+            whole = np.rint(np.divide(some, scales, out=np.zeros_like(some), where=scales > 0))
+            if (np.abs(whole * scales - some) > _ROUNDING * np.abs(some)).any() or whole.max() > 127:
+                break
+        else:
             return whole.astype("int8"), np.broadcast_to(scales[..., 0], weights.shape[:3]).copy()
     return None
 

@@ -149,7 +149,13 @@ def test_dynamically_quantised_layers_keep_the_values_of_their_weights(tmp_path:
     original, quantised = tmp_path / "float.onnx", tmp_path / "int8.onnx"
     onnx.save(layer("LSTM", "bidirectional", 4), original)
     quantize_dynamic(original, quantised, per_channel=per_channel)
-    assert [node.op_type for node in onnx.load(quantised).graph.node] == ["DynamicQuantizeLSTM"]
+    file = onnx.load(quantised)
+    assert [node.op_type for node in file.graph.node] == ["DynamicQuantizeLSTM"]
+    if per_channel:  # older files have their constants among the inputs
+        constants = file.graph.initializer
+        info = helper.make_tensor_value_info
+        file.graph.input.extend(info(one.name, one.data_type, one.dims) for one in constants)
+        onnx.save(file, quantised)
     network = read_onnx(quantised, {"steps": [STEPS], "X.1": [BATCH]})
     assert network.notes[0] == "imported in float32: TVM has no native 8-bit LSTM arithmetic on CPUs"
     (x,) = network.inputs()

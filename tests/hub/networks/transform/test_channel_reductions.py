@@ -65,6 +65,7 @@ def test_a_reduction_over_pixels_is_one_program_that_computes_the_same(
 WHOLE_REDUCTIONS = {
     "a minimum, for several cores": lambda x: x.amin(),
     "a maximum that keeps its axes": lambda x: F.relu(x[:, :, :7]).amax((0, 1, 2, 3), keepdim=True),
+    "a maximum of one axis, for several cores": lambda x: x.reshape(1, 1, -1).amax(-1, keepdim=True),
     "a sum of squares": lambda x: (x[:, :, :3] * x[:, :, :3]).sum(),
 }
 
@@ -87,9 +88,10 @@ def test_a_reduction_to_one_number_is_one_program_that_computes_the_same(
 
 def test_other_reductions_keep_the_spaces_of_metaschedule() -> None:
     a, b, odd = (te.placeholder(shape, name="x") for shape in ((16, 32), (32, 16), (16, 31)))
-    few = te.placeholder((8, 16), name="x")
+    few, row, column = (te.placeholder(shape, name="x") for shape in ((8, 16), (1, 512), (512, 1)))
     for tensors in (
         [a, topi.sum(a, axis=1)], [a, b, topi.matmul(a, b)], [odd, topi.sum(odd, axis=0)], [few, topi.max(few)],
+        [row, column, topi.matmul(row, column)],
     ):  # fmt: skip
         func = te.create_prim_func(tensors).with_attr("global_symbol", "main")
         script = make_task(channel_spaces()(tvm.IRModule({"main": func})), "task").mod.script()

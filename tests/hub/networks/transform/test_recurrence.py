@@ -73,14 +73,16 @@ def test_each_kind_of_layer_for_short_vectors(kind: str) -> None:
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-4, atol=3e-6)
 
 
-@pytest.mark.parametrize(("hidden", "axes"), [(17, (1, 2, 3)), (48, (3,))], ids=["a direction", "a unit of a gate"])
+@pytest.mark.parametrize(
+    ("hidden", "axes", "most"), [(17, (1, 2, 3), 127), (48, (3,), 64)], ids=["a direction", "7 bits of each unit"]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_large_quantised_weights_are_read_in_8_bits(
-    kind: str, hidden: int, axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    kind: str, hidden: int, axes: tuple[int, ...], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where each direction, or each unit, has a scale."""
     values = operands(kind, 3, 2, 2, hidden)
-    scales = values[1].abs().amax(axes, keepdim=True) / 127
+    scales = values[1].abs().amax(axes, keepdim=True) / most
     whole = (values[1] / scales).round()
     values[1] = whole * scales
     assert "int8" not in network(kind, False, values, True, weights=values[1].numpy()).script(), "they are small"
