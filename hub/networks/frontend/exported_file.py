@@ -200,6 +200,10 @@ def _with_hooks(module: torch.nn.Module) -> torch.nn.Module:
 
 
 _NUMBERS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
+# Operators whose result follows from the shape and the type of a tensor.
+_LIKE = [getattr(torch.ops.aten, name).default for name in ("zeros_like", "ones_like", "full_like")] + [
+    getattr(torch.ops.aten, name).default for name in ("new_zeros", "new_ones", "new_full")
+]
 
 
 def _depends_on_values(error: Exception) -> bool:
@@ -218,6 +222,7 @@ def _known_constants(module: torch.nn.Module) -> Iterator[None]:
     theirs here, and so does what is random or is changed in place by an input: a branch on those is refused as before.
     """
     changed: set[int] = set()  # storages
+    modes: set[Any] = set()
     mode_type: Any = FakeTensorMode
     dispatch = mode_type.dispatch
 
@@ -227,8 +232,12 @@ def _known_constants(module: torch.nn.Module) -> Iterator[None]:
                 leaf.real_tensor = None
 
     def watched(mode: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        modes.add(mode)
         tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, FakeTensor)]
         forget([x for x in tensors if _storage(x) in changed])
+        shapes = [x for x in tensors if op in _LIKE and x.real_tensor is None]
+        for x in shapes:
+            x.real_tensor = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
         known = all(x.real_tensor is not None for x in tensors)
         if op in _NUMBERS and known:
             value: Any = tensors[0].real_tensor
@@ -237,7 +246,8 @@ def _known_constants(module: torch.nn.Module) -> Iterator[None]:
         if op._schema.is_mutable and (random or not known):
             changed.update(map(_storage, tensors))
         result = dispatch(mode, op, types, args, kwargs or {})
-        if random:
+        forget(shapes)
+        if random or not known:  # PyTorch's decomposition of an operator may make memory that nothing fills
             forget(result)
         return result
 
@@ -249,6 +259,8 @@ def _known_constants(module: torch.nn.Module) -> Iterator[None]:
     finally:
         hook.remove()
         mode_type.dispatch = dispatch
+        for mode in modes:  # the program keeps it for decompositions, which have no numbers of inputs either
+            mode.propagate_real_tensors = False
 
 
 def _storage(x: FakeTensor) -> int:

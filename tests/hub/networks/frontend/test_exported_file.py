@@ -114,6 +114,39 @@ def test_a_branch_that_no_input_decides_is_taken_and_others_are_refused() -> Non
             open_network(Padded(change), (x,))
 
 
+class Chosen(torch.nn.Module):
+    """Takes one of two branches by a tensor of its own, which may have the shape of the input or its values."""
+
+    def __init__(self, condition: Any) -> None:
+        super().__init__()
+        self.condition, self.flags = condition, torch.tensor([False, True])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + 1 if self.condition(x, self.flags).any() else x).long()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda x, flags: flags[1],
+        lambda x, flags: torch.ones_like(x, dtype=torch.bool).triu(),
+        lambda x, flags: x.new_full((2,), 3.0),
+    ],
+)
+def test_a_branch_by_a_constant_or_by_a_shape_is_taken(condition: Any) -> None:
+    x = torch.zeros(3, 2)
+    table = torch.nn.Embedding(2, 4)  # of indices that PyTorch does not know in an export
+    network = open_network(torch.nn.Sequential(Chosen(condition), table), (x,))
+    network.imported()
+    assert torch.equal(network.export().module()(x), table.weight[1].expand(3, 2, 4))
+
+
+@pytest.mark.parametrize("condition", [lambda x, flags: x.long(), lambda x, flags: x.new_zeros(3, 2).copy_(x)])
+def test_a_branch_by_a_copy_of_the_input_is_refused(condition: Any) -> None:
+    with pytest.raises(NetworkImportError, match=r"data-dependent .*if self\.condition"):
+        open_network(Chosen(condition), (torch.ones(3, 2),))
+
+
 class Looping(torch.nn.Module):
     """Three kinds of loops; `more` says when the first of them ends, by a counter or by the tensor."""
 
