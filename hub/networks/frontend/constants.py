@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from torch.fx.node import map_arg
 
 from .converters import translated
@@ -45,6 +46,26 @@ def fold_weights(exported: Any) -> Any:
     weights = {node for node in exported.graph.nodes if node.op == "placeholder" and node.name in parameters}
     values = _known_values(exported) | {node: exported.state_dict[parameters[node.name]] for node in weights}
     return _fold(exported, values, weights, max(MOST_BYTES, sum(x.nbytes for x in values.values())))
+
+
+def fix_sizes(exported: Any) -> Any:
+    """Return a program in which a tensor has a fixed size where constants decide it.
+
+    PyTorch leaves the size of `edges[:, mask]` open, of buffers too. A program without open sizes is returned as it is;
+    those that an input decides stay open.
+    """
+    if not any(_is_open(node) for node in exported.graph.nodes):
+        return exported
+    exported = exported.run_decompositions({})
+    values = _known_values(exported)
+    most = max(MOST_BYTES, sum(x.nbytes for x in values.values()))
+    return _fold(exported, values, set(), most).run_decompositions({})
+
+
+def _is_open(node: Any) -> bool:
+    """Return whether a node gives a tensor of a size that only its values tell."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and has_free_unbacked_symbols(tuple(value.shape))
 
 
 def _computes_weights(exported: Any) -> bool:
@@ -90,8 +111,12 @@ def _fold(exported: Any, values: dict[Any, Any], weights: set[Any], most: int = 
                 if source.users.keys() <= folded.keys():
                     values[source] = None
     for node in folded:
-        if any(user not in folded for user in node.users) and isinstance(values[node], torch.Tensor):
+        if all(user in folded for user in node.users):
+            continue
+        if isinstance(values[node], torch.Tensor):
             _replace(exported, node, values[node])
+        elif isinstance(values[node], int | float):
+            node.replace_all_uses_with(values[node])
     graph.eliminate_dead_code()
     _drop_unused(exported, values)
     exported.graph_module.recompile()
@@ -153,12 +178,13 @@ def _evaluate(node: Any, values: dict[Any, Any], most: int) -> Any:
     """
     described = node.meta.get("val")
     tensors = described if isinstance(described, list | tuple) else [described]
-    size, known = (
-        sum(x.nbytes for x in several if isinstance(x, torch.Tensor))
-        for several in (tensors, [values[source] for source in node.all_input_nodes])
-    )
-    if size > most and node.target is not operator.getitem and (size > known or not _is_view(node)):
-        return None
+    if not _is_open(node):
+        size, known = (
+            sum(x.nbytes for x in several if isinstance(x, torch.Tensor))
+            for several in (tensors, [values[source] for source in node.all_input_nodes])
+        )
+        if size > most and node.target is not operator.getitem and (size > known or not _is_view(node)):
+            return None
     arguments, named = map_arg((node.args, node.kwargs), lambda argument: values[argument])
     return node.target(*arguments, **named)
 
@@ -173,7 +199,8 @@ def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     with graph.inserting_before(placeholders[first_user]):
         constant = graph.placeholder(f"c_{name}")
-    constant.meta = {"val": node.meta["val"]}
+    described = node.meta["val"]
+    constant.meta = {"val": described.fake_mode.from_tensor(value, static_shapes=True) if _is_open(node) else described}
     spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=constant.name), name)
     signature.input_specs.insert(first_user, spec)
     exported.constants[name] = value.detach().contiguous()

@@ -19,9 +19,10 @@ from torch.utils import _pytree as pytree
 from ....zoo.errors import last_line
 from ..errors import NetworkImportError
 from ..weights import weights_on_disk
+from .constants import fix_sizes
 from .decompose import graph_modules, nodes_of
 from .exported_archive import check_archive
-from .network import Network, at_sizes, check_memory, is_users
+from .network import Network, at_sizes, check_memory, is_users, refused
 from .replacements import quantised
 from .shapes import Shapes, example_leaves, export_again, fixed_program, free_sizes, nested_inputs
 
@@ -53,7 +54,8 @@ def from_exported(exported: Any, name: str, shapes: Shapes | None = None) -> Net
     free = free_sizes(exported)
 
     def make(label: str, sizes: dict[str, int]) -> Network:
-        called = _without_loops(fixed_program(exported, sizes, name) if free else exported, label)
+        with refused(label, "import", lambda operator: ""):
+            called = fix_sizes(_without_loops(fixed_program(exported, sizes, name) if free else exported, label))
         half = half_types(called)
         computed = weights_on_disk(in_precision(called, label, torch.float32)) if half else called
         tensors = tuple(leaf for leaf in example_leaves(computed) if isinstance(leaf, torch.Tensor))

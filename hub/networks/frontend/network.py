@@ -223,7 +223,8 @@ def _check_tensors(exported: Any, name: str) -> None:
                 raise NetworkImportError(
                     f"{name} makes a tensor whose size depends on the values of its inputs ({node.name}, "
                     f"{list(value.shape)}), and a compiled network has fixed sizes",
-                    remedy="export the part before or after it, or pad to the largest size instead of selecting",
+                    remedy="export the part before or after it, pad to the largest size instead of selecting, or hold "
+                    "an input that is always the same, as the edges of a graph are, in the module: register_buffer",
                     network=name,
                 )
             if size > memory:

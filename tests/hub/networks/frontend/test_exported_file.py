@@ -147,6 +147,36 @@ def test_a_branch_by_a_copy_of_the_input_is_refused(condition: Any) -> None:
         open_network(Chosen(condition), (torch.ones(3, 2),))
 
 
+class Neighbours(torch.nn.Module):
+    """Adds up neighbours in a graph that it holds, without the edges from a node to itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("edges", torch.tensor([[0, 1, 2, 2], [1, 1, 0, 1]]))
+
+    def forward(self, x: torch.Tensor, edges: torch.Tensor | None = None) -> Any:
+        edges = self.edges if edges is None else edges
+        edges = edges[:, edges[0] != edges[1]]
+        degrees = x.new_zeros(len(x)).index_add_(0, edges[1], torch.ones(edges.shape[1]))
+        rows = x[edges[0]] * 2
+        return torch.zeros_like(x).index_add_(0, edges[1], rows) / (degrees + 1)[:, None], rows
+
+
+def test_sizes_that_constants_decide_are_fixed() -> None:
+    network, x = Neighbours(), torch.randn(3, 4)
+    imported = open_network(network, (x,))
+    assert [one.shape for one in imported.signature().outputs] == [(3, 4), (3, 4)]
+    results = compute(prepare(imported.imported()), x)
+    torch.testing.assert_close([torch.from_numpy(one) for one in results], list(network(x)))
+
+
+def test_a_graph_as_an_input_is_refused_with_the_advice_to_hold_it() -> None:
+    network = Neighbours()
+    with pytest.raises(NetworkImportError, match="size depends on the values") as caught:
+        open_network(network, (torch.randn(3, 4), network.edges)).imported()
+    assert "in the module: register_buffer" in str(caught.value.remedy)
+
+
 class Looping(torch.nn.Module):
     """Three kinds of loops; `more` says when the first of them ends, by a counter or by the tensor."""
 
