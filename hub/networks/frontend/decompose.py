@@ -135,6 +135,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         **{op: images.pooled(op) for op in images.AVERAGES},
         aten.adaptive_max_pool2d.default: images.adaptive_maximum,
         aten.unfold.default: our.windows,
+        aten.unfold_backward.default: our.overlapped,
         # In the order of the values, which is one of those that PyTorch may choose where none is asked for.
         aten.topk.default: lambda x, k, dim=-1, largest=True, sorted=True: (
             NotImplemented if sorted else tuple(x.topk(k, dim, largest))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 
 
 def attention(
@@ -172,6 +173,16 @@ def windows(x: Tensor, dimension: int, size: int, step: int) -> Any:
     places = starts[:, None] + torch.arange(size)
     rows = x.index_select(dimension, places.reshape(-1)).unflatten(dimension, (len(starts), size))
     return rows.movedim(dimension + 1, -1)
+
+
+def overlapped(x: Tensor, sizes: list[int], dimension: int, size: int, step: int) -> Any:
+    """Add up windows where they overlap; PyTorch writes out the sums of windows that are the same for all channels."""
+    shape = [*sizes, size]
+    if sizes:
+        shape[dimension] = (sizes[dimension] - size) // step + 1
+    if x.dim() == len(shape) and all(old in (1, new) for old, new in zip(x.shape, shape, strict=True)):
+        x = x.expand(shape)
+    return decomposition_table[torch.ops.aten.unfold_backward.default](x, sizes, dimension, size, step)
 
 
 # Along a dimension

@@ -335,3 +335,19 @@ def test_checks_of_values_are_dropped(equal: Equal, again: bool) -> None:
         return x.relu()
 
     equal(checked, torch.randn(3, 4), again=again)
+
+
+def test_overlapping_windows_of_several_channels_are_added_at_once(equal: Equal, network_of: Any) -> None:
+    """A spectrogram turned back into sound; the program is as long for wide windows as for narrow ones."""
+    lengths = set()
+    for size in (16, 32):
+
+        def restored(x: Tensor, size: int = size) -> Tensor:
+            window = torch.hann_window(size)
+            spectrum = torch.stft(x, size, size // 4, window=window, return_complex=True)
+            return torch.istft(spectrum * 2, size, size // 4, window=window)
+
+        equal(restored, torch.randn(2, 64))
+        exported = torch.export.export(network_of(restored), (torch.randn(2, 64),))
+        lengths.add(len(decomposed(exported).graph.nodes))
+    assert len(lengths) == 1
