@@ -63,9 +63,10 @@ def fix_sizes(exported: Any) -> Any:
 
 
 def _is_open(node: Any) -> bool:
-    """Return whether a node gives a tensor of a size that only its values tell."""
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and has_free_unbacked_symbols(tuple(value.shape))
+    """Return whether a node gives a tensor, or several, of a size that only its values tell."""
+    described = node.meta.get("val")
+    tensors = described if isinstance(described, list | tuple) else [described]
+    return any(isinstance(x, torch.Tensor) and has_free_unbacked_symbols(tuple(x.shape)) for x in tensors)
 
 
 def _computes_weights(exported: Any) -> bool:

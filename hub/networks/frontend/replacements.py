@@ -180,7 +180,8 @@ def overlapped(x: Tensor, sizes: list[int], dimension: int, size: int, step: int
     shape = [*sizes, size]
     if sizes:
         shape[dimension] = (sizes[dimension] - size) // step + 1
-    if x.dim() == len(shape) and all(old in (1, new) for old, new in zip(x.shape, shape, strict=True)):
+    repeated = list(x.shape) != shape and x.dim() == len(shape)
+    if repeated and all(old in (1, new) for old, new in zip(x.shape, shape, strict=True)):
         x = x.expand(shape)
     return decomposition_table[torch.ops.aten.unfold_backward.default](x, sizes, dimension, size, step)
 
