@@ -8,9 +8,11 @@ from collections.abc import Container
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
 
 from .converters import translated
 
@@ -64,9 +66,11 @@ def fix_sizes(exported: Any) -> Any:
 
 def _is_open(node: Any) -> bool:
     """Return whether a node gives a tensor, or several, of a size that only its values tell."""
-    described = node.meta.get("val")
-    tensors = described if isinstance(described, list | tuple) else [described]
-    return any(isinstance(x, torch.Tensor) and has_free_unbacked_symbols(tuple(x.shape)) for x in tensors)
+    return any(isinstance(x, torch.Tensor) and _has_open_size(x) for x in tree_leaves(node.meta.get("val")))
+
+
+def _has_open_size(x: torch.Tensor) -> bool:
+    return has_free_unbacked_symbols(tuple(x.shape))
 
 
 def _computes_weights(exported: Any) -> bool:
@@ -178,16 +182,33 @@ def _evaluate(node: Any, values: dict[Any, Any], most: int) -> Any:
     A view takes none, but for one that is larger than what it is a view of: as a constant it would be written out.
     """
     described = node.meta.get("val")
-    tensors = described if isinstance(described, list | tuple) else [described]
-    if not _is_open(node):
-        size, known = (
-            sum(x.nbytes for x in several if isinstance(x, torch.Tensor))
-            for several in (tensors, [values[source] for source in node.all_input_nodes])
-        )
-        if size > most and node.target is not operator.getitem and (size > known or not _is_view(node)):
-            return None
     arguments, named = map_arg((node.args, node.kwargs), lambda argument: values[argument])
+    size, known = _bytes_of(described), _bytes_of([values[source] for source in node.all_input_nodes])
+    if _is_open(node):
+        size = _open_bytes(node, arguments, named, known)
+    if size > most and node.target is not operator.getitem and (size > known or not _is_view(node)):
+        return None
     return node.target(*arguments, **named)
+
+
+def _bytes_of(value: Any) -> int:
+    return sum(x.nbytes for x in tree_leaves(value) if isinstance(x, torch.Tensor) and not _has_open_size(x))
+
+
+def _open_bytes(node: Any, arguments: Any, named: Any, known: int) -> int:
+    """Return how many bytes an operator of constants gives, at most, whose size the program leaves open.
+
+    Args:
+        known: bytes of the constants.
+    """
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            return _bytes_of(node.target(*arguments, **named))
+    except DynamicOutputShapeException:
+        if "repeat_interleave" in str(node.target):
+            repeats: torch.Tensor = arguments[-1] if isinstance(arguments[-1], torch.Tensor) else arguments[1]
+            return int(repeats.sum()) * max(known, 8)
+        return known * 8 * max(x.dim() for x in tree_leaves(arguments) if isinstance(x, torch.Tensor))
 
 
 def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:

@@ -170,6 +170,25 @@ def test_sizes_that_constants_decide_are_fixed() -> None:
     torch.testing.assert_close([torch.from_numpy(one) for one in results], list(network(x)))
 
 
+class Repeated(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("counts", torch.tensor([2, 3]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.repeat_interleave(self.counts)[:3]
+
+
+def test_constants_that_decide_on_more_than_the_memory_are_refused() -> None:
+    """A file may ask for any number."""
+    exported: Any = torch.export.export(Repeated(), (torch.randn(3),), strict=False)
+    assert from_exported(exported, "net").imported() is not None
+    with torch.no_grad():
+        exported.state_dict["counts"].copy_(torch.tensor([1 << 42, 3]))
+    with pytest.raises(NetworkImportError, match=r"depends on the values .*\(repeat_interleave"):
+        from_exported(exported, "net").imported()
+
+
 def test_a_graph_as_an_input_is_refused_with_the_advice_to_hold_it() -> None:
     network = Neighbours()
     with pytest.raises(NetworkImportError, match="size depends on the values") as caught:
