@@ -5,12 +5,12 @@ TVM folds operators of constants too, but neither creation operators (`arange`) 
 
 import operator
 from collections.abc import Container
+from math import inf, prod
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
-from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
@@ -70,7 +70,7 @@ def _is_open(node: Any) -> bool:
 
 
 def _has_open_size(x: torch.Tensor) -> bool:
-    return has_free_unbacked_symbols(tuple(x.shape))
+    return not all(isinstance(extent, int) for extent in x.shape)
 
 
 def _computes_weights(exported: Any) -> bool:
@@ -185,7 +185,7 @@ def _evaluate(node: Any, values: dict[Any, Any], most: int) -> Any:
     arguments, named = map_arg((node.args, node.kwargs), lambda argument: values[argument])
     size, known = _bytes_of(described), _bytes_of([values[source] for source in node.all_input_nodes])
     if _is_open(node):
-        size = _open_bytes(node, arguments, named, known)
+        size = _open_bytes(node, arguments, named, most)
     if size > most and node.target is not operator.getitem and (size > known or not _is_view(node)):
         return None
     return node.target(*arguments, **named)
@@ -195,20 +195,41 @@ def _bytes_of(value: Any) -> int:
     return sum(x.nbytes for x in tree_leaves(value) if isinstance(x, torch.Tensor) and not _has_open_size(x))
 
 
-def _open_bytes(node: Any, arguments: Any, named: Any, known: int) -> int:
-    """Return how many bytes an operator of constants gives, at most, whose size the program leaves open.
+def _open_bytes(node: Any, arguments: Any, named: Any, most: int) -> float:
+    """Return how many bytes an operator of constants takes, at most, whose size the program leaves open.
 
-    Args:
-        known: bytes of the constants.
+    A file may ask for any number: operators whose size is not known before they are computed take infinitely many.
     """
+    x, *rest = tree_leaves(arguments)
+    match node.target.overloadpacket.__name__ if isinstance(node.target, torch._ops.OpOverload) else "":
+        case "nonzero":
+            return float(x.count_nonzero()) * x.dim() * 8
+        case "unique_consecutive" | "_unique2" | "unique_dim" | "_unique":
+            return x.nbytes + 24.0 * x.numel()
+        case "bincount":
+            longest = max([float(x.max()) if x.numel() else 0.0, *(one for one in rest if isinstance(one, int))])
+            return 8 * (longest + 1)
+        case "masked_select":
+            return float(prod(torch.broadcast_shapes(x.shape, rest[0].shape))) * x.element_size()
+        case "repeat_interleave":
+            repeats = next((one for one in rest if isinstance(one, torch.Tensor)), x)
+            each = 8.0 if repeats is x else x.nbytes / max(1, repeats.numel())
+            negative = bool((repeats < 0).any())
+            return inf if negative else each * float(repeats.double().sum())
+        case "index":
+            if sum(8.0 * one.numel() * one.dim() for one in arguments[1] if one is not None) > most:
+                return inf
+            places = [one.nonzero(as_tuple=True) if _is_mask(one) else (one,) for one in arguments[1]]
+            arguments = [x, [one for several in places for one in several]]
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            return _bytes_of(node.target(*arguments, **named))
+            return float(_bytes_of(node.target(*arguments, **named)))
     except DynamicOutputShapeException:
-        if "repeat_interleave" in str(node.target):
-            repeats: torch.Tensor = arguments[-1] if isinstance(arguments[-1], torch.Tensor) else arguments[1]
-            return int(repeats.sum()) * max(known, 8)
-        return known * 8 * max(x.dim() for x in tree_leaves(arguments) if isinstance(x, torch.Tensor))
+        return inf
+
+
+def _is_mask(index: Any) -> bool:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
 def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:

@@ -235,17 +235,20 @@ def _known_constants(module: torch.nn.Module) -> Iterator[None]:
 
     def watched(mode: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         modes.add(mode)
-        tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, FakeTensor)]
+        leaves = pytree.tree_leaves((args, kwargs))
+        tensors = [x for x in leaves if isinstance(x, FakeTensor)]
+        decided = any(isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) for x in leaves)  # by an input
         forget([x for x in tensors if _storage(x) in changed])
         shapes = [x for x in tensors if op in _LIKE and x.real_tensor is None]
         for x in shapes:
             x.real_tensor = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
-        known = all(x.real_tensor is not None for x in tensors)
+        known = not decided and all(x.real_tensor is not None for x in tensors)
         if op in _NUMBERS and known:
             value: Any = tensors[0].real_tensor
             return value.item()
         random = torch.Tag.nondeterministic_seeded in op.tags
-        if op._schema.is_mutable and (random or not known):
+        views = decided and any(one.alias_info is not None for one in op._schema.returns)
+        if views or (op._schema.is_mutable and (random or not known)):
             changed.update(map(_storage, tensors))
         result = dispatch(mode, op, types, args, kwargs or {})
         forget(shapes)

@@ -13,6 +13,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .quantised import QuantisedReader
 from .relax_graph import bound_values, constant_values, function_pass, operator_name, static_shape, uses_of
 
 op: Any = relax.op
@@ -66,7 +67,7 @@ class _Joiner(PyExprMutator):
             if var in inside or not _is_sum(call):
                 continue
             terms = self._parts(var, np.ones(static_shape(call)[1]), static_shape(call), inside)
-            if (joined := _joined(terms, static_shape(call))) is not None:
+            if (joined := _joined(terms, static_shape(call), QuantisedReader(self._bound.get))) is not None:
                 self._sums[call] = joined
 
     def _terms(self, value: Any, factor: np.ndarray, shape: tuple[int, ...], inside: set[Any]) -> list[_Term]:
@@ -133,11 +134,14 @@ def _by_channel(value: Any, shape: tuple[int, ...]) -> np.ndarray | None:
     return np.broadcast_to(values.reshape(-1).astype(float), shape[1]) if is_wide else None
 
 
-def _joined(terms: Sequence[_Term], shape: tuple[int, ...]) -> _JoinedSum | None:
-    """Join the convolutions of a sum; None where there is nothing to join."""
+def _joined(terms: Sequence[_Term], shape: tuple[int, ...], reader: QuantisedReader) -> _JoinedSum | None:
+    """Join the convolutions of a sum; None where there is nothing to join.
+
+    Those of quantised data stay apart: joined weights are not of 8 bits any more.
+    """
     groups: dict[Any, list[_Term]] = defaultdict(list)
     for term in terms:
-        if term.call is not None and _is_centred(term.call):
+        if term.call is not None and _is_centred(term.call) and reader.data(term.call.args[0]) is None:
             attrs = term.call.attrs
             groups[term.call.args[0], str(attrs.strides), int(attrs.groups)].append(term)
     results, taken = [], list[_Term]()

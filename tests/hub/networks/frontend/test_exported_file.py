@@ -141,59 +141,18 @@ def test_a_branch_by_a_constant_or_by_a_shape_is_taken(condition: Any) -> None:
     assert torch.equal(network.export().module()(x), table.weight[1].expand(3, 2, 4))
 
 
-@pytest.mark.parametrize("condition", [lambda x, flags: x.long(), lambda x, flags: x.new_zeros(3, 2).copy_(x)])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda x, flags: x.long(),
+        lambda x, flags: x.new_zeros(3, 2).copy_(x),
+        lambda x, flags: torch.zeros(4).fill_(x.sum().item()),
+        lambda x, flags: torch.zeros(4).index_fill_(0, flags.long(), x.sum().item()),
+    ],
+)
 def test_a_branch_by_a_copy_of_the_input_is_refused(condition: Any) -> None:
     with pytest.raises(NetworkImportError, match=r"data-dependent .*if self\.condition"):
         open_network(Chosen(condition), (torch.ones(3, 2),))
-
-
-class Neighbours(torch.nn.Module):
-    """Adds up neighbours in a graph that it holds, without the edges from a node to itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("edges", torch.tensor([[0, 1, 2, 2], [1, 1, 0, 1]]))
-
-    def forward(self, x: torch.Tensor, edges: torch.Tensor | None = None) -> Any:
-        edges = self.edges if edges is None else edges
-        edges = edges[:, edges[0] != edges[1]]
-        degrees = x.new_zeros(len(x)).index_add_(0, edges[1], torch.ones(edges.shape[1]))
-        rows = x[edges[0]] * 2
-        return torch.zeros_like(x).index_add_(0, edges[1], rows) / (degrees + 1)[:, None], rows, x[edges[0].unique()]
-
-
-def test_sizes_that_constants_decide_are_fixed() -> None:
-    network, x = Neighbours(), torch.randn(3, 4)
-    imported = open_network(network, (x,))
-    assert [one.shape for one in imported.signature().outputs] == [(3, 4), (3, 4), (2, 4)]
-    results = compute(prepare(imported.imported()), x)
-    torch.testing.assert_close([torch.from_numpy(one) for one in results], list(network(x)))
-
-
-class Repeated(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("counts", torch.tensor([2, 3]))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + torch.repeat_interleave(self.counts)[:3]
-
-
-def test_constants_that_decide_on_more_than_the_memory_are_refused() -> None:
-    """A file may ask for any number."""
-    exported: Any = torch.export.export(Repeated(), (torch.randn(3),), strict=False)
-    assert from_exported(exported, "net").imported() is not None
-    with torch.no_grad():
-        exported.state_dict["counts"].copy_(torch.tensor([1 << 42, 3]))
-    with pytest.raises(NetworkImportError, match=r"depends on the values .*\(repeat_interleave"):
-        from_exported(exported, "net").imported()
-
-
-def test_a_graph_as_an_input_is_refused_with_the_advice_to_hold_it() -> None:
-    network = Neighbours()
-    with pytest.raises(NetworkImportError, match="size depends on the values") as caught:
-        open_network(network, (torch.randn(3, 4), network.edges)).imported()
-    assert "in the module: register_buffer" in str(caught.value.remedy)
 
 
 class Looping(torch.nn.Module):

@@ -110,6 +110,20 @@ def test_a_zero_point_may_be_computed(case: str, of_bytes: Pair) -> None:
     np.testing.assert_allclose(compute(mod, x)[0], module(x).numpy(), rtol=1e-6, atol=1e-5)
 
 
+def test_a_sum_of_convolutions_of_quantised_data_stays_in_8_bits() -> None:
+    """Joined weights would not be of 8 bits."""
+    first, second = (Quantised(conv(), (32, 32, size, size)).whole for size in (3, 1))
+
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        data = (codes(x, 0.05, 7) - 7) * 0.05
+        return conv(padding=1)(data, first * 0.01, None) + conv()(data, second * 0.02, None)
+
+    module, x = Computed(branches), torch.randn(1, 32, 9, 9)
+    mod = lowered(module, x, of_bytes=TILES)
+    assert len(tile_tasks(mod)) == 2
+    np.testing.assert_allclose(compute(mod, x)[0], module(x).numpy(), rtol=1e-4, atol=1e-3)
+
+
 def test_numbers_halfway_between_two_are_rounded_to_the_even_one() -> None:
     """By the operator that TVM vectorises, which LLVM rounds so."""
     x = torch.arange(-64, 64).float().reshape(4, 32) / 2
