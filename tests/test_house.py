@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_853, 15),
     "hub/registry": (3_264, 17),
     "hub/device": (7_063, 39),
-    "hub/networks": (14_500, 68),
+    "hub/networks": (14_492, 68),
     "hub/search": (3_769, 19),
     "hub/records": (646, 5),
     "hub/tuning": (2_283, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_914, 57),
     "tests": (33_465, 212),
 }
-PRODUCT = (57_572, 316)
+PRODUCT = (57_564, 316)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -21,8 +21,8 @@ from .statements import nodes_in, reads, with_body, with_lowered
 
 # Operations on floats that are written out one by one, at most; more stay in a loop. A product of 512 steps has 2,500.
 MOST = 8192
-# A maximum or minimum that is taken again and again counts as so many: LLVM compiles 16 in a row at once, and loops of
-# 320 or more not within an hour.
+# A maximum or minimum that is taken again and again counts as so many: LLVM compiles 16 in a row at once, and 640 not
+# within ten minutes.
 _EXTREME = MOST // 16
 _PRAGMA = "pragma_auto_unroll_max_step"
 # Sums of a tile, each of a vector, that are written out at most: one for each register of AVX-512.

@@ -10,7 +10,6 @@ for a card the operators of each step.
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
 from math import ceil
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from tvm import relax
 
+from .quantised import LIMITS, split_weights
 from .recurrence_kernel import KINDS, recurrence_function, width_of
 from .relax_graph import OPAQUE, READ_WEIGHTS, call_pass, constant_values, operator_name, static_shape
 
@@ -27,10 +27,8 @@ op: Any = relax.op
 
 _PREFIX = "tchub.recurrence."
 # Bytes of a direction's weights in float32 that a core's own cache may not hold; then whole numbers are worth the
-# instructions that make floats of them. And how far a weight may be from the whole number that it stands for.
-_WORTH_BYTES, _ROUNDING = 1 << 20, 4 * float(np.finfo(np.float32).eps)
-# Magnitudes that the largest whole number has, and numbers of a row that are looked at first.
-_LARGEST, _SAMPLE = (127, 128, 64, 63), 8
+# instructions that make floats of them.
+_WORTH_BYTES = 1 << 20
 
 
 @torch.library.custom_op("tchub::recurrence", mutates_args=())
@@ -207,20 +205,14 @@ def _kernel_call(
 def _whole_weights(weights: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Return weights `[directions, gates, hidden, hidden]` as int8 and scales `[directions, gates, hidden]`, or None.
 
-    As networks have them whose recurrent layers were quantised without a zero point, by a scale for each direction or
-    each unit of a gate, with all 8 bits or 7 of them.
+    As networks have them whose recurrent layers were quantised without a zero point.
     """
-    if weights is None or not np.isfinite(weights).all():
+    if weights is None or (split := split_weights(weights.reshape(-1, weights.shape[-1]).T)) is None:
         return None
-    for most, axes in product(_LARGEST, ((1, 2, 3), (3,))):
-        scales = np.abs(weights).max(axis=axes, keepdims=True) / np.float32(most)
-        for some in (weights[..., :_SAMPLE], weights):  # few rule out most
-            whole = np.rint(np.divide(some, scales, out=np.zeros_like(some), where=scales > 0))
-            if (np.abs(whole * scales - some) > _ROUNDING * np.abs(some)).any() or whole.max() > 127:
-                break
-        else:
-            return whole.astype("int8"), np.broadcast_to(scales[..., 0], weights.shape[:3]).copy()
-    return None
+    (whole, scales), (least, most) = split, LIMITS["int8"]
+    if whole.min() < least or whole.max() > most:
+        return None
+    return whole.T.reshape(weights.shape).astype("int8"), scales.reshape(weights.shape[:3])
 
 
 def _steps(builder: Any, kind: str, backwards: bool, projected: Any, recurrent: Any, bias: Any, *states: Any) -> Any:
