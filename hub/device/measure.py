@@ -283,6 +283,8 @@ class Measurer(ProgramMeasurer):
         return reference if alike and len(reference[0]) == len(job.candidate.args_info) else None
 
     def _start_run(self, job: MeasuringJob) -> Future[JobResult]:
+        if not self.overlaps:  # what builds references would take a core of the program's threads
+            wait(self._references.values())
         reference = self._reference(job)
         self.watched["checked"] += reference is not None
         best = self._best.get(job.candidate.task_id)

@@ -19,6 +19,7 @@ from tvm.tirx import AllocBuffer, For, ForKind
 from tvm_ffi import structural_map
 
 from ...zoo.tile_instructions import FACTORS, TILES, VECTORS, Factors
+from .extensions import vector_lanes
 from .host_facts import TILE_PERMISSION
 from .statements import LOOPS, call_name, nodes_in, with_lowered, with_parts
 from .tile_epilogues import overlap_epilogues
@@ -30,6 +31,7 @@ EXTENSIONS = ("amx-tile", "amx-bf16", "amx-int8", "avx512bf16")
 """LLVM's names of what a CPU must have."""
 _TILES, _ROWS, _BYTES = 8, 16, 64
 _FACTORS = frozenset(one.data for one in FACTORS)
+_OF_PAIRS = {16: "avx512bw", 8: "avx2"}  # what multiplies numbers of 16 bits, by the floats of a register
 _SUMS = 4  # of these, in which a product adds up
 
 
@@ -45,6 +47,13 @@ def byte_factors(target: Any) -> tuple[Factors, ...]:
     features = set(map(str, codegen.llvm_get_cpu_features(target))) if target.kind.name == "llvm" else set[str]()
     known = {"avx512vnni": 16, "avxvnni": 8, "dotprod": 4}
     return next((VECTORS[lanes] for name, lanes in known.items() if name in features), ())
+
+
+def instructions_of(target: Any) -> dict[str, Any]:
+    """Return what `prepare.for_inference` should know of a target's CPU: its `lanes`, `of_bytes` and `pairs`."""
+    lanes = vector_lanes(target)
+    features = set(map(str, codegen.llvm_get_cpu_features(target))) if target.kind.name == "llvm" else set[str]()
+    return {"lanes": lanes, "of_bytes": byte_factors(target), "pairs": _OF_PAIRS.get(lanes) in features}
 
 
 def with_tile_registers(mod: Any, threads: int = 1) -> Any:

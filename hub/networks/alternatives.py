@@ -7,8 +7,7 @@ from typing import Any
 
 from tvm import IRModule
 
-from ..device.extensions import vector_lanes
-from ..device.tile_registers import byte_factors
+from ..device.tile_registers import instructions_of
 from . import LAYOUTS
 from .frontend.network import Network
 from .tasks import TuningTask, constant_bytes, extracted_tasks, merge, merged_variants, network_tasks
@@ -100,8 +99,7 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0], precision: 
     cpu = str(target.kind.name) == "llvm"
 
     def of_variant(variant: Network) -> list[TuningTask]:
-        lanes, of_bytes = vector_lanes(target), byte_factors(target)
-        graph = for_inference(variant.imported(), layout, cpu=cpu, lanes=lanes, of_bytes=of_bytes, precision=precision)
+        graph = for_inference(variant.imported(), layout, cpu=cpu, precision=precision, **instructions_of(target))
         tasks = network_tasks(lower(graph, cpu=cpu), target, variant.name)
         added, alternatives = find_alternatives(graph, tasks, target, variant.name) if cpu else ([], [])
         of_operators: dict[OperatorShape, Counter[str]] = {}

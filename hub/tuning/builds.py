@@ -11,9 +11,8 @@ import tvm
 
 from ...zoo.files import StorageError
 from ..device.device_choice import ChosenDevice
-from ..device.extensions import vector_lanes
 from ..device.pool import WorkerPool
-from ..device.tile_registers import byte_factors
+from ..device.tile_registers import instructions_of
 from ..networks import LAYOUTS
 from ..networks.alternatives import find_shapes
 from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
@@ -130,8 +129,7 @@ def first_build(
         try:
             with refused(network.name, "compile", network.where):
                 cpu = str(target.kind.name) == "llvm"
-                lanes, of_bytes = vector_lanes(target), byte_factors(target)
-                graph = for_inference(imported, one, cpu=cpu, lanes=lanes, of_bytes=of_bytes, precision=precision)
+                graph = for_inference(imported, one, cpu=cpu, precision=precision, **instructions_of(target))
             if precision == "bfloat16" and not _multiplies_halves(graph):
                 raise TuningError(
                     f"no product of {network.name} is computed in bfloat16",

@@ -44,10 +44,10 @@ def build(mod: Any, target: Any = PLAIN) -> Any:
     return linked(tvm.tirx.build(mod, target=target))
 
 
-def compute(mod: Any, *inputs: Any) -> list[Any]:
+def compute(mod: Any, *inputs: Any, target: Any = PLAIN) -> list[Any]:
     """Compile a fused Relax module, run it on tensors of PyTorch, and return its outputs as arrays."""
-    with PLAIN:
-        built = relax.build(mod, PLAIN, relax_pipeline=relax.get_pipeline("default_build"))
+    with target:
+        built = relax.build(mod, target, relax_pipeline=relax.get_pipeline("default_build"))
     libraries = [linked(code) for code in built.mod.imports]
     built.mod.clear_imports()
     for library in libraries:

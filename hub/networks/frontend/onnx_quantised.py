@@ -90,15 +90,16 @@ def read_as_floats(graph: Any) -> frozenset[str]:
 def dequantise_layers(model: Any) -> bool:
     """Make LSTM layers of ONNX Runtime's dynamically quantised ones, in place; return whether there were any.
 
-    Their weights keep the values that the numbers of 8 bits stand for, and inputs and states stay float32. ONNX
-    Runtime rounds these at each step, by a scale that depends on its number of threads.
+    Their weights keep the values that the numbers of 8 bits stand for. Inputs are quantised by the range of all their
+    steps, and states stay float32: ONNX Runtime rounds these at each step, by a scale that depends on its number of
+    threads.
     """
-    from onnx import numpy_helper
+    from onnx import helper, numpy_helper
 
     changed = False
     for graph in graphs_of(model):
         tensors, stale = {tensor.name: tensor for tensor in getattr(graph, "initializer", ())}, set[str]()
-        for node in graph.node:
+        for node in list(graph.node):
             if node.op_type != "DynamicQuantizeLSTM" or not {*node.input[1:3], *node.input[8:]} <= tensors.keys():
                 continue
             scales_and_zeros = node.input[8:10], node.input[10:12]
@@ -114,6 +115,11 @@ def dequantise_layers(model: Any) -> bool:
             node.op_type, node.domain = "LSTM", ""
             stale.update(node.input[8:])
             del node.input[8:]
+            own = f"{next(filter(None, node.output))}_tchub_0"
+            quantised, at = [f"{own}_{part}" for part in ("codes", "scale", "zero")], list(graph.node).index(node)
+            graph.node.insert(at, helper.make_node("DequantizeLinear", quantised, [own]))
+            graph.node.insert(at, helper.make_node("DynamicQuantizeLinear", node.input[:1], quantised))
+            node.input[0] = own
         for name in stale - names_taken(*graph.node):
             graph.initializer.remove(tensors[name])
         for at in reversed(range(len(graph.input) if stale else 0)):

@@ -63,6 +63,7 @@ def for_inference(
     cpu: bool = True,
     lanes: int = 16,
     of_bytes: Sequence[Factors] = (),
+    pairs: bool = False,
     precision: str = "float32",
 ) -> IRModule:
     """Return an imported Relax module with its operators as they are run.
@@ -74,6 +75,8 @@ def for_inference(
         lanes: numbers of a CPU's vector register, of which products get whole ones: 16 with AVX-512.
         of_bytes: the factors by which the CPU multiplies numbers of 8 bits, as a quantised network's products are
             computed then; see `tile_registers.byte_factors`.
+        pairs: the CPU adds up products of pairs of numbers of 16 bits, as those of recurrent layers with quantised
+            weights become.
         precision: `float16`: matrix products and convolutions read float16 and add up in float32; what stands between
             them is stored in float16, and softmax, norms, inputs and outputs stay in float32. `bfloat16`: those with
             weights, and attention's, on a CPU's tile registers.
@@ -81,7 +84,8 @@ def for_inference(
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
     half = precision == "bfloat16"
     steps = _inference_passes(cpu, lanes, mixed, of_bytes, half) if layout == LAYOUTS[0] else mixed
-    return _run([legal_operators(), bounded_indices(), recurrences(cpu, lanes), *steps, without_subnormals()], mod)
+    layers = recurrences(cpu, lanes, pairs)
+    return _run([legal_operators(), bounded_indices(), layers, *steps, without_subnormals()], mod)
 
 
 def lower(graph: IRModule, otherwise: Collection[OperatorShape] = (), *, cpu: bool = True) -> IRModule:

@@ -20,15 +20,15 @@ from torch._decomp import decomposition_table
 from tvm import relax
 
 from .quantised import LIMITS, split_weights
-from .recurrence_kernel import KINDS, recurrence_function, width_of
+from .recurrence_kernel import KINDS, MOST_CODE, recurrence_function, width_of
 from .relax_graph import OPAQUE, READ_WEIGHTS, call_pass, constant_values, operator_name, static_shape
 
 op: Any = relax.op
 
 _PREFIX = "tchub.recurrence."
-# Bytes of a direction's weights in float32 that a core's own cache may not hold; then whole numbers are worth the
-# instructions that make floats of them.
-_WORTH_BYTES = 1 << 20
+# Bytes of a direction's weights in float32 from which on a quarter of them is worth what rounds the states.
+_WORTH_BYTES = 1 << 17
+_MOST_SUM = (1 << 31) - 1  # of 32 bits
 
 
 @torch.library.custom_op("tchub::recurrence", mutates_args=())
@@ -160,11 +160,12 @@ def marker(projected: Any, recurrent: Any, bias: Any, states: Sequence[Any], kin
 # Passes
 
 
-def recurrences(cpu: bool, lanes: int = 16) -> Any:
+def recurrences(cpu: bool, lanes: int = 16, pairs: bool = False) -> Any:
     """Return a pass that computes recurrent layers by one kernel each, or for a card step by step.
 
     Args:
         lanes: numbers of a CPU's vector register.
+        pairs: see `prepare.for_inference`.
     """
 
     def rewrite(builder: Any, call: Any) -> Any:
@@ -173,32 +174,38 @@ def recurrences(cpu: bool, lanes: int = 16) -> Any:
             return call
         kind, _, backwards = name.removeprefix(_PREFIX).partition(".")
         operands = list(call.args[1].fields)
-        compute = partial(_kernel_call, lanes) if cpu else _steps
+        compute = partial(_kernel_call, lanes, pairs) if cpu else _steps
         return compute(builder, kind, bool(backwards), *operands)
 
     return call_pass("TchubRecurrences", rewrite)
 
 
 def _kernel_call(
-    lanes: int, builder: Any, kind: str, backwards: bool, projected: Any, recurrent: Any, *rest: Any
+    lanes: int, pairs: bool, builder: Any, kind: str, backwards: bool, projected: Any, recurrent: Any, *rest: Any
 ) -> Any:
     directions, gates, hidden, _ = static_shape(recurrent)
     width = width_of(hidden, gates, lanes)
     tiles = ceil(hidden / width)
-    scales, whole = None, None
-    if gates * hidden * hidden * 4 >= _WORTH_BYTES and rest[0].ty.dtype == "float32":
+    scales, whole, most, group = None, None, 0, 1
+    if pairs and gates * hidden * hidden * 4 >= _WORTH_BYTES and rest[0].ty.dtype == "float32":
         whole = _whole_weights(constant_values(recurrent))
     if whole is not None:
         recurrent = relax.const(whole[0])
         scales = relax.const(np.pad(whole[1], ((0, 0), (0, 0), (0, tiles * width - hidden))))
-    if padding := tiles * width - hidden:
-        zeros = relax.const(0, recurrent.ty.dtype)
-        zeros = builder.emit(op.full([directions, gates, padding, hidden], zeros, recurrent.ty.dtype))
-        recurrent = builder.emit(op.concat([recurrent, zeros], axis=2))
-    packed = builder.emit(op.reshape(recurrent, [directions, gates, tiles, width, hidden]))
-    packed = builder.emit(op.permute_dims(packed, [0, 2, 4, 1, 3]))
+        largest_sum = int(np.abs(whole[0].astype("int64")).sum(axis=-1).max(initial=1))
+        most, group = min(MOST_CODE, _MOST_SUM // largest_sum), 2
+    groups = ceil(hidden / group)
+    for axis, padding in ((2, tiles * width - hidden), (3, groups * group - hidden)):
+        if padding:
+            shape = [*static_shape(recurrent)]
+            shape[axis] = padding
+            zeros = builder.emit(op.full(shape, relax.const(0, recurrent.ty.dtype), recurrent.ty.dtype))
+            recurrent = builder.emit(op.concat([recurrent, zeros], axis=axis))
+    packed = builder.emit(op.reshape(recurrent, [directions, gates, tiles, width, groups, group]))
+    packed = builder.emit(op.permute_dims(packed, [0, 2, 4, 1, 3, 5]))
+    packed = builder.emit(op.reshape(packed, [directions, tiles, groups, gates, width * group]))
     names = {"primfunc_name_hint": "recurrence", "primfunc_attrs": {"op_pattern": OPAQUE, READ_WEIGHTS: [1]}}
-    options = {"kind": kind, "backwards": backwards, "lanes": lanes}
+    options = {"kind": kind, "backwards": backwards, "lanes": lanes, "most": most}
     return builder.call_te(recurrence_function, projected, packed, scales, *rest, **options, **names)
 
 

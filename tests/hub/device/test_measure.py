@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from threading import Event, Timer
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -235,3 +236,30 @@ def test_llvm_compares_fewer_accesses_and_keeps_the_options_of_a_target(
     built.write_to_file(path := str(tmp_path / "code.ll"), "ll")
     assert options[0] in Path(path).read_text(), "LLVM has it when the text is read again"
     assert "Error" not in capfd.readouterr().err, "TVM passes over an option that its LLVM does not know, and says so"
+
+
+def test_without_a_core_to_spare_nothing_is_built_while_a_program_is_timed(
+    target_dict: dict[str, Any], small_candidates: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, begin = [], Event()
+
+    def reference(task_id: str, mod: Any) -> None:
+        begin.wait(10)
+        order.append(task_id)
+
+    def timed(*_: Any) -> Future[JobResult]:
+        order.append("timed")
+        done = Future[JobResult]()
+        done.set_result(JobResult(RunResult([1e-3], 0.1)))
+        return done
+
+    with Measurer(target_dict) as measurer:
+        monkeypatch.setattr(measurer, "overlaps", False)
+        monkeypatch.setattr(measurer, "_make_reference", reference)
+        monkeypatch.setattr(measurer, "submit_run", timed)
+        for task_id in ("one", "two"):
+            measurer.refer(task_id, small_candidates[0].mod)
+        Timer(0.2, begin.set).start()
+        assert len(list(measurer.measure(small_candidates[:2]))) == 2
+    assert set(order[:2]) == {"one", "two"}
+    assert order[2:] == ["timed", "timed"]
