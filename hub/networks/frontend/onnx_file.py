@@ -20,17 +20,21 @@ from .onnx_graph import graphs_of, sort_nodes, tensors_of
 from .onnx_inputs import dtype_of, examples, inputs_of, values_of, with_values
 from .onnx_quantised import dequantise_layers
 from .onnx_recurrent import RECURRENT_REMEDIES, imported, with_recurrences
+from .onnx_runtime import RUNTIME, exact_products
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
 
 # Where an operator of a domain has no translation.
 _REMEDIES = {
+    f"{RUNTIME}.nchwc": "ONNX Runtime optimised the file for one CPU: take the one from before, or optimise it again "
+    "with GraphOptimizationLevel.ORT_ENABLE_EXTENDED",
     "ai.onnx.ml": "leave scalers, encoders and trees to ONNX Runtime, and tune the network before or after them",
-    "com.microsoft": "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
+    RUNTIME: "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
     "quantize_dynamic(..., op_types_to_quantize=['MatMul'])",
 }
 _MOST_IN_MEMORY = (1 << 31) - (1 << 20)  # bytes of a model that protobuf can write
 # Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
+_STATES = "states of quantised LSTM layers have 16 bits or more; ONNX Runtime rounds them to 8"
 _SELECTING = ("Compress", "NonMaxSuppression", "NonZero")
 
 
@@ -126,7 +130,8 @@ def reference_module(path: Path, optimised: bool = True) -> torch.nn.Module:
             other places.
     """
     model = load_onnx(path)
-    source = model.SerializeToString() if onnx_in_float32(model) else str(path)  # a large one is better read from disk
+    changed = any([onnx_in_float32(model), dequantise_layers(model), exact_products(model)])
+    source = model.SerializeToString() if changed else str(path)  # a large one is better read from disk
     import onnxruntime
 
     runtime: Any = onnxruntime  # of which pyright knows half
@@ -160,7 +165,8 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     inputs, returned = inputs_of(model), {output.name: dtype_of(output).name for output in model.graph.output}
     operators = {node.op_type for graph in graphs_of(model) for node in graph.node}
     quantised = any(part in name for part in ("Quantize", "QLinear", "QGemm", "Integer") for name in operators)
-    notes = precision_notes(onnx_in_float32(model), quantised)
+    in_8_bits = dequantise_layers(model)
+    notes = (*precision_notes(onnx_in_float32(model), quantised), *[_STATES] * in_8_bits)
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
     free = [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
@@ -247,7 +253,7 @@ def _check_external(path: Path, tensor: Any) -> None:
 
 
 def onnx_in_float32(model: Any) -> list[str]:
-    """Make float32 of an ONNX model's half precision and recurrent layers of 8 bits, in place.
+    """Make float32 of an ONNX model's half precision, in place.
 
     Returns:
         The types it had, e.g. `["float16"]`.
@@ -255,7 +261,7 @@ def onnx_in_float32(model: Any) -> list[str]:
     from onnx import TensorProto, numpy_helper
 
     names = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
-    dtypes = {"8-bit LSTM"} if dequantise_layers(model) else set[str]()
+    dtypes = set[str]()
     for tensor in tensors_of(model):
         if tensor.data_type in names:
             dtypes.add(names[tensor.data_type])

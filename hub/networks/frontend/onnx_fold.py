@@ -10,6 +10,7 @@ from ..errors import NetworkImportError
 from .onnx_graph import DEFAULT, FEW, GraphWriter, attributes_of, graphs_in, infer_types, opset_of, rename
 from .onnx_operators import RULES, run
 from .onnx_quantised import FLOAT, INTEGERS, QUANTISED, product_of_integers, read_as_floats, real
+from .onnx_runtime import OWN_RULES, RUNTIME, old_norm
 
 # Operators that the importer lacks, or has of another domain, and that ONNX defines by others.
 _DEFINED = frozenset((
@@ -20,6 +21,7 @@ _DEFINED = frozenset((
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
+_OF_NORMS = 17  # ONNX's opset that has layer norms, which ONNX Runtime writes into older files, too
 # Operators that a loop may become.
 _MOST_NODES = 5000
 
@@ -145,8 +147,12 @@ class _Fold(GraphWriter):
                 outputs = [self.floats[inputs[0]]]
             elif (arrays := self._computed(node, inputs)) is not None:
                 outputs = [self.constant(array) for array in arrays]
+            elif kind == "SimplifiedLayerNormalization" or (kind == "LayerNormalization" and self.opset < _OF_NORMS):
+                outputs = old_norm(self, node, inputs)
             elif kind in RULES:
                 outputs = RULES[kind](self, node, inputs)
+        if outputs is None and node.domain == RUNTIME and kind in OWN_RULES:
+            outputs = OWN_RULES[kind](self, node, inputs)
         # TVM reads the attribute `value` of a constant alone.
         self.changed |= outputs is not None and (kind != "Constant" or node.attribute[0].name != "value")
         return outputs
@@ -167,6 +173,13 @@ class _Fold(GraphWriter):
         if node.op_type == "Identity":
             return list(known.values())
         return run(node, inputs, known, self.opset, self.version)
+
+    def weight(self, name: str) -> np.ndarray | None:
+        """Return a constant of the model, of any size, or None for what is computed."""
+        from onnx import numpy_helper
+
+        tensors = (tensor for tensor in self._model.graph.initializer if tensor.name == name)
+        return self.values[name] if name in self.values else next(map(numpy_helper.to_array, tensors), None)
 
     def dims(self, name: str) -> list[int] | None:
         """Return the sizes of a tensor, or None where not all are known."""

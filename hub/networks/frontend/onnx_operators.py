@@ -96,7 +96,7 @@ def _aligned(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
 def _normalized(graph: Any, node: Any, inputs: list[str]) -> list[str]:
     """Divide by a norm along an axis; what is zero throughout stays so."""
     facts = attributes_of(node)
-    norm = _reduced(graph, f"ReduceL{facts.get('p', 2)}", inputs[0], [facts.get("axis", -1)])
+    norm = reduced(graph, f"ReduceL{facts.get('p', 2)}", inputs[0], [facts.get("axis", -1)])
     return [graph.op("Div", inputs[0], graph.op("Max", norm, graph.constant(np.finfo("float32").tiny)))]
 
 
@@ -125,7 +125,7 @@ def _averaged(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     if sum(map(bool, node.output)) == 1 or dims is None:
         return None
     axes = list(range(facts.get("axis", -1) % len(dims), len(dims)))
-    average, inverse, result = _normal(graph, inputs[0], lambda x: _reduced(graph, "ReduceMean", x, axes), facts)
+    average, inverse, result = _normal(graph, inputs[0], lambda x: reduced(graph, "ReduceMean", x, axes), facts)
     result = graph.op("Mul", result, inputs[1])
     if inputs[2:] and inputs[2]:
         result = graph.op("Add", result, inputs[2])
@@ -140,10 +140,10 @@ def _grouped(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     samples, channels, groups, pixels = dims[0], dims[1], facts["num_groups"], [1] * (len(dims) - 2)
 
     def mean(x: str) -> str:
-        x = graph.reshaped(_reduced(graph, "ReduceMean", x, list(range(2, len(dims)))), [samples, groups, -1])
+        x = graph.reshaped(reduced(graph, "ReduceMean", x, list(range(2, len(dims)))), [samples, groups, -1])
         each = graph.constant(np.array([samples, groups, channels // groups]))
         return graph.reshaped(
-            graph.op("Expand", _reduced(graph, "ReduceMean", x, [2]), each), [samples, channels, *pixels]
+            graph.op("Expand", reduced(graph, "ReduceMean", x, [2]), each), [samples, channels, *pixels]
         )
 
     *_, result = _normal(graph, inputs[0], mean, facts)
@@ -151,9 +151,10 @@ def _grouped(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     return [graph.op("Add", graph.op("Mul", result, scale), shift)]
 
 
-def _reduced(graph: Any, kind: str, x: str, axes: list[int]) -> str:
-    """Add a reduction, whose axes are an input from opset 18 on."""
-    return graph.op(kind, x, graph.constant(np.array(axes))) if graph.opset >= 18 else graph.op(kind, x, axes=axes)
+def reduced(graph: Any, kind: str, x: str, axes: list[int]) -> str:
+    """Add a reduction, whose axes are an input from some opset on."""
+    listed = graph.opset < (13 if kind == "ReduceSum" else 18)
+    return graph.op(kind, x, axes=axes) if listed else graph.op(kind, x, graph.constant(np.array(axes)))
 
 
 def _normal(graph: Any, x: str, mean: Callable[[str], str], facts: Mapping[str, Any]) -> tuple[str, str, str]:
