@@ -35,6 +35,7 @@ _REMEDIES = {
 _MOST_IN_MEMORY = (1 << 31) - (1 << 20)  # bytes of a model that protobuf can write
 # Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
 _STATES = "states of quantised LSTM layers have 16 bits or more; ONNX Runtime rounds them to 8"
+_BLOCKS = "weights of MatMulNBits become float32, which has up to sixteen times their size"
 _SELECTING = ("Compress", "NonMaxSuppression", "NonZero")
 
 
@@ -166,7 +167,11 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     operators = {node.op_type for graph in graphs_of(model) for node in graph.node}
     quantised = any(part in name for part in ("Quantize", "QLinear", "QGemm", "Integer") for name in operators)
     in_8_bits = dequantise_layers(model)
-    notes = (*precision_notes(onnx_in_float32(model), quantised), *[_STATES] * in_8_bits)
+    notes = (
+        *precision_notes(onnx_in_float32(model), quantised),
+        *[_STATES] * in_8_bits,
+        *[_BLOCKS] * ("MatMulNBits" in operators),
+    )
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
     free = [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
