@@ -4,7 +4,7 @@ A product is a nest of loops. A block of weights is what the loops inside of one
 it; the steps of that loop share the next block among them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import isqrt, prod
@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.tirx import For, IntImm, Var
 
-from .statements import flat_index, nodes_in, size_of, substituted, with_parts
+from .statements import flat_index, nodes_in, size_of, substituted, with_body, with_parts
 
 # Bytes of a block, at most: it and the next one share a cache of the second level, which has 1 MiB on the servers that
 # tchub knows.
@@ -180,6 +180,25 @@ def request(weight: Any, offset: Any) -> Any:
     indices = [*(IntImm("int64", 0) for _ in weight.ty.shape[1:]), offset]
     address = tirx.call_intrin("handle", "tirx.address_of", tirx.BufferLoad(weight, indices))
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, _READ, _SECOND_LEVEL, _DATA))
+
+
+def prefetch_blocks(body: Any, nests: Iterable[WeightNest], row: int) -> tuple[Any, list[Any]]:
+    """Return statements in which each step of some nests asks for its share of the next block, and which nests do.
+
+    Args:
+        row: elements of the weight that a step reads.
+    """
+    done = list[Any]()
+    for nest in nests:
+        prefetch = next_block(nest, row) if nest.sums and nest.is_regular else None
+        if prefetch is None or any(prefetch.outermost.same_as(var) for var in done):
+            continue
+        done.append(prefetch.outermost)
+        offsets = [prefetch.offset + line * nest.line for line in range(prefetch.lines)]
+        loop = nest.loops[prefetch.loop]
+        requests = [request(nest.load.source, offset) for offset in offsets]
+        body = with_loop(body, loop.loop_var, with_body(loop, tirx.SeqStmt([*requests, loop.body])))
+    return body, done
 
 
 def with_loop(stmt: Any, var: Any, nest: Any) -> Any:

@@ -14,8 +14,8 @@ from tvm.tirx import BufferStore, Cast, For, ForKind, IntImm, Var
 from tvm_ffi import structural_map
 
 from ...zoo.tile_instructions import FACTORS
-from .read_ahead import WeightNest, in_loops, next_block, request, with_loop
-from .statements import nodes_in, reads, substituted, with_body, with_parts
+from .read_ahead import WeightNest, in_loops, prefetch_blocks
+from .statements import nodes_in, reads, substituted, with_parts
 
 _ROUND, _LANES = "llvm.x86.avx512bf16.cvtneps2bf16.512", 16
 _PUT_OFF = "tchub.vectorised"
@@ -93,17 +93,8 @@ class _Tiles(WeightNest):
 
 def prefetch_tiles(body: Any) -> Any:
     """Return lowered statements whose products on tile registers prefetch their weights."""
-    done = list[Any]()
-    for nest in _tile_nests(body):
-        prefetch = next_block(nest, _STEP // nest.size) if nest.sums and nest.is_regular else None
-        if prefetch is None or any(prefetch.outermost.same_as(var) for var in done):
-            continue
-        done.append(prefetch.outermost)
-        offsets = [prefetch.offset + line * nest.line for line in range(prefetch.lines)]
-        loop = nest.loops[prefetch.loop]
-        requests = [request(nest.load.source, offset) for offset in offsets]
-        body = with_loop(body, loop.loop_var, with_body(loop, tirx.SeqStmt([*requests, loop.body])))
-    return body
+    nests = list(_tile_nests(body))
+    return prefetch_blocks(body, nests, _STEP // nests[0].size)[0] if nests else body
 
 
 def _tile_nests(body: Any) -> Iterator[_Tiles]:

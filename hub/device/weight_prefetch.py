@@ -19,7 +19,7 @@ from tvm.tirx import BufferStore, For, ForKind, IntImm, Var
 from tvm_ffi import structural_equal, structural_map
 
 from .candidate import WEIGHTS
-from .read_ahead import LINE, ReadAhead, WeightNest, in_loops, next_block, request, with_loop
+from .read_ahead import LINE, ReadAhead, WeightNest, in_loops, next_block, prefetch_blocks, request, with_loop
 from .statements import nodes_in, reads, size_of, substituted, with_body, with_lowered
 
 # Bytes of weights from which it pays, measured on a Xeon.
@@ -27,6 +27,9 @@ MIN_WEIGHT = 64 << 10
 # Floats of the accumulators, at most, which is what AVX-512's 32 registers hold; and of a row of them, less than TVM
 # keeps on the stack.
 _MAX_ACCUMULATORS, _MAX_ROW = 512, 128
+# Weights of whole numbers are words of four; what multiplies a tile of them reads so many, in so many loops.
+_WORDS, _STEP, _LOOPS_OF_TILE = "uint32", 16 * 32, 4
+_TYPES = "float32", _WORDS
 
 
 def prefetch_weights(mod: Any, target: Any) -> Any:
@@ -46,19 +49,41 @@ def prefetch_weights(mod: Any, target: Any) -> Any:
 def _large_weights(func: Any) -> list[Any]:
     """Return the parameters of a tensor function that are large weights."""
     weights = [func.params[int(position)] for position in (func.attrs or {}).get(WEIGHTS, ())]
-    return [one for one in weights if str(one.ty.dtype) == "float32" and 4 * size_of(one) >= MIN_WEIGHT]
+    return [one for one in weights if str(one.ty.dtype) in _TYPES and 4 * size_of(one) >= MIN_WEIGHT]
 
 
 def _with_prefetches(func: Any) -> Any:
     """Return a lowered function whose products prefetch their large weights; None where none can."""
     body, rewritten = func.body, list[Any]()
     for weight in _large_weights(func):
+        if str(weight.ty.dtype) == _WORDS:
+            body, done = prefetch_blocks(body, _word_nests(body, weight), _STEP)
+            rewritten += done
+            continue
         for product in list(_products(func, weight)):
             prefetch = _prefetch(product)
             if prefetch is not None and not any(prefetch.outermost.same_as(var) for var in rewritten):
                 body = _rewritten(body, product, prefetch)
                 rewritten.append(prefetch.outermost)
     return func.with_body(body) if rewritten else None
+
+
+class _WordNest(WeightNest):
+    """A nest around what multiplies tiles by vector registers."""
+
+    most_lines = 8
+
+
+def _word_nests(body: Any, weight: Any) -> Iterator[_WordNest]:
+    """Yield the nests of a lowered function that multiply tiles by words of a weight, without the loops of a tile."""
+    for stmt, loops, alone in in_loops(body):
+        loads = [load for load in nodes_in(stmt, TensorLoad) if load.source.same_as(weight)]
+        if loads and len(loops) > max(_LOOPS_OF_TILE, alone + _LOOPS_OF_TILE - 1):
+            first = [(loop.loop_var, loop.min) for loop in loops[-_LOOPS_OF_TILE:]]
+            *rows, lanes = loads[0].indices
+            indices = [*rows, lanes.base if isinstance(lanes, tirx.Ramp) else lanes]
+            load = tirx.BufferLoad(weight, [substituted(index, first) for index in indices])
+            yield _WordNest(loops[:-_LOOPS_OF_TILE], load, alone)
 
 
 @dataclass(frozen=True)
