@@ -9,6 +9,7 @@ import tvm
 from relax_kit import build, linked, relax_of
 from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
+from tchub.hub.device.weight_prefetch import prefetch_weights
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.hub.search.candidates import random_candidates
@@ -117,7 +118,7 @@ def check_programs(mod: Any, instructions: str, count: int) -> None:
     (task,) = tile_tasks(mod)
     untuned = _computed(task, build(task.mod))
     for one in random_candidates(task, target, count):
-        code = tvm.tirx.build(with_tile_registers(one.mod), target=target)
+        code = tvm.tirx.build(with_tile_registers(prefetch_weights(one.mod, target)), target=target)
         assert instruction in code.inspect_source("s")
         if flag in read_host_facts().flags:
             np.testing.assert_array_equal(_computed(task, linked(code)), untuned)

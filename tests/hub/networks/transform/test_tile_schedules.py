@@ -23,6 +23,7 @@ from quantised_kit import (
 )
 from relax_kit import Computed, compute
 from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
+from tchub.hub.device.weight_prefetch import prefetch_weights
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.tile_instructions import TILES, VECTORS
 from tile_kit import X86, XEON, tile_tasks
@@ -112,3 +113,14 @@ def test_vectors_compute_what_fills_their_tiles(channels: int, outputs: int, til
     mod = lowered(module, x, of_bytes=VECTORS[16])
     assert bool(tile_tasks(mod)) == tiles
     np.testing.assert_array_equal(compute(mod, x)[0], module.exact(x))
+
+
+@pytest.mark.x86
+def test_vectors_read_the_next_block_of_weights_ahead() -> None:
+    """Where rows of data go over the same block again and again."""
+    of_bytes, cpu, *_ = INSTRUCTIONS["vectors"]
+    module, x = Quantised(functional.linear, (256, 512)), torch.randn(64, 512)
+    (task,) = tile_tasks(lowered(module, x, of_bytes=of_bytes))
+    target = Target(cpu | {"num-cores": 1})
+    ahead = {str(prefetch_weights(one.mod, target)).count("T.prefetch(") for one in random_candidates(task, target, 8)}
+    assert max(ahead) in range(1, 9)
