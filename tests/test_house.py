@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_853, 15),
     "hub/registry": (3_264, 17),
-    "hub/device": (7_063, 39),
-    "hub/networks": (14_492, 68),
+    "hub/device": (7_109, 39),
+    "hub/networks": (14_928, 69),
     "hub/search": (3_769, 19),
     "hub/records": (646, 5),
-    "hub/tuning": (2_283, 11),
+    "hub/tuning": (2_281, 11),
     "hub/adaptation": (1_972, 10),
     "hub/publishing": (1_834, 9),
     "hub/bundle": (896, 5),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_914, 57),
-    "tests": (33_465, 212),
+    "tests": (33_739, 213),
 }
-PRODUCT = (57_564, 316)
+PRODUCT = (58_044, 317)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (
