@@ -8,8 +8,8 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
@@ -284,7 +284,9 @@ class Measurer(ProgramMeasurer):
 
     def _start_run(self, job: MeasuringJob) -> Future[JobResult]:
         if not self.overlaps:  # what builds references would take a core of the program's threads
-            wait(self._references.values())
+            for reference in list(self._references.values()):
+                with suppress(CancelledError):  # where this measurer was closed
+                    reference.exception()
         reference = self._reference(job)
         self.watched["checked"] += reference is not None
         best = self._best.get(job.candidate.task_id)

@@ -20,7 +20,7 @@ from .onnx_graph import graphs_of, sort_nodes, tensors_of
 from .onnx_inputs import dtype_of, examples, inputs_of, values_of, with_values
 from .onnx_quantised import dequantise_layers
 from .onnx_recurrent import RECURRENT_REMEDIES, imported, with_recurrences
-from .onnx_runtime import RUNTIME, exact_products
+from .onnx_runtime import RUNTIME, RUNTIME_REMEDY, exact_products, has_own_norms, norms_apart
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
 
@@ -29,13 +29,12 @@ _REMEDIES = {
     f"{RUNTIME}.nchwc": "ONNX Runtime optimised the file for one CPU: take the one from before, or optimise it again "
     "with GraphOptimizationLevel.ORT_ENABLE_EXTENDED",
     "ai.onnx.ml": "leave scalers, encoders and trees to ONNX Runtime, and tune the network before or after them",
-    RUNTIME: "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
-    "quantize_dynamic(..., op_types_to_quantize=['MatMul'])",
+    RUNTIME: RUNTIME_REMEDY,
 }
 _MOST_IN_MEMORY = (1 << 31) - (1 << 20)  # bytes of a model that protobuf can write
-# Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
 _STATES = "states of quantised LSTM layers have 16 bits or more; ONNX Runtime rounds them to 8"
 _BLOCKS = "weights of MatMulNBits become float32, which has up to sixteen times their size"
+# Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
 _SELECTING = ("Compress", "NonMaxSuppression", "NonZero")
 
 
@@ -131,7 +130,9 @@ def reference_module(path: Path, optimised: bool = True) -> torch.nn.Module:
             other places.
     """
     model = load_onnx(path)
-    changed = any([onnx_in_float32(model), dequantise_layers(model), exact_products(model)])
+    changed = any([onnx_in_float32(model), dequantise_layers(model)])
+    if model.ByteSize() < _MOST_IN_MEMORY:
+        changed |= exact_products(model)
     source = model.SerializeToString() if changed else str(path)  # a large one is better read from disk
     import onnxruntime
 
@@ -225,14 +226,16 @@ def load_onnx(path: Path) -> Any:
     try:
         # Some tools leave out the shape of an output that they add, or append its node; ONNX Runtime takes both.
         whole = all(output.type.tensor_type.HasField("shape") for output in model.graph.output)
-        changed = bool([graph for graph in graphs_of(model) if sort_nodes(graph)]) or not whole
+        moved = [graph for graph in graphs_of(model) if sort_nodes(graph)]
+        changed = bool(moved or has_own_norms(model)) or not whole
         if not whole:
             model = onnx.shape_inference.infer_shapes(model)
         if not changed:
             onnx.checker.check_model(str(path))  # of any size
         onnx.load_external_data_for_model(model, str(path.parent))
         if changed and model.ByteSize() < _MOST_IN_MEMORY:
-            onnx.checker.check_model(model)
+            with norms_apart(model):
+                onnx.checker.check_model(model)
     except Exception as error:
         first, *_ = str(error).strip().splitlines() or [type(error).__name__]  # then comes where it is
         raise file_error(path, f"is no valid ONNX model: {first}") from error

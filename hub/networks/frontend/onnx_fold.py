@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ....zoo.errors import last_line
 from ..errors import NetworkImportError
 from .onnx_graph import DEFAULT, FEW, GraphWriter, attributes_of, graphs_in, infer_types, opset_of, rename
 from .onnx_operators import RULES, run
 from .onnx_quantised import FLOAT, INTEGERS, QUANTISED, product_of_integers, read_as_floats, real
-from .onnx_runtime import OWN_RULES, RUNTIME, old_norm
+from .onnx_runtime import OWN_RULES, RUNTIME, RUNTIME_REMEDY, is_own_norm
 
 # Operators that the importer lacks, or has of another domain, and that ONNX defines by others.
 _DEFINED = frozenset((
@@ -21,7 +22,7 @@ _DEFINED = frozenset((
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-_OF_NORMS = 17  # ONNX's opset that has layer norms, which ONNX Runtime writes into older files, too
+_OF_LOOPS = "export it with a number of steps that is fixed and small, or leave the loop out of what is tuned"
 # Operators that a loop may become.
 _MOST_NODES = 5000
 
@@ -147,14 +148,25 @@ class _Fold(GraphWriter):
                 outputs = [self.floats[inputs[0]]]
             elif (arrays := self._computed(node, inputs)) is not None:
                 outputs = [self.constant(array) for array in arrays]
-            elif kind == "SimplifiedLayerNormalization" or (kind == "LayerNormalization" and self.opset < _OF_NORMS):
-                outputs = old_norm(self, node, inputs)
+            elif is_own_norm(node, self.opset) and sum(map(bool, node.output)) == 1:
+                outputs = self._of_runtime(node, inputs)
             elif kind in RULES:
                 outputs = RULES[kind](self, node, inputs)
         if outputs is None and node.domain == RUNTIME and kind in OWN_RULES:
-            outputs = OWN_RULES[kind](self, node, inputs)
+            outputs = self._of_runtime(node, inputs)
         # TVM reads the attribute `value` of a constant alone.
         self.changed |= outputs is not None and (kind != "Constant" or node.attribute[0].name != "value")
+        return outputs
+
+    def _of_runtime(self, node: Any, inputs: list[str]) -> list[str]:
+        """Write an operator of ONNX Runtime's own. TVM has some, too, and does not know all their inputs."""
+        reason = "in a form that is not known here"
+        try:
+            outputs = OWN_RULES[node.op_type](self, node, inputs)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            reason, outputs = last_line(error), None
+        if outputs is None:
+            raise self._error(node, f"has an operator of ONNX Runtime {reason}", RUNTIME_REMEDY)
         return outputs
 
     # Constants
@@ -178,8 +190,12 @@ class _Fold(GraphWriter):
         """Return a constant of the model, of any size, or None for what is computed."""
         from onnx import numpy_helper
 
-        tensors = (tensor for tensor in self._model.graph.initializer if tensor.name == name)
-        return self.values[name] if name in self.values else next(map(numpy_helper.to_array, tensors), None)
+        if name in self.values:
+            return self.values[name]
+        tensors = [tensor for tensor in self._model.graph.initializer if tensor.name == name]
+        nodes = [node for node in self.nodes if node.op_type == "Constant" and name in node.output]
+        tensors += [attribute.t for node in nodes for attribute in node.attribute if attribute.name == "value"]
+        return numpy_helper.to_array(tensors[0]) if tensors else None
 
     def dims(self, name: str) -> list[int] | None:
         """Return the sizes of a tensor, or None where not all are known."""
@@ -303,11 +319,11 @@ class _Fold(GraphWriter):
         if len(self.nodes) - start > _MOST_NODES:
             raise self._error(node, f"has a loop of more than {_MOST_NODES} operators")
 
-    def _error(self, node: Any, problem: str) -> NetworkImportError:
+    def _error(self, node: Any, problem: str, remedy: str = _OF_LOOPS) -> NetworkImportError:
         where = f"node {node.name or next(iter(node.output), '')!r}"
         return NetworkImportError(
             f"{self._network} {problem} ({node.op_type}, {where})",
-            remedy="export it with a number of steps that is fixed and small, or leave the loop out of what is tuned",
+            remedy=remedy,
             network=self._network,
             operator=node.op_type,
             location=where,

@@ -1,6 +1,6 @@
 """What every rewriting of an ONNX graph needs: new operators and constants, attributes, and the sizes of tensors."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from itertools import count
@@ -27,12 +27,19 @@ class GraphWriter:
         self._prefix, self._count = prefix, count()
         self.nodes: list[Any] = []
         self.values: dict[str, np.ndarray] = {}
+        self._once: dict[Any, str] = {}
 
     def constant(self, array: Any) -> str:
         """Add a constant; return its name."""
         name = self.fresh()
         self.values[name] = np.asarray(array)
         return name
+
+    def once(self, key: Any, array: Callable[[], Any]) -> str:
+        """Return the name of a constant that several nodes read; it is computed for the first one."""
+        if key not in self._once:
+            self._once[key] = self.constant(array())
+        return self._once[key]
 
     def reshaped(self, x: str, shape: Sequence[int]) -> str:
         """Add a reshape, and return the name of its result."""
@@ -54,15 +61,25 @@ class GraphWriter:
         """Return a name that the graph does not have."""
         return f"{self._prefix}{next(self._count)}"
 
-    def put(self, graph: Any) -> None:
-        """Give a graph these operators in place of its own, and the constants that they read."""
-        from onnx import numpy_helper
+    def put(self, graph: Any, most: int | None = None) -> None:
+        """Give a graph these operators in place of its own, and the constants that they read.
+
+        Args:
+            most: elements of a constant; larger ones become inputs of their size.
+        """
+        from onnx import helper, numpy_helper
 
         del graph.node[:], graph.value_info[:]  # the latter may name free sizes
         graph.node.extend(self.nodes)
         held = {tensor.name for tensor in graph.initializer}
         read = sorted(names_taken(*self.nodes) & self.values.keys() - held)
-        graph.initializer.extend(numpy_helper.from_array(self.values[name], name) for name in read)
+        for name in read:
+            array = self.values[name]
+            if most is None or array.size <= most:
+                graph.initializer.append(numpy_helper.from_array(array, name))
+            else:
+                kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+                graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
 
 
 def graphs_of(model: Any) -> Iterator[Any]:
@@ -131,7 +148,7 @@ def infer_types(model: Any, shapes: Mapping[str, Sequence[int]], instead: GraphW
             sized.graph.input.append(info)
     sized.graph.node.extend(model.graph.node)
     if instead is not None:
-        instead.put(sized.graph)
+        instead.put(sized.graph, FEW)
     graph = onnx.shape_inference.infer_shapes(sized, data_prop=True).graph
     return {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info)}
 

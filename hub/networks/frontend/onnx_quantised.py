@@ -102,6 +102,12 @@ def dequantise_layers(model: Any) -> bool:
         for node in list(graph.node):
             if node.op_type != "DynamicQuantizeLSTM" or not {*node.input[1:3], *node.input[8:]} <= tensors.keys():
                 continue
+            shapes = [list(tensors[name].dims) for name in (*node.input[1:3], *node.input[8:])]
+            if len(shapes) != 6 or not any(node.output) or any(len(shape) != 3 for shape in shapes[:2]):
+                continue
+            one, outputs = [shapes[0][0]], [shapes[0][0], shapes[0][2]]
+            if any(shape not in (one, outputs) for shape in shapes[2:]):
+                continue  # not as ONNX Runtime has it: it is refused by its name
             scales_and_zeros = node.input[8:10], node.input[10:12]
             for at, (scale, zero) in enumerate(scales_and_zeros, start=1):
                 names = node.input[at], scale, zero

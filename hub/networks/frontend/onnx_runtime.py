@@ -4,18 +4,24 @@ Files have them that ONNX Runtime or its tools optimised, or quantised by blocks
 None for a node that it does not know in this form.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from math import ceil, prod, sqrt
 from typing import Any
 
 import numpy as np
 
-from .onnx_graph import attributes_of, graphs_of
+from .onnx_graph import DEFAULT, attributes_of, graphs_of, opset_of
 from .onnx_operators import reduced
 
 RUNTIME = "com.microsoft"
-_INT64 = 7  # ONNX's number of the type
+RUNTIME_REMEDY = (
+    "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
+    "quantize_dynamic(..., op_types_to_quantize=['MatMul'])"
+)
+_INT64, _FLOAT = 7, 1  # ONNX's numbers of the types
+_OF_NORMS = 17  # ONNX's opset that has layer norms
 _MASKED = -10000.0  # added to the scores of what is masked, unless a node says otherwise
 # Activations of fused nodes, with the names of their parameters in order.
 _ACTIVATIONS = {
@@ -47,8 +53,41 @@ def _norm(graph: Any, x: str, scale: str, bias: str, epsilon: float, centred: bo
     return str(graph.op("Add", x, bias) if bias else x)
 
 
-def old_norm(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
-    """Write a norm that ONNX Runtime knows before ONNX does, or one without a mean, which is its own."""
+def is_own_norm(node: Any, opset: int) -> bool:
+    """Return whether a node is a norm that ONNX does not have, or not yet, and ONNX Runtime writes as ONNX's."""
+    kind = node.op_type
+    return kind == "SimplifiedLayerNormalization" or (kind == "LayerNormalization" and opset < _OF_NORMS)
+
+
+def _own_norms(model: Any) -> list[Any]:
+    nodes = [node for graph in graphs_of(model) for node in graph.node if node.domain in DEFAULT]
+    return [node for node in nodes if is_own_norm(node, opset_of(model))]
+
+
+def has_own_norms(model: Any) -> bool:
+    """Return whether a model has norms that `is_own_norm` describes."""
+    return bool(_own_norms(model))
+
+
+@contextmanager
+def norms_apart(model: Any) -> Iterator[None]:
+    """Give such norms ONNX Runtime's domain for a while, in which ONNX does not look for them."""
+    norms, known = _own_norms(model), any(one.domain == RUNTIME for one in model.opset_import)
+    for node in norms:
+        node.domain = RUNTIME
+    if norms and not known:
+        model.opset_import.add(domain=RUNTIME, version=1)
+    try:
+        yield
+    finally:
+        for node in norms:
+            node.domain = ""
+        if norms and not known:
+            del model.opset_import[-1]
+
+
+def _alone(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Normalise over the last axis, with a mean or without."""
     facts, dims = attributes_of(node), graph.dims(inputs[0])
     if dims is None or facts.get("axis", -1) % len(dims) != len(dims) - 1 or any(node.output[1:]):
         return None
@@ -150,19 +189,23 @@ def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
 def _block_product(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Multiply by weights of a few bits, of which each block of a column has a scale and a zero point."""
     facts, (x, packed, scale, zero, order, bias) = attributes_of(node), _named(inputs, 6)
-    arrays = [graph.weight(name) for name in (packed, scale, *[zero] * bool(zero))]
+    names = packed, scale, *[zero] * bool(zero)
+    arrays = [graph.weight(name) for name in names]
     bits, size, terms, columns = facts.get("bits", 4), facts["block_size"], facts["K"], facts["N"]
     blocks = ceil(terms / size)
     if order or bits not in (2, 4, 8) or any(array is None for array in arrays):
         return None
-    whole = unpacked(arrays[0].reshape(columns, blocks, -1), bits, size).astype(np.float32)
-    scales, zeros = arrays[1].astype(np.float32).reshape(columns, blocks), np.float32(1 << (bits - 1))
-    if zero and arrays[2].dtype == np.uint8:
-        zeros = unpacked(arrays[2].reshape(columns, -1), bits, blocks).astype(np.float32)[..., None]
-    elif zero:
-        zeros = arrays[2].astype(np.float32).reshape(columns, blocks, 1)
-    weights = ((whole - zeros) * scales[..., None]).reshape(columns, -1)[:, :terms]
-    product = graph.op("MatMul", x, graph.constant(np.ascontiguousarray(weights.T)))
+
+    def weights() -> np.ndarray:
+        whole = unpacked(arrays[0].reshape(columns, blocks, -1), bits, size).astype(np.float32)
+        scales, zeros = arrays[1].astype(np.float32).reshape(columns, blocks), np.float32(1 << (bits - 1))
+        if zero and arrays[2].dtype == np.uint8:
+            zeros = unpacked(arrays[2].reshape(columns, -1), bits, blocks).astype(np.float32)[..., None]
+        elif zero:
+            zeros = arrays[2].astype(np.float32).reshape(columns, blocks, 1)
+        return np.ascontiguousarray(((whole - zeros) * scales[..., None]).reshape(columns, -1)[:, :terms].T)
+
+    product = graph.op("MatMul", x, graph.once((*names, bits, size, terms, columns), weights))
     return [graph.op("Add", product, bias) if bias else product]
 
 
@@ -179,13 +222,18 @@ def exact_products(model: Any) -> bool:
 
 
 def _dequantised(graph: Any, x: str, scale: str, zero: str) -> str | None:
-    """Add the real numbers of a matrix of 8 bits, whose columns may have a scale each."""
-    dims = graph.dims(scale)
-    if dims is None or (prod(dims) > 1 and graph.opset < 13):
+    """Add the real numbers of 8 bits, whose columns may have a scale or a zero point each."""
+    sizes, dims = [graph.dims(one) for one in (scale, *[zero] * bool(zero))], graph.dims(x)
+    if dims is None or None in sizes:
         return None
-    own = {"axis": 1} if prod(dims) > 1 else {}
-    if not own and dims:  # one number, as ONNX wants it
-        scale, zero = graph.reshaped(scale, []), zero and graph.reshaped(zero, [])
+    counts = {prod(one) for one in sizes}
+    if counts == {1}:
+        scale, zero = graph.reshaped(scale, []), zero and graph.reshaped(zero, [])  # as ONNX wants it
+    elif len(counts) > 1 or graph.opset < 13:
+        whole = graph.op("Cast", x, to=_FLOAT)
+        whole = graph.op("Sub", whole, graph.op("Cast", zero, to=_FLOAT)) if zero else whole
+        return str(graph.op("Mul", whole, scale))
+    own = {} if counts == {1} else {"axis": len(dims) - 1}
     return str(graph.op("DequantizeLinear", x, scale, *[zero] * bool(zero), **own))
 
 
@@ -209,14 +257,20 @@ def _product_of_bytes(graph: Any, node: Any, inputs: list[str]) -> list[str] | N
 # Attention
 
 
-def _mask(graph: Any, mask: str, rows: int, terms: int, low: float) -> str | None:
-    """Add what is added to scores `[batch, heads, rows, terms]`, given the terms that count or how many do."""
+def _mask(graph: Any, mask: str, batch: int, terms: int, low: float) -> str | None:
+    """Add what is added to scores `[batch, heads, rows, terms]`, given terms that count, or ends and beginnings."""
     dims = graph.dims(mask)
-    if dims is None or len(dims) > 3 or (len(dims) == 1 and dims[0] == 3 * rows + 2):
+    if dims is None or len(dims) > 3 or (len(dims) == 1 and dims[0] not in (batch, 2 * batch)):
         return None
-    if len(dims) == 1:  # lengths of the batch
-        lengths = graph.op("Cast", graph.reshaped(mask, [dims[0], 1, 1, 1]), to=_INT64)
-        keeps = graph.op("Less", graph.constant(np.arange(terms)), lengths)
+    if len(dims) == 1:
+        ends, *begins = (
+            graph.op("Cast", graph.reshaped(_slice(graph, mask, 0, at, at + batch), [batch, 1, 1, 1]), to=_INT64)
+            for at in range(0, dims[0], batch)
+        )
+        numbers = graph.constant(np.arange(terms))
+        keeps = graph.op("Less", numbers, ends)
+        for one in begins:
+            keeps = graph.op("And", keeps, graph.op("Not", graph.op("Less", numbers, one)))
     else:
         shape = [dims[0], 1, 1, dims[1]] if len(dims) == 2 else [dims[0], 1, *dims[1:]]
         keeps = graph.op("Greater", graph.reshaped(mask, shape), graph.constant(np.int32(0)))
@@ -245,8 +299,9 @@ def _attended(
             return None
         scores = graph.op("Add", scores, low)
     if facts.get("unidirectional"):
-        later = np.triu(np.full((rows, terms), np.finfo(np.float32).min), 1 + terms - rows)
-        scores = graph.op("Add", scores, graph.constant(later))
+        past = terms - rows
+        keeps = graph.once((rows, terms), lambda: np.tril(np.ones((rows, terms), bool), past))
+        scores = graph.op("Where", keeps, scores, _number(graph, float(np.finfo(np.float32).min)))
     scores = graph.op("Add", scores, added) if added else scores
     result = graph.op("MatMul", graph.op("Softmax", scores, axis=-1), value)
     return str(graph.reshaped(graph.op("Transpose", result, perm=[0, 2, 1, 3]), [batch, rows, dims[1] * dims[3]]))
@@ -278,9 +333,10 @@ def _attention(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     ends = pairwise(np.cumsum([0, *columns]))
     parts = [_by_heads(graph, _slice(graph, product, 2, begin, end), heads) for begin, end in ends]
     terms = dims[1]
-    if past:  # [2, batch, heads, length, numbers]
-        if (sizes := graph.dims(past)) is None:
-            return None
+    sizes = graph.dims(past) if past else [0] * 5
+    if sizes is None:
+        return None
+    if sizes[3]:  # [2, batch, heads, length, numbers]
         terms += sizes[3]
         for at in (1, 2):
             before = graph.reshaped(_slice(graph, past, 0, at - 1, at), sizes[1:])
@@ -311,10 +367,13 @@ def _attention_of_heads(graph: Any, node: Any, inputs: list[str]) -> list[str] |
         begin += shape[2]
         parts[at] = _by_heads(graph, graph.op("Add", part, own) if own else part, heads)
     terms = shapes[1][-2]
+    if attributes_of(node).get("unidirectional") and terms != shapes[0][1]:
+        return None
     for at, past in ((1, past_keys), (2, past_values)):
-        if past:
-            if (sizes := graph.dims(past)) is None:
-                return None
+        sizes = graph.dims(past) if past else [0] * 4
+        if sizes is None:
+            return None
+        if sizes[2]:
             terms += sizes[2] if at == 1 else 0
             parts[at] = graph.op("Concat", past, parts[at], axis=2)
     result = _attended(graph, node, parts, (shapes[0][0], shapes[0][1], terms), mask, added)
@@ -323,11 +382,11 @@ def _attention_of_heads(graph: Any, node: Any, inputs: list[str]) -> list[str] |
 
 OWN_RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
     "SkipLayerNormalization": _skip_norm, "SkipSimplifiedLayerNormalization": _skip_norm,
-    "SimplifiedLayerNormalization": old_norm, "EmbedLayerNormalization": _embedded,
+    "SimplifiedLayerNormalization": _alone, "LayerNormalization": _alone, "EmbedLayerNormalization": _embedded,
     "Gelu": _gelu, "BiasGelu": _gelu, "FastGelu": _gelu, "QuickGelu": _gelu,
     "FusedConv": _activated, "FusedGemm": _activated, "FusedMatMul": _turned_product,
     "TransposeMatMul": _turned_product, "MatMulNBits": _block_product,
     "DynamicQuantizeMatMul": _product_of_bytes, "MatMulIntegerToFloat": _product_of_bytes,
     "Attention": _attention, "QAttention": _attention, "MultiHeadAttention": _attention_of_heads,
 }  # fmt: skip
-"""By the operator, what writes a node to a `_Fold`; None leaves it as it is, and it is refused."""
+"""By the operator, what writes a node to a `_Fold`; None or an error refuses it."""

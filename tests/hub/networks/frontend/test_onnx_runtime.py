@@ -13,6 +13,7 @@ from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 from onnxruntime.quantization import matmul_nbits_quantizer, quantize_dynamic
 from onnxruntime.transformers.optimizer import optimize_model
 from relax_kit import compute, prepare
+from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend.onnx_file import read_onnx
 from tchub.hub.networks.frontend.onnx_fold import folded
 from tchub.hub.networks.frontend.onnx_runtime import exact_products
@@ -99,8 +100,18 @@ CASES: dict[str, tuple[str, Arrays, Arrays, int, dict[str, Any]]] = {
                                    "zb": of_bytes("int8", 16), "bias": numbers(16)}, 1, {}),
     "product of data to be quantised": ("DynamicQuantizeMatMul", {"x": X},
                                         {"b": CODES["b"], "sb": positive(1)[0]}, 1, {}),
+    "product of columns of one scale": ("MatMulIntegerToFloat", CODES,
+                                        {"sa": positive(1)[0], "sb": positive(1)[0], "za": np.uint8(7),
+                                         "zb": of_bytes("int8", 16)}, 1, {}),
     "attention": ("Attention", {"x": X}, PRODUCT, 1, {"num_heads": HEADS}),
     "attention to lengths": ("Attention", {"x": X}, PRODUCT | {"mask": LENGTHS}, 1, {"num_heads": HEADS}),
+    "attention between bounds": ("Attention", {"x": X}, PRODUCT | {"mask": np.array([4, ROWS, 1, 0], np.int32)}, 1,
+                                 {"num_heads": HEADS}),
+    "attention to what is before and counts": ("Attention", {"x": X}, PRODUCT | {"mask": KEEPS[:, ::-1]}, 1,
+                                               {"num_heads": HEADS, "unidirectional": 1,
+                                                "mask_filter_value": float(np.finfo(np.float32).min)}),
+    "attention behind none": ("Attention", {"x": X}, PRODUCT | {"-m": NONE, "past": numbers(2, BATCH, HEADS, 0, 8)}, 2,
+                              {"num_heads": HEADS}),
     "attention with a mask": ("Attention", {"x": X}, PRODUCT | {"mask": KEEPS}, 1,
                               {"num_heads": HEADS, "scale": 0.3}),
     "attention with a mask a row": ("Attention", {"x": X}, PRODUCT | {"mask": CUBE}, 1, {"num_heads": HEADS}),
@@ -143,12 +154,48 @@ def test_an_operator_is_written_as_others_that_compute_the_same(case: str, opset
 
 
 @pytest.mark.parametrize(("operator", "weights"), [("SimplifiedLayerNormalization", 1), ("LayerNormalization", 2)])
-def test_norms_have_no_domain(operator: str, weights: int) -> None:
+def test_norms_have_no_domain(operator: str, weights: int, tmp_path: Path) -> None:
     """And stand in files of opsets that do not have them."""
     model = model_of(operator, {"x": X}, dict(list(NORM.items())[:weights]), 1, 12, "", epsilon=1e-3)
     written = folded(model, {"x": X.shape}, "net")
     assert operator not in {node.op_type for node in written.graph.node}
     np.testing.assert_allclose(run(written, {"x": X})[0], run(model, {"x": X})[0], rtol=1e-4, atol=1e-5)
+    path, output = tmp_path / "norm.onnx", helper.make_tensor_value_info("y0", TensorProto.FLOAT, X.shape)
+    model.graph.output[0].CopyFrom(output)
+    onnx.save(model, path)
+    read = read_onnx(path, {}).model
+    assert {node.domain for node in read.graph.node} == {""}
+    assert [one.domain for one in read.opset_import] == ["", OWN]
+
+
+@pytest.mark.parametrize(
+    ("operator", "given", "outputs", "facts"),
+    [
+        ("SkipLayerNormalization", {"x": X, "skip": X, "scale": NORM["scale"]}, 3, {}),
+        ("SimplifiedLayerNormalization", {"x": X, "scale": NORM["scale"]}, 2, {}),
+        ("Attention", {"x": X} | PRODUCT, 1, {"num_heads": HEADS, "do_rotary": 1}),
+        ("MultiHeadAttention", QKV, 1, {"num_heads": HEADS, "unidirectional": 1}),
+        ("MatMulNBits", {"x": X, "w": of_bytes("uint8", 16, 1, 16), "s": positive(16)}, 1, {"N": 16, "block_size": 32}),
+        ("MatMulNBits", {"x": X}, 1, {"N": 16, "K": WIDE, "block_size": 0}),
+    ],
+)
+def test_a_form_that_is_not_known_is_refused(operator: str, given: Arrays, outputs: int, facts: dict[str, Any]) -> None:
+    """TVM has some of the operators, and would give zeros for outputs that it does not compute."""
+    first, *weights = given.items()
+    model = model_of(operator, dict([first]), dict(weights), outputs, 17, OWN, **facts)
+    with pytest.raises(NetworkImportError, match=f"of ONNX Runtime .*{operator}, node 'y0'") as caught:
+        folded(model, {first[0]: first[1].shape}, "net")
+    assert "before ONNX Runtime" in caught.value.remedy
+
+
+def test_nodes_of_the_same_weights_share_them() -> None:
+    weights = {"w": of_bytes("uint8", 16, 1, 16), "s": positive(16)}
+    model = model_of("MatMulNBits", {"x": X}, weights, 1, 17, OWN, K=WIDE, N=16, block_size=32)
+    other = helper.make_node("MatMulNBits", ["x", *weights], ["z"], domain=OWN, K=WIDE, N=16, block_size=32)
+    model.graph.node.append(other)
+    model.graph.output.append(onnx.ValueInfoProto(name="z"))
+    written = folded(model, {"x": X.shape}, "net")
+    assert sum(tensor.dims == [WIDE, 16] for tensor in written.graph.initializer) == 1
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
