@@ -110,11 +110,11 @@ def _skip_norm(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
 def _embedded(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Add up the embeddings of words, positions and segments, and normalise; the lengths are of a mask."""
     facts = attributes_of(node)
-    ids, segments, words, positions, kinds, scale, shift, mask, order = _named(inputs, 9)
+    ids, segments, table, positions, kinds, scale, shift, mask, order = _named(inputs, 9)
     dims = graph.dims(ids)
     if dims is None:
         return None
-    total = graph.op("Gather", words, ids)
+    total = graph.op("Gather", table, ids)
     total = graph.op("Add", total, graph.op("Gather", positions, order or graph.constant(np.arange(dims[1]))))
     if segments:
         total = graph.op("Add", total, graph.op("Gather", kinds, segments))
