@@ -356,7 +356,7 @@ def _attention_of_heads(graph: Any, node: Any, inputs: list[str]) -> list[str] |
     """Attend with queries, keys and values that were computed before, behind those of earlier steps."""
     heads = attributes_of(node)["num_heads"]
     *parts, bias, mask, added, past_keys, past_values, share, cache = _named(inputs, 10)
-    shapes = [graph.dims(part) if part else None for part in parts]
+    shapes: list[Any] = [graph.dims(part) if part else None for part in parts]
     if any(shape is None or len(shape) == 5 for shape in shapes) or share or cache or len(shapes[0]) != 3:
         return None
     begin = 0

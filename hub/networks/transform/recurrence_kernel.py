@@ -20,6 +20,8 @@ _LANES = 16  # numbers of a vector
 _PRODUCT_OF_PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 MOST_CODE = (1 << 15) - 1
 """The largest whole number of 16 bits."""
+_ramp: Any = tirx.Ramp
+_broadcast: Any = tirx.Broadcast
 _LEAST_PEAK = 1e-30  # a state of zeros has no scale of its own
 
 
@@ -236,10 +238,10 @@ class _Chains:
     def _add_pairs(self, sums: Any, tile: Any, k: Any, gate: int, vector: int, row: int) -> None:
         """Add the products of a pair of numbers of a state to the sums of a vector of units."""
         lanes, halves = self.lanes, f"int16x{2 * self.lanes}"
-        state = tirx.reinterpret(halves, tirx.Broadcast(self.pairs[row, k], lanes))
+        state = tirx.reinterpret(halves, _broadcast(self.pairs[row, k], lanes))
         for begin in range(0, _LANES, lanes):
-            own, at = tirx.Ramp(begin, 1, lanes), 2 * (vector * _LANES + begin)
-            weights = self.packed[self.d, tile, k, gate, tirx.Ramp(at, 1, 2 * lanes)].astype(halves)
+            own, at = _ramp(begin, 1, lanes), 2 * (vector * _LANES + begin)
+            weights = self.packed[self.d, tile, k, gate, _ramp(at, 1, 2 * lanes)].astype(halves)
             both = tirx.call_llvm_pure_intrin(f"int32x{lanes}", _PRODUCT_OF_PAIRS[lanes], state, weights)
             self._put(sums, sums[own] + both, own)
 
