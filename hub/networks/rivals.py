@@ -211,7 +211,9 @@ def rival_runs(
             lines = str(error).strip().splitlines() or ["no message"]
             errors[name] = f"{type(error).__name__}: {lines[0][:300]}"
             continue
-        if check.ok or few_differ(output, expected, reference.precision):  # see `check_library`
+        # ONNX Runtime's own run of a file is the original, and may round more than the one to compare with.
+        original = reference.is_onnx and name == "onnxruntime"
+        if original or check.ok or few_differ(output, expected, reference.precision):  # see `check_library`
             runs[name] = run
         else:
             errors[name] = f"its output is wrong: off by {check.max_abs_diff:.1e}"
