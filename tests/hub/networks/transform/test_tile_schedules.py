@@ -22,7 +22,7 @@ from quantised_kit import (
     prepared,
 )
 from relax_kit import Computed, compute
-from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
+from tchub.hub.device.tile_registers import byte_factors, instructions_of, with_tile_registers
 from tchub.hub.device.weight_prefetch import prefetch_weights
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.tile_instructions import TILES, VECTORS
@@ -124,3 +124,13 @@ def test_vectors_read_the_next_block_of_weights_ahead() -> None:
     target = Target(cpu | {"num-cores": 1})
     ahead = {str(prefetch_weights(one.mod, target)).count("T.prefetch(") for one in random_candidates(task, target, 8)}
     assert max(ahead) in range(1, 9)
+
+
+@pytest.mark.x86
+@pytest.mark.parametrize(
+    ("mcpu", "lanes", "pairs"),
+    [("cascadelake", 16, True), ("haswell", 8, True), ("ivybridge", 8, False), ("x86-64-v2", 4, False)],
+)
+def test_a_cpu_multiplies_pairs_of_16_bits_in_whole_registers_or_not_at_all(mcpu: str, lanes: int, pairs: bool) -> None:
+    instructions = instructions_of(Target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux-gnu"}))
+    assert (instructions["lanes"], instructions["pairs"]) == (lanes, pairs)
