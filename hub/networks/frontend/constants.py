@@ -1,15 +1,17 @@
-"""Constant folding of an exported program: positions, masks and rotary tables are computed once, by PyTorch itself.
+"""Constants of an exported program, and of an export: positions, masks and tables are computed once, by PyTorch itself.
 
 TVM folds operators of constants too, but neither creation operators (`arange`) nor what follows from them.
 """
 
 import operator
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from math import inf, prod
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch._functorch import config as functorch_config
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
@@ -248,3 +250,77 @@ def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:
     signature.input_specs.insert(first_user, spec)
     exported.constants[name] = value.detach().contiguous()
     node.replace_all_uses_with(constant)
+
+
+# Constants in an export
+
+NUMBERS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
+# Operators whose result follows from the shape and the type of a tensor.
+_LIKE = [getattr(torch.ops.aten, name).default for name in ("zeros_like", "ones_like", "full_like")] + [
+    getattr(torch.ops.aten, name).default for name in ("new_zeros", "new_ones", "new_full")
+]
+
+
+def depends_on_values(error: Exception) -> bool:
+    """Return whether PyTorch's export failed where it needs a number that a tensor holds."""
+    kinds = ("GuardOnDataDependentSymNode", "UserError", "DataDependentOutputException")
+    # An array of NumPy, too, holds numbers.
+    reasons = "data-dependent", ".numpy() is not supported"
+    return any(reason in str(error) for reason in reasons) or type(error).__name__ in kinds
+
+
+@contextmanager
+def known_constants(module: torch.nn.Module) -> Iterator[None]:
+    """Inside, an export reads the numbers of tensors that depend on no input: of buffers, or a mask of its own making.
+
+    PyTorch's export computes the values of weights, and of what follows from them, beside their shapes. Inputs lose
+    theirs here, and so does what is random or is changed in place by an input: a branch on those is refused as before.
+    """
+    changed: set[int] = set()  # storages
+    modes: set[Any] = set()
+    mode_type: Any = FakeTensorMode
+    dispatch = mode_type.dispatch
+
+    def forget(value: Any) -> None:
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, FakeTensor):
+                leaf.real_tensor = None
+
+    def watched(mode: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        modes.add(mode)
+        leaves = tree_leaves((args, kwargs))
+        tensors = [x for x in leaves if isinstance(x, FakeTensor)]
+        decided = any(isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) for x in leaves)  # by an input
+        forget([x for x in tensors if _storage(x) in changed])
+        shapes = [x for x in tensors if op in _LIKE and x.real_tensor is None]
+        for x in shapes:
+            x.real_tensor = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
+        known = not decided and all(x.real_tensor is not None for x in tensors)
+        if op in NUMBERS and known:
+            value: Any = tensors[0].real_tensor
+            return value.item()
+        random = torch.Tag.nondeterministic_seeded in op.tags
+        views = decided and any(one.alias_info is not None for one in op._schema.returns)
+        if views or (op._schema.is_mutable and (random or not known)):
+            changed.update(map(_storage, tensors))
+        result = dispatch(mode, op, types, args, kwargs or {})
+        forget(shapes)
+        if random or not known:  # PyTorch's decomposition of an operator may make memory that nothing fills
+            forget(result)
+        return result
+
+    hook = module.register_forward_pre_hook(lambda _, *inputs: forget(inputs), with_kwargs=True)
+    try:
+        mode_type.dispatch = watched
+        with functorch_config.patch(fake_tensor_propagate_real_tensors=True):
+            yield
+    finally:
+        hook.remove()
+        mode_type.dispatch = dispatch
+        for mode in modes:  # the program keeps it for decompositions, which have no numbers of inputs either
+            mode.propagate_real_tensors = False
+
+
+def _storage(x: FakeTensor) -> int:
+    """Identify the memory of a tensor's values, which its views share; 0 where they are not known."""
+    return 0 if x.real_tensor is None else x.real_tensor.untyped_storage()._cdata

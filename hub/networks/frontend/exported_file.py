@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._functorch import config as functorch_config
-from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
 from ....zoo.errors import last_line
 from ..errors import NetworkImportError
 from ..weights import weights_on_disk
-from .constants import fix_sizes
+from .constants import NUMBERS, depends_on_values, fix_sizes, known_constants
 from .decompose import graph_modules, nodes_of
 from .exported_archive import check_archive
 from .network import Network, at_sizes, check_memory, is_users, refused
@@ -133,23 +131,23 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
     """
 
     def export() -> Any:
-        with torch.no_grad(), _silence(), _unchecked_distributions():
+        with torch.no_grad(), _silence(), _unchecked_distributions(), _left_calls():
             return torch.export.export(module, tuple(args), dict(kwargs))
 
     try:
         try:
             return export()
         except Exception as error:
-            if not _depends_on_values(error):
+            if not depends_on_values(error):
                 raise
             try:
                 module = _with_hooks(module)
-                with _known_constants(module):  # computes them, which takes time and memory
+                with known_constants(module):  # computes them, which takes time and memory
                     exported = export()
             except Exception:
                 raise error from None
             for node in reversed(exported.graph.nodes):
-                if node.target in _NUMBERS and not node.users:
+                if node.target in NUMBERS and not node.users:
                     exported.graph.erase_node(node)
             exported.graph.eliminate_dead_code()
             exported.graph_module.recompile()
@@ -159,7 +157,7 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
         location = "".join(f"{Path(f.filename).name}:{f.lineno} in {f.name}: {f.line}" for f in frames[-1:])
         first = (str(error).strip() or last_line(error)).splitlines()[0]  # hints and frames follow
         remedy = "run torch.export.export(module, inputs) yourself until it passes, or leave the part out"
-        if _depends_on_values(error):
+        if depends_on_values(error):
             remedy = (
                 "replace control flow that depends on values of tensors by torch.where or torch.cond, or hold an input "
                 "that is always the same, as lengths are, in the module: register_buffer"
@@ -201,78 +199,6 @@ def _with_hooks(module: torch.nn.Module) -> torch.nn.Module:
     return outer
 
 
-_NUMBERS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
-# Operators whose result follows from the shape and the type of a tensor.
-_LIKE = [getattr(torch.ops.aten, name).default for name in ("zeros_like", "ones_like", "full_like")] + [
-    getattr(torch.ops.aten, name).default for name in ("new_zeros", "new_ones", "new_full")
-]
-
-
-def _depends_on_values(error: Exception) -> bool:
-    """Return whether PyTorch's export failed where it needs a number that a tensor holds."""
-    kinds = ("GuardOnDataDependentSymNode", "UserError", "DataDependentOutputException")
-    # An array of NumPy, too, holds numbers.
-    reasons = "data-dependent", ".numpy() is not supported"
-    return any(reason in str(error) for reason in reasons) or type(error).__name__ in kinds
-
-
-@contextmanager
-def _known_constants(module: torch.nn.Module) -> Iterator[None]:
-    """Inside, an export reads the numbers of tensors that depend on no input: of buffers, or a mask of its own making.
-
-    PyTorch's export computes the values of weights, and of what follows from them, beside their shapes. Inputs lose
-    theirs here, and so does what is random or is changed in place by an input: a branch on those is refused as before.
-    """
-    changed: set[int] = set()  # storages
-    modes: set[Any] = set()
-    mode_type: Any = FakeTensorMode
-    dispatch = mode_type.dispatch
-
-    def forget(value: Any) -> None:
-        for leaf in pytree.tree_leaves(value):
-            if isinstance(leaf, FakeTensor):
-                leaf.real_tensor = None
-
-    def watched(mode: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        modes.add(mode)
-        leaves = pytree.tree_leaves((args, kwargs))
-        tensors = [x for x in leaves if isinstance(x, FakeTensor)]
-        decided = any(isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) for x in leaves)  # by an input
-        forget([x for x in tensors if _storage(x) in changed])
-        shapes = [x for x in tensors if op in _LIKE and x.real_tensor is None]
-        for x in shapes:
-            x.real_tensor = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
-        known = not decided and all(x.real_tensor is not None for x in tensors)
-        if op in _NUMBERS and known:
-            value: Any = tensors[0].real_tensor
-            return value.item()
-        random = torch.Tag.nondeterministic_seeded in op.tags
-        views = decided and any(one.alias_info is not None for one in op._schema.returns)
-        if views or (op._schema.is_mutable and (random or not known)):
-            changed.update(map(_storage, tensors))
-        result = dispatch(mode, op, types, args, kwargs or {})
-        forget(shapes)
-        if random or not known:  # PyTorch's decomposition of an operator may make memory that nothing fills
-            forget(result)
-        return result
-
-    hook = module.register_forward_pre_hook(lambda _, *inputs: forget(inputs), with_kwargs=True)
-    try:
-        mode_type.dispatch = watched
-        with functorch_config.patch(fake_tensor_propagate_real_tensors=True):
-            yield
-    finally:
-        hook.remove()
-        mode_type.dispatch = dispatch
-        for mode in modes:  # the program keeps it for decompositions, which have no numbers of inputs either
-            mode.propagate_real_tensors = False
-
-
-def _storage(x: FakeTensor) -> int:
-    """Identify the memory of a tensor's values, which its views share; 0 where they are not known."""
-    return 0 if x.real_tensor is None else x.real_tensor.untyped_storage()._cdata
-
-
 @contextmanager
 def _unchecked_distributions() -> Iterator[None]:
     """Inside, `torch.distributions` takes parameters as they are: an export cannot raise errors by their values."""
@@ -282,6 +208,31 @@ def _unchecked_distributions() -> Iterator[None]:
         yield
     finally:
         torch.distributions.Distribution.set_default_validate_args(before)
+
+
+@contextmanager
+def _left_calls() -> Iterator[None]:
+    """Inside, an export forgets the call of a part that raised an error: a module may catch it and call another way.
+
+    Speech networks try `layer(x, lengths=lengths)` before `layer(x)`; PyTorch would believe itself in the first call.
+    """
+    tracer: Any = torch.fx.Tracer
+    call_module = tracer.call_module
+
+    def call(self: Any, *args: Any) -> Any:
+        entered = dict(self.module_stack)
+        try:
+            return call_module(self, *args)
+        except Exception:
+            self.module_stack.clear()
+            self.module_stack.update(entered)
+            raise
+
+    try:
+        tracer.call_module = call
+        yield
+    finally:
+        tracer.call_module = call_module
 
 
 # Half precision: TVM on CPUs has no arithmetic for it, so such a network is computed in float32.

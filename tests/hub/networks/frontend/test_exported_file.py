@@ -191,6 +191,27 @@ def test_a_distribution_that_would_check_its_parameters_is_exported(network_of: 
     assert torch.distributions.Distribution._validate_args
 
 
+class Trying(torch.nn.Module):
+    """Gives a layer an argument that not all layers take, as the x-vectors of SpeechBrain do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            try:
+                x = layer(x, lengths=None)
+            except TypeError:
+                x = layer(x)
+        return x
+
+
+def test_a_module_that_calls_a_layer_again_after_an_error_is_exported() -> None:
+    module, x = Trying().eval(), torch.randn(2, 4)
+    assert torch.equal(open_network(module, (x,)).export().module()(x), module(x))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_float64_and_float32_stay_as_they_are(dtype: torch.dtype) -> None:
     inputs = torch.ones(1, 2).long(), torch.ones(1, 2, 8).to(dtype)
