@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
@@ -159,8 +160,9 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
         remedy = "run torch.export.export(module, inputs) yourself until it passes, or leave the part out"
         if depends_on_values(error):
             remedy = (
-                "replace control flow that depends on values of tensors by torch.where or torch.cond, or hold an input "
-                "that is always the same, as lengths are, in the module: register_buffer"
+                "replace control flow that depends on values of tensors by torch.where or torch.cond, a loop by one of "
+                "a fixed number of steps, or hold an input that is always the same, as lengths are, in the module: "
+                "register_buffer"
             )
         elif "not a known type" in first:
             first = first.partition(". ")[0]
@@ -322,7 +324,14 @@ def _without_loops(program: Any, network: str) -> Any:
 
 def _while(condition: Body, body: Body, carried: Sequence[Any], extra: Sequence[Any]) -> tuple[Any, ...]:
     state, steps = tuple(carried), 0
-    while pytree.tree_leaves(condition(*state, *extra))[0]:
+
+    def goes_on() -> bool:
+        try:
+            return bool(pytree.tree_leaves(condition(*state, *extra))[0])
+        except GuardOnDataDependentSymNode as error:
+            raise ValueError("the end of a while_loop is data-dependent") from error
+
+    while goes_on():
         steps += 1
         if steps > MOST_STEPS:
             raise ValueError(f"a while_loop of more than {MOST_STEPS} steps")
