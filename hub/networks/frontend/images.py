@@ -197,12 +197,13 @@ def _last(windows: Tensor, dims: int) -> Tensor:
 
 
 def adaptive_maximum(x: Tensor, output_size: Sequence[int]) -> Any:
-    """Return the maxima of parts of an image, and their places in it; of equal ones the first row's, as in PyTorch."""
-    dims = {dim: _parts(x.shape[dim], parts) for dim, parts in zip((-2, -1), output_size, strict=True)}
+    """Return the maxima of parts of an image or volume, and their places; of equal ones the first row's, as PyTorch."""
+    dims = {i - len(output_size): _parts(x.shape[i - len(output_size)], n) for i, n in enumerate(output_size)}
     values, tops = x, x
     for dim, parts in dims.items():
         values = torch.cat([values.narrow(dim, *part).amax(dim, keepdim=True) for part in parts], dim)
-    places = torch.arange(math.prod(x.shape[-2:])).reshape(x.shape[-2:]).expand(x.shape)
+    sizes = x.shape[-len(output_size) :]
+    places = torch.arange(math.prod(sizes)).reshape(sizes).expand(x.shape)
     for dim, parts in reversed(dims.items()):
         best = [(part, tops.narrow(dim, *part).argmax(dim, keepdim=True)) for part in parts]
         tops, places = (

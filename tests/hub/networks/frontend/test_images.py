@@ -37,6 +37,7 @@ def test_places_of_maxima_in_volumes_and_in_windows_that_are_apart_or_not_whole(
             *F.max_pool2d(image, (3, 2), 2, (1, 0), ceil_mode=True, return_indices=True),
             F.max_pool2d(image.log(), 3, 2, 1, return_indices=True)[1],  # some windows hold -inf alone
             *F.max_pool3d(x, 2, return_indices=True),
+            *F.adaptive_max_pool3d(x.relu(), (3, 2, 4), return_indices=True),
         )
 
     equal(pooled, torch.randn(1, 2, 4, 5, 6))
