@@ -1,12 +1,9 @@
 """Networks from exported programs: `.pt2` files, and what tchub exports itself."""
 
 import inspect
-import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from ..errors import NetworkImportError
 from ..weights import weights_on_disk
 from .constants import NUMBERS, depends_on_values, fix_sizes, known_constants
 from .decompose import graph_modules, nodes_of
+from .export_modes import export_mode
 from .exported_archive import check_archive
 from .network import Network, at_sizes, check_memory, is_users, refused
 from .replacements import quantised
@@ -132,7 +130,7 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
     """
 
     def export() -> Any:
-        with torch.no_grad(), _silence(), _unchecked_distributions(), _left_calls():
+        with export_mode():
             return torch.export.export(module, tuple(args), dict(kwargs))
 
     try:
@@ -175,18 +173,6 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
         ) from error
 
 
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Keep back what PyTorch logs and prints beside the error that it raises: tracebacks, and the whole graph."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with redirect_stderr(StringIO()):
-            yield
-    finally:
-        logging.disable(before)
-
-
 def _with_hooks(module: torch.nn.Module) -> torch.nn.Module:
     """Return a module whose hooks run in an export: PyTorch runs the nodes of a graph module without them."""
     if not isinstance(module, torch.fx.GraphModule):
@@ -199,42 +185,6 @@ def _with_hooks(module: torch.nn.Module) -> torch.nn.Module:
     forward.__signature__ = inspect.signature(module.forward)  # pyright: ignore[reportFunctionMemberAccess]
     outer.graph, outer.forward = module, forward
     return outer
-
-
-@contextmanager
-def _unchecked_distributions() -> Iterator[None]:
-    """Inside, `torch.distributions` takes parameters as they are: an export cannot raise errors by their values."""
-    before = torch.distributions.Distribution._validate_args
-    torch.distributions.Distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        torch.distributions.Distribution.set_default_validate_args(before)
-
-
-@contextmanager
-def _left_calls() -> Iterator[None]:
-    """Inside, an export forgets the call of a part that raised an error: a module may catch it and call another way.
-
-    Speech networks try `layer(x, lengths=lengths)` before `layer(x)`; PyTorch would believe itself in the first call.
-    """
-    tracer: Any = torch.fx.Tracer
-    call_module = tracer.call_module
-
-    def call(self: Any, *args: Any) -> Any:
-        entered = dict(self.module_stack)
-        try:
-            return call_module(self, *args)
-        except Exception:
-            self.module_stack.clear()
-            self.module_stack.update(entered)
-            raise
-
-    try:
-        tracer.call_module = call
-        yield
-    finally:
-        tracer.call_module = call_module
 
 
 # Half precision: TVM on CPUs has no arithmetic for it, so such a network is computed in float32.

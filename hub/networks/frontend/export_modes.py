@@ -1,0 +1,141 @@
+"""What is changed in PyTorch while it exports a module: logs, checks of values, calls that fail, packed sequences."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from functools import partial
+from io import StringIO
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+
+@contextmanager
+def export_mode() -> Iterator[None]:
+    """Inside, PyTorch exports for inference, and takes modules that it would refuse."""
+    with ExitStack() as stack:
+        for mode in (torch.no_grad(), _silence(), _unchecked_distributions(), _left_calls(), _packed_sequences()):
+            stack.enter_context(mode)
+        yield
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep back what PyTorch logs and prints beside the error that it raises: tracebacks, and the whole graph."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Inside, `torch.distributions` takes parameters as they are: an export cannot raise errors by their values."""
+    before = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)
+
+
+@contextmanager
+def _left_calls() -> Iterator[None]:
+    """Inside, an export forgets the call of a part that raised an error: a module may catch it and call another way.
+
+    Speech networks try `layer(x, lengths=lengths)` before `layer(x)`; PyTorch would believe itself in the first call.
+    """
+    tracer: Any = torch.fx.Tracer
+    call_module = tracer.call_module
+
+    def call(self: Any, *args: Any) -> Any:
+        entered = dict(self.module_stack)
+        try:
+            return call_module(self, *args)
+        except Exception:
+            self.module_stack.clear()
+            self.module_stack.update(entered)
+            raise
+
+    try:
+        tracer.call_module = call
+        yield
+    finally:
+        tracer.call_module = call_module
+
+
+@contextmanager
+def _packed_sequences() -> Iterator[None]:
+    """Inside, recurrent layers take packed sequences whose lengths are known: those of one length as a padded batch.
+
+    PyTorch's own operators on them read the numbers of steps from a tensor that an export does not know.
+    """
+    functions: Any = torch._VF
+    layers = {name: _of_packed(getattr(functions, name)) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+    ours = layers | {"_pack_padded_sequence": _pack, "_pad_packed_sequence": _pad}
+    try:
+        vars(functions).update(ours)
+        yield
+    finally:
+        for name in ours:
+            delattr(functions, name)
+
+
+def _numbers(x: torch.Tensor) -> list[int]:
+    return [int(number) for number in x.tolist()]  # PyTorch raises an error of values that it does not know
+
+
+def _rows(x: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:
+    return x if [*numbers] == [*range(len(x))] else x.index_select(0, torch.tensor(numbers))
+
+
+def _places(counts: Sequence[int]) -> list[list[int]]:
+    """Return the number of the row of each step of each sequence, from how many sequences have each step."""
+    starts = [sum(counts[:step]) for step in range(len(counts))]
+    return [[start + i for start, count in zip(starts, counts, strict=True) if i < count] for i in range(counts[0])]
+
+
+def _pack(x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    x, sizes = x.transpose(0, 1) if batch_first else x, _numbers(lengths)
+    if sizes != sorted(sizes, reverse=True) or not 0 < sizes[-1] <= sizes[0] <= len(x) or len(sizes) != x.shape[1]:
+        raise ValueError(f"lengths of packed sequences are {sizes}: sort them, see enforce_sorted=False")
+    steps = range(sizes[0])
+    numbers = [step * len(sizes) + i for step in steps for i, size in enumerate(sizes) if step < size]
+    return _rows(x.flatten(0, 1), numbers), torch.tensor([sum(size > step for size in sizes) for step in steps])
+
+
+def _pad(
+    x: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, value: float, length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    sequences = _places(_numbers(batch_sizes))
+    numbers = [places[i] if i < len(places) else len(x) for i in range(length) for places in sequences]
+    rows = torch.cat([x, torch.full_like(x[:1], value)]) if len(x) in numbers else x
+    padded = _rows(rows, numbers).unflatten(0, (length, len(sequences)))
+    return padded.transpose(0, 1) if batch_first else padded, torch.tensor([len(places) for places in sequences])
+
+
+def _of_packed(layer: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a recurrent layer that computes packed sequences of each length apart."""
+
+    def run(x: torch.Tensor, *args: Any) -> Any:
+        if not isinstance(args[0], torch.Tensor) or args[0].dtype.is_floating_point:
+            return layer(x, *args)
+        batch_sizes, states, *rest = args
+        sequences, results, order = _places(_numbers(batch_sizes)), [], []
+        for length, group in groupby(range(len(sequences)), lambda i: len(sequences[i])):
+            chosen = [*group]
+            numbers = [sequences[i][step] for step in range(length) for i in chosen]
+            order.extend(numbers)
+            own = tree_map(partial(torch.narrow, dim=1, start=chosen[0], length=len(chosen)), states)
+            rows, *final = layer(_rows(x, numbers).unflatten(0, (length, len(chosen))), own, *rest, False)
+            results.append((rows.flatten(0, 1), *final))
+        rows, *final = zip(*results, strict=True)
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return _rows(torch.cat(rows), back), *(torch.cat(each, 1) for each in final)
+
+    return run
