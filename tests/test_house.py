@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_853, 15),
     "hub/registry": (3_264, 17),
-    "hub/device": (7_111, 39),
-    "hub/networks": (15_161, 70),
+    "hub/device": (7_112, 39),
+    "hub/networks": (15_211, 70),
     "hub/search": (3_769, 19),
     "hub/records": (646, 5),
     "hub/tuning": (2_281, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_914, 57),
-    "tests": (33_865, 213),
+    "tests": (33_914, 214),
 }
-PRODUCT = (58_279, 318)
+PRODUCT = (58_330, 318)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

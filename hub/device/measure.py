@@ -275,7 +275,8 @@ class Measurer(ProgramMeasurer):
     def _reference(self, job: MeasuringJob) -> tuple[Any, str] | None:
         """Return the task's arguments and outputs to compare with; None where it cannot be checked, or not yet."""
         future = self._references.get(job.candidate.task_id)
-        reference = future.result() if future is not None and future.done() else None
+        done = future is not None and future.done() and not future.cancelled()
+        reference = future.result() if future is not None and done else None
         if reference is None:
             return None
         pairs = enumerate(zip(reference[0], job.candidate.args_info, strict=False))

@@ -248,7 +248,7 @@ def _replace(exported: Any, node: Any, value: torch.Tensor) -> None:
     constant.meta = {"val": described.fake_mode.from_tensor(value, static_shapes=True) if _is_open(node) else described}
     spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name=constant.name), name)
     signature.input_specs.insert(first_user, spec)
-    exported.constants[name] = value.detach().contiguous()
+    exported.constants[name] = value.detach().clone(memory_format=torch.contiguous_format)  # and not a view
     node.replace_all_uses_with(constant)
 
 
@@ -265,7 +265,7 @@ def depends_on_values(error: Exception) -> bool:
     """Return whether PyTorch's export failed where it needs a number that a tensor holds."""
     kinds = ("GuardOnDataDependentSymNode", "UserError", "DataDependentOutputException")
     # An array of NumPy, too, holds numbers.
-    reasons = "data-dependent", ".numpy() is not supported"
+    reasons = "data-dependent", ".numpy() is not supported", "but got FakeTensor"
     return any(reason in str(error) for reason in reasons) or type(error).__name__ in kinds
 
 

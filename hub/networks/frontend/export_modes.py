@@ -6,16 +6,20 @@ from contextlib import ExitStack, contextmanager, redirect_stderr
 from functools import partial
 from io import StringIO
 from itertools import groupby
+from threading import RLock
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
 
+_ALONE = RLock()
+_MOST_LENGTHS = 32  # of packed sequences, each of which has its own recurrent layers
+
 
 @contextmanager
 def export_mode() -> Iterator[None]:
-    """Inside, PyTorch exports for inference, and takes modules that it would refuse."""
-    with ExitStack() as stack:
+    """Inside, PyTorch exports for inference, and takes modules that it would refuse; one thread at a time."""
+    with _ALONE, ExitStack() as stack:
         for mode in (torch.no_grad(), _silence(), _unchecked_distributions(), _left_calls(), _packed_sequences()):
             stack.enter_context(mode)
         yield
@@ -46,9 +50,10 @@ def _unchecked_distributions() -> Iterator[None]:
 
 @contextmanager
 def _left_calls() -> Iterator[None]:
-    """Inside, an export forgets the call of a part that raised an error: a module may catch it and call another way.
+    """Inside, an export forgets the call of a part that lacks an argument: a module may catch it and call another way.
 
     Speech networks try `layer(x, lengths=lengths)` before `layer(x)`; PyTorch would believe itself in the first call.
+    Other errors may be the export's own, and the module then takes a way that it does not take by itself.
     """
     tracer: Any = torch.fx.Tracer
     call_module = tracer.call_module
@@ -57,7 +62,7 @@ def _left_calls() -> Iterator[None]:
         entered = dict(self.module_stack)
         try:
             return call_module(self, *args)
-        except Exception:
+        except TypeError:
             self.module_stack.clear()
             self.module_stack.update(entered)
             raise
@@ -76,14 +81,29 @@ def _packed_sequences() -> Iterator[None]:
     PyTorch's own operators on them read the numbers of steps from a tensor that an export does not know.
     """
     functions: Any = torch._VF
+    held, unknown = dict(vars(functions)), list[Exception]()
     layers = {name: _of_packed(getattr(functions, name)) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
     ours = layers | {"_pack_padded_sequence": _pack, "_pad_packed_sequence": _pad}
+
+    def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            try:
+                return function(*args)
+            except Exception as error:  # of values that are not known, which the module itself would not raise
+                unknown.append(error)
+                raise
+
+        return call
+
     try:
-        vars(functions).update(ours)
+        vars(functions).update({name: remembered(function) for name, function in ours.items()})
         yield
+        if unknown:  # the module caught it
+            raise unknown[0]
     finally:
         for name in ours:
             delattr(functions, name)
+        vars(functions).update(held)
 
 
 def _numbers(x: torch.Tensor) -> list[int]:
@@ -127,6 +147,8 @@ def _of_packed(layer: Callable[..., Any]) -> Callable[..., Any]:
             return layer(x, *args)
         batch_sizes, states, *rest = args
         sequences, results, order = _places(_numbers(batch_sizes)), [], []
+        if (count := len({len(rows) for rows in sequences})) > _MOST_LENGTHS:
+            raise ValueError(f"packed sequences have {count} lengths, more than {_MOST_LENGTHS}: pad them to a few")
         for length, group in groupby(range(len(sequences)), lambda i: len(sequences[i])):
             chosen = [*group]
             numbers = [sequences[i][step] for step in range(length) for i in chosen]

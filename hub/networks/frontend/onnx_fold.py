@@ -8,7 +8,18 @@ import numpy as np
 
 from ....zoo.errors import last_line
 from ..errors import NetworkImportError
-from .onnx_graph import DEFAULT, FEW, GraphWriter, attributes_of, graphs_in, infer_types, opset_of, rename
+from .onnx_graph import (
+    DEFAULT,
+    FEW,
+    GraphWriter,
+    attributes_of,
+    graphs_in,
+    graphs_of,
+    infer_types,
+    names_taken,
+    opset_of,
+    rename,
+)
 from .onnx_operators import RULES, run
 from .onnx_quantised import FLOAT, INTEGERS, QUANTISED, product_of_integers, read_as_floats, real
 from .onnx_runtime import OWN_RULES, RUNTIME, RUNTIME_REMEDY, is_own_norm
@@ -98,6 +109,10 @@ class _Fold(GraphWriter):
         self._inferred = 0  # constants that the types take into account
         self.floats: dict[str, str] = {}  # real numbers by the name of the integers that they are
         self.read_as_floats = frozenset[str]()
+        graphs = list(graphs_of(model))
+        self._read = names_taken(*(node for graph in graphs for node in graph.node)).union(
+            str(getattr(output, "name", output)) for graph in graphs for output in graph.output
+        ) - {""}
         self._hold(model.graph)
 
     def _hold(self, graph: Any, renamed: bool = False) -> dict[str, str]:
@@ -148,7 +163,7 @@ class _Fold(GraphWriter):
                 outputs = [self.floats[inputs[0]]]
             elif (arrays := self._computed(node, inputs)) is not None:
                 outputs = [self.constant(array) for array in arrays]
-            elif is_own_norm(node, self.opset) and sum(map(bool, node.output)) == 1:
+            elif is_own_norm(node, self.opset) and (kind not in RULES or not self.reads(node.output[1:])):
                 outputs = self._of_runtime(node, inputs)
             elif kind in RULES:
                 outputs = RULES[kind](self, node, inputs)
@@ -185,6 +200,10 @@ class _Fold(GraphWriter):
         if node.op_type == "Identity":
             return list(known.values())
         return run(node, inputs, known, self.opset, self.version)
+
+    def reads(self, names: Sequence[str]) -> bool:
+        """Return whether anything reads one of some outputs."""
+        return not self._read.isdisjoint(names)
 
     def weight(self, name: str) -> np.ndarray | None:
         """Return a constant of the model, of any size, or None for what is computed."""

@@ -41,13 +41,15 @@ def _named(inputs: Sequence[str], count: int) -> list[str]:
 # Norms and activations
 
 
-def _norm(graph: Any, x: str, scale: str, bias: str, epsilon: float, centred: bool = True) -> str:
-    """Add a norm over the last axis."""
-    if centred and graph.opset >= 17:
-        return str(graph.op("LayerNormalization", x, scale, *[bias] * bool(bias), axis=-1, epsilon=epsilon))
+def _norm(
+    graph: Any, x: str, scale: str, bias: str, epsilon: float, centred: bool = True, axes: Sequence[int] = (-1,)
+) -> str:
+    """Add a norm over the last axis, or the last axes."""
+    if centred and graph.opset >= _OF_NORMS:
+        return str(graph.op("LayerNormalization", x, scale, *[bias] * bool(bias), axis=axes[0], epsilon=epsilon))
     if centred:
-        x = graph.op("Sub", x, reduced(graph, "ReduceMean", x, [-1]))
-    variance = reduced(graph, "ReduceMean", graph.op("Mul", x, x), [-1])
+        x = graph.op("Sub", x, reduced(graph, "ReduceMean", x, [*axes]))
+    variance = reduced(graph, "ReduceMean", graph.op("Mul", x, x), [*axes])
     root = graph.op("Sqrt", graph.op("Add", variance, _number(graph, epsilon)))
     x = graph.op("Mul", graph.op("Div", x, root), scale)
     return str(graph.op("Add", x, bias) if bias else x)
@@ -87,12 +89,13 @@ def norms_apart(model: Any) -> Iterator[None]:
 
 
 def _alone(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
-    """Normalise over the last axis, with a mean or without."""
+    """Normalise over the last axes, with a mean or without."""
     facts, dims = attributes_of(node), graph.dims(inputs[0])
-    if dims is None or facts.get("axis", -1) % len(dims) != len(dims) - 1 or any(node.output[1:]):
+    if dims is None or graph.reads(node.output[1:]):
         return None
     x, scale, bias = _named(inputs, 3)
-    return [_norm(graph, x, scale, bias, facts.get("epsilon", 1e-5), node.op_type == "LayerNormalization")]
+    axes, centred = range(facts.get("axis", -1) % len(dims), len(dims)), node.op_type == "LayerNormalization"
+    return [_norm(graph, x, scale, bias, facts.get("epsilon", 1e-5), centred, axes)]
 
 
 def _skip_norm(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -100,7 +103,7 @@ def _skip_norm(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     centred, facts = node.op_type == "SkipLayerNormalization", attributes_of(node)
     x, skip, scale, *rest = _named(inputs, 5)
     shift, bias = rest if centred else ("", rest[0])
-    if any(list(node.output[1:3])):
+    if graph.reads(node.output[1:3]):
         return None
     total = graph.op("Add", x, skip)
     total = graph.op("Add", total, bias) if bias else total
@@ -342,7 +345,7 @@ def _attention(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
             before = graph.reshaped(_slice(graph, past, 0, at - 1, at), sizes[1:])
             parts[at] = graph.op("Concat", before, parts[at], axis=2)
     result = _attended(graph, node, parts, (dims[0], dims[1], terms), mask, added)
-    if result is None or not any(node.output[1:]):
+    if result is None or not graph.reads(node.output[1:]):
         return None if result is None else [result]
     shape = [1, dims[0], heads, terms, -1]
     return [result, graph.op("Concat", *(graph.reshaped(part, shape) for part in parts[1:]), axis=0)]

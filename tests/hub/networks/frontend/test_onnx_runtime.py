@@ -40,9 +40,10 @@ def positive(*shape: int) -> np.ndarray:
 
 def model_of(operator: str, given: Arrays, weights: Arrays, outputs: int, opset: int, domain: str, **facts: Any) -> Any:
     """A model of one node, whose inputs have the order of both mappings; names that begin with `-` are left out."""
+    unread = [f"unread{i}" for i in range(facts.pop("unread", 0))]
     names = ["" if name[0] == "-" else name for name in (*given, *weights)]
     results = [f"y{i}" for i in range(outputs)]
-    node = helper.make_node(operator, names, results, domain=domain, **facts)
+    node = helper.make_node(operator, names, results + unread, domain=domain, **facts)
     kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in given.items()}
     graph = helper.make_graph(
         [node], "one",
@@ -78,6 +79,8 @@ CASES: dict[str, tuple[str, Arrays, Arrays, int, dict[str, Any]]] = {
     "gelu by a sigmoid": ("QuickGelu", {"x": X}, {}, 1, {"alpha": 1.5}),
     "norm of a sum": ("SkipLayerNormalization", {"x": X, "skip": numbers(BATCH, ROWS, WIDE)},
                       NORM | {"b": numbers(WIDE)}, 1, {"epsilon": 1e-5}),
+    "norm of a sum, and what nobody reads": ("SkipLayerNormalization", {"x": X, "skip": X}, NORM, 1,
+                                             {"epsilon": 1e-5, "unread": 2}),
     "norm of a sum by its root": ("SkipSimplifiedLayerNormalization", {"x": X, "skip": numbers(BATCH, ROWS, WIDE)},
                                   {"scale": NORM["scale"]}, 1, {"epsilon": 1e-6}),
     "embeddings": ("EmbedLayerNormalization",
@@ -166,6 +169,13 @@ def test_norms_have_no_domain(operator: str, weights: int, tmp_path: Path) -> No
     read = read_onnx(path, {}).model
     assert {node.domain for node in read.graph.node} == {""}
     assert [one.domain for one in read.opset_import] == ["", OWN]
+
+
+def test_a_norm_of_an_old_file_may_be_over_several_axes() -> None:
+    weights = {"scale": numbers(ROWS, WIDE), "shift": numbers(ROWS, WIDE)}
+    model = model_of("LayerNormalization", {"x": X}, weights, 1, 12, "", axis=1)
+    written = folded(model, {"x": X.shape}, "net")
+    np.testing.assert_allclose(run(written, {"x": X})[0], run(model, {"x": X})[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
