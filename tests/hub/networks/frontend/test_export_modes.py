@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from relax_kit import compute, prepare
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.sources import open_network
 from torch.nn.utils import rnn
@@ -55,15 +53,3 @@ def test_a_module_that_catches_what_the_export_alone_raises_is_refused() -> None
     inputs = torch.randn(2, 5, 3), torch.tensor([2, 4])
     with pytest.raises(NetworkImportError, match="data-dependent"):
         open_network(Cautious(torch.nn.GRU(3, 4, batch_first=True), None), inputs)
-
-
-def test_sequences_that_are_unpacked_are_computed() -> None:
-    class Apart(Packed):
-        def forward(self, x: torch.Tensor, lengths: Any = None) -> Any:
-            packed = rnn.pack_padded_sequence(x, self.lengths, batch_first=True, enforce_sorted=False)
-            return rnn.unpack_sequence(self.layer(packed)[0])
-
-    module, x = Apart(torch.nn.LSTM(3, 4, batch_first=True), torch.tensor([2, 4])).eval(), torch.randn(2, 4, 3)
-    ours = compute(prepare(open_network(module, (x,)).imported()), x)
-    for rows, right in zip(ours, module(x), strict=True):
-        np.testing.assert_allclose(rows, right.detach(), atol=1e-6)
