@@ -92,14 +92,18 @@ def dequantise_layers(model: Any) -> bool:
 
     Their weights keep the values that the numbers of 8 bits stand for. Inputs are quantised by the range of all their
     steps, and states stay float32: ONNX Runtime rounds these at each step, by a scale that depends on its number of
-    threads.
+    threads. Inputs behind another such layer stay float32, too: its small differences would become some of 1/255.
     """
     from onnx import helper, numpy_helper
 
     changed = False
     for graph in graphs_of(model):
         tensors, stale = {tensor.name: tensor for tensor in getattr(graph, "initializer", ())}, set[str]()
+        behind = set[str]()
         for node in list(graph.node):
+            follows = not behind.isdisjoint(node.input)
+            if follows or node.op_type == "DynamicQuantizeLSTM":
+                behind.update(filter(None, node.output))
             if node.op_type != "DynamicQuantizeLSTM" or not {*node.input[1:3], *node.input[8:]} <= tensors.keys():
                 continue
             shapes = [list(tensors[name].dims) for name in (*node.input[1:3], *node.input[8:])]
@@ -121,6 +125,8 @@ def dequantise_layers(model: Any) -> bool:
             node.op_type, node.domain = "LSTM", ""
             stale.update(node.input[8:])
             del node.input[8:]
+            if follows:
+                continue
             own = f"{next(filter(None, node.output))}_tchub_0"
             quantised, at = [f"{own}_{part}" for part in ("codes", "scale", "zero")], list(graph.node).index(node)
             graph.node.insert(at, helper.make_node("DequantizeLinear", quantised, [own]))
