@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_853, 15),
     "hub/registry": (3_264, 17),
-    "hub/device": (7_112, 39),
-    "hub/networks": (15_217, 70),
+    "hub/device": (7_116, 39),
+    "hub/networks": (15_221, 70),
     "hub/search": (3_769, 19),
     "hub/records": (646, 5),
     "hub/tuning": (2_281, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_914, 57),
     "tests": (33_900, 214),
 }
-PRODUCT = (58_336, 318)
+PRODUCT = (58_344, 318)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -37,14 +37,19 @@ _SUMS = 4  # of these, in which a product adds up
 
 def has_tiles(target: Any) -> bool:
     """Return whether programs for a `tvm.target.Target` may use tile registers, of bfloat16 and of whole numbers."""
-    return target.kind.name == "llvm" and set(EXTENSIONS) <= set(map(str, codegen.llvm_get_cpu_features(target)))
+    return set(EXTENSIONS) <= _features(target)
+
+
+def _features(target: Any) -> set[str]:
+    """Return LLVM's names of what a target's CPU has; none of a card."""
+    return set(map(str, codegen.llvm_get_cpu_features(target))) if target.kind.name == "llvm" else set()
 
 
 def byte_factors(target: Any) -> tuple[Factors, ...]:
     """Return the factors by which a target's CPU multiplies numbers of 8 bits; none where it has no instruction."""
     if has_tiles(target):
         return TILES
-    features = set(map(str, codegen.llvm_get_cpu_features(target))) if target.kind.name == "llvm" else set[str]()
+    features = _features(target)
     known = {"avx512vnni": 16, "avxvnni": 8, "dotprod": 4}
     return next((VECTORS[lanes] for name, lanes in known.items() if name in features), ())
 
@@ -52,8 +57,7 @@ def byte_factors(target: Any) -> tuple[Factors, ...]:
 def instructions_of(target: Any) -> dict[str, Any]:
     """Return what `prepare.for_inference` should know of a target's CPU: its `lanes`, `of_bytes` and `pairs`."""
     lanes = vector_lanes(target)
-    features = set(map(str, codegen.llvm_get_cpu_features(target))) if target.kind.name == "llvm" else set[str]()
-    return {"lanes": lanes, "of_bytes": byte_factors(target), "pairs": _OF_PAIRS.get(lanes) in features}
+    return {"lanes": lanes, "of_bytes": byte_factors(target), "pairs": _OF_PAIRS.get(lanes) in _features(target)}
 
 
 def with_tile_registers(mod: Any, threads: int = 1) -> Any:

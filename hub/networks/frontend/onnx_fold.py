@@ -1,6 +1,7 @@
 """ONNX graphs written out for TVM's importer: constants computed, loops and branches unrolled, products of reals."""
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -211,10 +212,12 @@ class _Fold(GraphWriter):
 
         if name in self.values:
             return self.values[name]
-        tensors = [tensor for tensor in self._model.graph.initializer if tensor.name == name]
-        nodes = [node for node in self.nodes if node.op_type == "Constant" and name in node.output]
-        tensors += [attribute.t for node in nodes for attribute in node.attribute if attribute.name == "value"]
-        return numpy_helper.to_array(tensors[0]) if tensors else None
+        constants = (node for node in self.nodes if node.op_type == "Constant" and name in node.output)
+        tensors = chain(
+            (tensor for tensor in self._model.graph.initializer if tensor.name == name),
+            (attribute.t for node in constants for attribute in node.attribute if attribute.name == "value"),
+        )
+        return next(map(numpy_helper.to_array, tensors), None)
 
     def dims(self, name: str) -> list[int] | None:
         """Return the sizes of a tensor, or None where not all are known."""

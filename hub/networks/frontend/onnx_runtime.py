@@ -14,13 +14,14 @@ import numpy as np
 
 from .onnx_graph import DEFAULT, attributes_of, graphs_of, opset_of
 from .onnx_operators import reduced
+from .onnx_quantised import FLOAT
 
 RUNTIME = "com.microsoft"
 RUNTIME_REMEDY = (
     "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
     "quantize_dynamic(..., op_types_to_quantize=['MatMul'])"
 )
-_INT64, _FLOAT = 7, 1  # ONNX's numbers of the types
+_INT64 = 7  # ONNX's number of the type
 _OF_NORMS = 17  # ONNX's opset that has layer norms
 _MASKED = -10000.0  # added to the scores of what is masked, unless a node says otherwise
 # Activations of fused nodes, with the names of their parameters in order.
@@ -62,8 +63,8 @@ def is_own_norm(node: Any, opset: int) -> bool:
 
 
 def _own_norms(model: Any) -> list[Any]:
-    nodes = [node for graph in graphs_of(model) for node in graph.node if node.domain in DEFAULT]
-    return [node for node in nodes if is_own_norm(node, opset_of(model))]
+    nodes, opset = [node for graph in graphs_of(model) for node in graph.node], opset_of(model)
+    return [node for node in nodes if node.domain in DEFAULT and is_own_norm(node, opset)]
 
 
 def has_own_norms(model: Any) -> bool:
@@ -233,8 +234,8 @@ def _dequantised(graph: Any, x: str, scale: str, zero: str) -> str | None:
     if counts == {1}:
         scale, zero = graph.reshaped(scale, []), zero and graph.reshaped(zero, [])  # as ONNX wants it
     elif len(counts) > 1 or graph.opset < 13:
-        whole = graph.op("Cast", x, to=_FLOAT)
-        whole = graph.op("Sub", whole, graph.op("Cast", zero, to=_FLOAT)) if zero else whole
+        whole = graph.op("Cast", x, to=FLOAT)
+        whole = graph.op("Sub", whole, graph.op("Cast", zero, to=FLOAT)) if zero else whole
         return str(graph.op("Mul", whole, scale))
     own = {} if counts == {1} else {"axis": len(dims) - 1}
     return str(graph.op("DequantizeLinear", x, scale, *[zero] * bool(zero), **own))
