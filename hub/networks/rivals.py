@@ -30,6 +30,7 @@ from ..device.pool import timing_cpus
 from .errors import NetworkImportError
 from .frontend.exported_file import in_precision, load_exported
 from .frontend.onnx_file import reference_module
+from .frontend.onnx_inputs import shake_from_integers
 from .frontend.shapes import call_arguments
 from .latency import measure
 from .output_check import MOST, OutputCheck, check_output, few_differ
@@ -128,10 +129,19 @@ class ReferenceNetwork:
 
     @cached_property
     def _shaken(self) -> list[list[np.ndarray]]:
-        return [arrays(other.run()) for seed in range(_SHAKEN) if (other := self.nearby(seed, _LAST_DIGITS))]
+        shaken = copy(self)
+        if self.is_onnx:
+            named = zip(self.module.input_names, self.inputs, strict=True)
+            images = [name for name, x in named if x.dtype in (torch.uint8, torch.int8) and len(x.unique()) > 2]
+            shake = partial(shake_from_integers, images=images, size=_LAST_DIGITS)
+            shaken.module = reference_module(Path(self.path), shake=shake)
+        return [arrays((shaken.nearby(seed, _LAST_DIGITS) or shaken).run()) for seed in range(_SHAKEN)]
 
     def shaken(self) -> list[list[np.ndarray]]:
         """Return its outputs for inputs changed by about what the sums of its layers are rounded by.
+
+        What an ONNX file makes of integers is changed in their place.
+
 
         There are none where float64 says how far its own float32 is off.
         """

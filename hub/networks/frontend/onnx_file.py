@@ -1,5 +1,6 @@
 """ONNX files as networks: TVM's own importer, and ONNX Runtime for the output check."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -122,17 +123,19 @@ def _output_types(mod: IRModule) -> list[Any]:
     return list(getattr(result, "fields", [result]))
 
 
-def reference_module(path: Path, optimised: bool = True) -> torch.nn.Module:
+def reference_module(path: Path, optimised: bool = True, shake: Callable[[Any], bool] | None = None) -> torch.nn.Module:
     """Return an ONNX file as a PyTorch module that ONNX Runtime runs on the inputs in the file's order.
 
     Args:
         optimised: False to run each operator alone, as the file has it. Quantised operators that are fused round at
             other places.
+        shake: changes a model of less than 2 GB in place, and returns whether it did, see `shake_from_integers`.
     """
     model = load_onnx(path)
     changed = any([onnx_in_float32(model), dequantise_layers(model)])
     if model.ByteSize() < _MOST_IN_MEMORY:
         changed |= exact_products(model)
+        changed |= shake is not None and shake(model)
     source = model.SerializeToString() if changed else str(path)  # a large one is better read from disk
     import onnxruntime
 
@@ -146,6 +149,8 @@ def reference_module(path: Path, optimised: bool = True) -> torch.nn.Module:
     names = [one.name for one in inputs_of(model)]
 
     class OnnxReference(torch.nn.Module):
+        input_names = names
+
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             named = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
             return tuple(torch.as_tensor(out) for out in original.run(None, named))

@@ -1,6 +1,6 @@
 """Inputs of ONNX files: their free sizes, those that a caller fixes, and example values that the network can take."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..errors import NetworkImportError
-from .onnx_graph import attributes_of, graphs_of
+from .onnx_graph import attributes_of, graphs_of, sort_nodes
 from .shapes import Shapes
 from .signature import TensorSpec
 
@@ -21,6 +21,8 @@ _KEEPING = (
     "Unsqueeze",
 )
 _COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+# Operators whose first result is a part of their first input, in its order.
+_MOVING = ("Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 _RECURRENT, _LENGTHS = ("LSTM", "GRU", "RNN"), 4  # which of their inputs has a length for each sequence
 
 
@@ -221,3 +223,45 @@ def with_values(model: Any, values: Mapping[str, int]) -> Any:
         result.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
         result.graph.input.remove(value)
     return result
+
+
+def shake_from_integers(model: Any, images: Collection[str], size: float) -> bool:
+    """Change the floats that integers become by random shares of themselves, in place; return whether there are any.
+
+    They are the rows of tables, and images that are cast or dequantised. Zeros and infinities stay.
+
+    Args:
+        images: inputs that are numbers of 8 bits, and no masks or the like.
+        size: the standard deviation of the shares.
+    """
+    from onnx import TensorProto, helper
+
+    graph, floats = model.graph, (TensorProto.FLOAT, TensorProto.DOUBLE)
+    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    constants, integers = set(kinds), set(images)
+    shaken = list[Any]()
+    for node in graph.node:
+        name, source, result = node.op_type, next(iter(node.input), ""), next(iter(node.output), "")
+        real = name == "EmbedLayerNormalization"
+        if name == "Constant":
+            kinds[result] = getattr(attributes_of(node).get("value"), "data_type", 0)
+            constants.add(result)
+        elif name == "Gather" and source in constants and node.input[1] not in constants:
+            real = kinds[source] in floats
+            integers |= set() if real else {result}
+        elif name == "DequantizeLinear" and source in constants:
+            kinds[result] = TensorProto.FLOAT
+            constants.add(result)
+        elif name in ("Cast", "DequantizeLinear"):
+            real = source in integers and attributes_of(node).get("to", TensorProto.FLOAT) in floats
+            integers |= {result} if source in integers and not real else set()
+        elif name in _MOVING and source in integers:
+            integers.add(result)
+        if real:
+            node.output[0], share = f"{result} exactly", f"{result} share"
+            noise = {"mean": 1.0, "scale": size, "seed": float(len(shaken))}
+            shaken.append(helper.make_node("RandomNormalLike", [node.output[0]], [share], **noise))
+            shaken.append(helper.make_node("Mul", [node.output[0], share], [result]))
+    graph.node.extend(shaken)
+    sort_nodes(graph)
+    return bool(shaken)

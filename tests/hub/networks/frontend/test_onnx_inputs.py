@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
+from onnx import TensorProto
 from onnx_kit import FLOAT, INT64, Info, model, node
 from tchub.hub.networks.frontend.onnx_file import reference_module
+from tchub.hub.networks.rivals import ReferenceNetwork, arrays
 from tchub.hub.networks.sources import open_network
 
 TABLE = np.random.default_rng(0).standard_normal((50, 4)).astype("float32")
@@ -71,3 +74,60 @@ def test_a_mask_stays_one_and_lengths_are_those_of_sequences(tmp_path: Path, fre
     assert set(np.unique(mask)) == {0, 1}
     assert lengths[0] == STEPS
     assert (lengths.min() >= STEPS / 2, lengths.max() <= STEPS) == (True, True)
+
+
+IDS, IMAGE_OF_BYTES = Info("x", INT64, [64]), Info("x", TensorProto.UINT8, [64, 1])
+FROM_INTEGERS: dict[str, tuple[Any, Sequence[Any]]] = {
+    "rows of a table": (IDS, [node("Gather", ["table", "x"], ["r"])]),
+    "rows of a table of 8 bits": (
+        IDS,
+        [node("Gather", ["codes", "x"], ["row"]), node("DequantizeLinear", ["row", "s"], ["r"])],
+    ),
+    "rows of a table that is read from 8 bits": (
+        IDS,
+        [node("DequantizeLinear", ["codes", "s"], ["t"]), node("Gather", ["t", "x"], ["r"])],
+    ),
+    "an image of bytes": (
+        IMAGE_OF_BYTES,
+        [node("Transpose", ["x"], ["t"]), node("Cast", ["t"], ["b"], to=FLOAT), node("Mul", ["b", "s"], ["r"])],
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "nodes"), FROM_INTEGERS.values(), ids=FROM_INTEGERS)
+def test_integers_move_by_what_the_network_makes_of_them(tmp_path: Path, given: Any, nodes: Sequence[Any]) -> None:
+    """Which says of a quantised network how far its output moves where a code does."""
+    proto = model(
+        [*nodes, node("Mul", ["r", "large"], ["y"])],
+        {"y": 2},
+        inputs=[given],
+        table=TABLE,
+        codes=np.arange(100, dtype="int8").reshape(50, 2),
+        s=np.float32(0.01),
+        large=np.float32(1000),
+    )
+    onnx.save(proto, tmp_path / "net.onnx")
+    inputs = open_network(tmp_path / "net.onnx").inputs()
+    if given is IMAGE_OF_BYTES:
+        inputs = [torch.arange(64, dtype=torch.uint8).reshape(64, 1)]
+    torch.save(inputs, tmp_path / "inputs.pt")
+    reference = ReferenceNetwork({"reference": str(tmp_path / "net.onnx"), "inputs": str(tmp_path / "inputs.pt")})
+    (right,) = arrays(reference.run())
+    moves = np.stack([moved[0] - right for moved in reference.shaken()])
+    assert (moves[0] != moves[1]).any()
+    assert 1e-5 < np.abs(moves).max() / np.abs(right).max() < 3e-4
+    assert (moves[:, right == 0] == 0).all()
+
+
+def test_masks_and_positions_do_not_move(tmp_path: Path) -> None:
+    nodes = [
+        node("Cast", ["x"], ["mask"], to=FLOAT),
+        node("Cast", ["ids"], ["real"], to=FLOAT),
+        node("Add", ["mask", "real"], ["y"]),
+    ]
+    given = [Info("x", TensorProto.UINT8, [8]), Info("ids", INT64, [8])]
+    onnx.save(model(nodes, {"y": 1}, inputs=given), tmp_path / "net.onnx")
+    torch.save([torch.arange(8).to(torch.uint8) % 2, torch.arange(8)], tmp_path / "inputs.pt")
+    reference = ReferenceNetwork({"reference": str(tmp_path / "net.onnx"), "inputs": str(tmp_path / "inputs.pt")})
+    (right,) = arrays(reference.run())
+    assert all((moved == right).all() for (moved,) in reference.shaken())
