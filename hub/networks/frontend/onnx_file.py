@@ -34,7 +34,8 @@ _REMEDIES = {
 }
 _MOST_IN_MEMORY = (1 << 31) - (1 << 20)  # bytes of a model that protobuf can write
 _STATES = "states of quantised LSTM layers have 16 bits or more; ONNX Runtime rounds them to 8"
-_BLOCKS = "weights of MatMulNBits become float32, which has up to sixteen times their size"
+_BLOCKS = "weights of two to eight bits in blocks become float32, which has up to sixteen times their size"
+_IN_BLOCKS = frozenset(("MatMulNBits", "MatMulBnb4", "GatherBlockQuantized"))
 # Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
 _SELECTING = ("Compress", "NonMaxSuppression", "NonZero")
 
@@ -176,11 +177,13 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     notes = (
         *precision_notes(onnx_in_float32(model), quantised),
         *[_STATES] * in_8_bits,
-        *[_BLOCKS] * ("MatMulNBits" in operators),
+        *[_BLOCKS] * bool(operators & _IN_BLOCKS),
     )
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
-    free = [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
+    where = {name: tuple(axis for size, axis in axes if size == name) for name in names}
+    # Before the first step of a decoder there are no keys and values.
+    free = [FreeSize(name, own, least=int(any(axis < 2 for _, axis in own))) for name, own in where.items()]
     values = values_of([one for one in inputs if one.is_switch and one.name not in names], shapes or {}, path.stem)
     if values:
         shapes, model = (

@@ -35,6 +35,10 @@ class GraphWriter:
         self.values[name] = np.asarray(array)
         return name
 
+    def number(self, value: float) -> str:
+        """Add a constant that is one number of float32; return its name."""
+        return self.constant(np.float32(value))
+
     def once(self, key: Any, array: Callable[[], Any]) -> str:
         """Return the name of a constant that several nodes read; it is computed for the first one."""
         if key not in self._once:
@@ -120,6 +124,11 @@ def attributes_of(node: Any) -> dict[str, Any]:
     from onnx.helper import get_attribute_value
 
     return {one.name: get_attribute_value(one) for one in node.attribute}
+
+
+def named(inputs: Sequence[str], count: int) -> list[str]:
+    """Return so many names of inputs, empty ones for those that are left out."""
+    return [*inputs, *[""] * count][:count]
 
 
 def infer_types(model: Any, shapes: Mapping[str, Sequence[int]], instead: GraphWriter | None = None) -> dict[str, Any]:

@@ -20,6 +20,11 @@ _KEEPING = (
     *("Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "TopK", "Transpose"),
     "Unsqueeze",
 )
+# By operator and input that chooses rows, the input that they are chosen of.
+_TABLES = {
+    ("Gather", 1): 0, ("GatherBlockQuantized", 1): 0,
+    ("EmbedLayerNormalization", 0): 2, ("EmbedLayerNormalization", 1): 4,
+}  # fmt: skip
 _COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 # Operators whose first result is a part of their first input, in its order.
 _MOVING = ("Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
@@ -34,6 +39,7 @@ class OnnxInput:
         shape: sizes; a text for one that is free.
         rows: how many different numbers it has, from 0, where it chooses rows of a table or classes; 0 else.
         counts: it holds the length of each sequence.
+        whole: it is a mask whose sum is the length of a sequence; what is behind that is not defined.
     """
 
     name: str
@@ -41,6 +47,7 @@ class OnnxInput:
     dtype: np.dtype[Any]
     rows: int = 0
     counts: bool = False
+    whole: bool = False
 
     @property
     def is_switch(self) -> bool:
@@ -57,6 +64,8 @@ class OnnxInput:
             lengths = rng.integers((steps + 1) // 2, steps + 1, spec.shape)
             lengths.flat[:1] = steps
             return lengths.astype(self.dtype)
+        if self.whole:
+            return np.ones(spec.shape, self.dtype)
         if self.dtype.kind in "iub" or self.rows:
             most = 2 if self.dtype == bool else self.rows or 2
             return rng.integers(0, most, spec.shape).astype(self.dtype if self.dtype.kind in "iub" else spec.computed)
@@ -88,7 +97,8 @@ def inputs_of(model: Any) -> list[OnnxInput]:
             dim.dim_value if dim.dim_value > 0 else name for dim, name in zip(tensor.shape.dim, names, strict=True)
         ]
         counts = len(shape) < 2 and dtype.kind == "i" and uses.as_lengths(value.name)
-        results.append(OnnxInput(value.name, tuple(shape), dtype, uses.rows(value.name), counts))
+        whole = len(shape) > 1 and dtype.kind in "iu" and uses.as_whole(value.name)
+        results.append(OnnxInput(value.name, tuple(shape), dtype, uses.rows(value.name), counts, whole))
     return results
 
 
@@ -121,7 +131,7 @@ class _Uses:
         """Return how many numbers, from 0, an operator can take as an input; 0 where it can take any."""
         from onnx import numpy_helper
 
-        if node.op_type == "Gather" and position == 1 and (table := self._constants.get(node.input[0])) is not None:
+        if (at := _TABLES.get((node.op_type, position))) is not None and (table := self._table(node.input[at])):
             return table.dims[attributes_of(node).get("axis", 0)]
         if node.op_type not in ("Equal", "OneHot") or position > 1:
             return 0
@@ -132,6 +142,16 @@ class _Uses:
         if numbers.dtype.kind not in "iuf" or not np.isfinite(numbers).all():
             return 0
         return int(numbers.max(initial=0)) + (node.op_type == "Equal")
+
+    def _table(self, name: str) -> Any:
+        """Return the constant that an operator chooses rows of, which may be dequantised before; None for others."""
+        node = self._makers.get(name)
+        return self._constants.get(node.input[0] if node is not None and node.op_type == "DequantizeLinear" else name)
+
+    def as_whole(self, name: str) -> bool:
+        """Return whether an input is a mask whose sum is the lengths that attention reads."""
+        summed = any(node.op_type == "ReduceSum" for node, _ in self._reading(name))
+        return summed and any(node.op_type == "GroupQueryAttention" for node in self._makers.values())
 
     def as_lengths(self, name: str) -> bool:
         """Return whether an input has the lengths of a recurrent layer's sequences, or a mask is made by it."""
@@ -259,8 +279,9 @@ def shake_from_integers(model: Any, images: Collection[str], size: float) -> boo
             integers.add(result)
         if real:
             node.output[0], share = f"{result} exactly", f"{result} share"
-            noise = {"mean": 1.0, "scale": size, "seed": float(len(shaken))}
-            shaken.append(helper.make_node("RandomNormalLike", [node.output[0]], [share], **noise))
+            seed = float(len(shaken))
+            noise = helper.make_node("RandomNormalLike", [node.output[0]], [share], mean=1.0, scale=size, seed=seed)
+            shaken.append(noise)
             shaken.append(helper.make_node("Mul", [node.output[0], share], [result]))
     graph.node.extend(shaken)
     sort_nodes(graph)

@@ -52,6 +52,22 @@ def real(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     ]
 
 
+def read_bytes(graph: Any, x: str, scale: str, zero: str) -> str | None:
+    """Add the real numbers of 8 bits, whose columns may have a scale or a zero point each."""
+    sizes, dims = [graph.dims(one) for one in (scale, *[zero] * bool(zero))], graph.dims(x)
+    if dims is None or None in sizes:
+        return None
+    counts = {prod(one) for one in sizes}
+    if counts == {1}:
+        scale, zero = graph.reshaped(scale, []), zero and graph.reshaped(zero, [])  # as ONNX wants it
+    elif len(counts) > 1 or graph.opset < 13:
+        whole = graph.op("Cast", x, to=FLOAT)
+        whole = graph.op("Sub", whole, graph.op("Cast", zero, to=FLOAT)) if zero else whole
+        return str(graph.op("Mul", whole, scale))
+    own = {} if counts == {1} else {"axis": len(dims) - 1}
+    return str(graph.op("DequantizeLinear", x, scale, *[zero] * bool(zero), **own))
+
+
 def product_of_integers(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Write a product of integers as one of the real numbers that they are."""
     zeros, kind = [*inputs[2:], "", ""][:2], INTEGERS[node.op_type]

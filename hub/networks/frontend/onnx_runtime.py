@@ -6,37 +6,34 @@ None for a node that it does not know in this form.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
-from math import ceil, prod, sqrt
+from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
 
-from .onnx_graph import DEFAULT, attributes_of, graphs_of, opset_of
+from .onnx_attention import ATTENTIONS
+from .onnx_graph import DEFAULT, attributes_of, graphs_of, named, opset_of
 from .onnx_operators import reduced
-from .onnx_quantised import FLOAT
+from .onnx_quantised import read_bytes
 
 RUNTIME = "com.microsoft"
 RUNTIME_REMEDY = (
     "take the file from before ONNX Runtime optimised it, or quantise it without this operator: "
     "quantize_dynamic(..., op_types_to_quantize=['MatMul'])"
 )
-_INT64 = 7  # ONNX's number of the type
 _OF_NORMS = 17  # ONNX's opset that has layer norms
-_MASKED = -10000.0  # added to the scores of what is masked, unless a node says otherwise
 # Activations of fused nodes, with the names of their parameters in order.
 _ACTIVATIONS = {
     "Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip": (),
 }  # fmt: skip
-
-
-def _number(graph: Any, value: float) -> str:
-    return str(graph.constant(np.float32(value)))
-
-
-def _named(inputs: Sequence[str], count: int) -> list[str]:
-    """Return so many names of inputs, empty ones for those that are left out."""
-    return [*inputs, *[""] * count][:count]
+# The numbers that four bits stand for: floats of four bits, and those that halve a normal distribution into sixteen.
+_POSITIVE = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4])
+_NORMAL = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334),
+    *(-0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+_FOUR_BITS = [np.array(numbers, np.float32) for numbers in ([*_POSITIVE, *-_POSITIVE], _NORMAL)]
 
 
 # Norms and activations
@@ -51,7 +48,7 @@ def _norm(
     if centred:
         x = graph.op("Sub", x, reduced(graph, "ReduceMean", x, [*axes]))
     variance = reduced(graph, "ReduceMean", graph.op("Mul", x, x), [*axes])
-    root = graph.op("Sqrt", graph.op("Add", variance, _number(graph, epsilon)))
+    root = graph.op("Sqrt", graph.op("Add", variance, graph.number(epsilon)))
     x = graph.op("Mul", graph.op("Div", x, root), scale)
     return str(graph.op("Add", x, bias) if bias else x)
 
@@ -94,7 +91,7 @@ def _alone(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     facts, dims = attributes_of(node), graph.dims(inputs[0])
     if dims is None or graph.reads(node.output[1:]):
         return None
-    x, scale, bias = _named(inputs, 3)
+    x, scale, bias = named(inputs, 3)
     axes, centred = range(facts.get("axis", -1) % len(dims), len(dims)), node.op_type == "LayerNormalization"
     return [_norm(graph, x, scale, bias, facts.get("epsilon", 1e-5), centred, axes)]
 
@@ -102,7 +99,7 @@ def _alone(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
 def _skip_norm(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Add a second input, and normalise the sum, which is the last output, too."""
     centred, facts = node.op_type == "SkipLayerNormalization", attributes_of(node)
-    x, skip, scale, *rest = _named(inputs, 5)
+    x, skip, scale, *rest = named(inputs, 5)
     shift, bias = rest if centred else ("", rest[0])
     if graph.reads(node.output[1:3]):
         return None
@@ -114,7 +111,7 @@ def _skip_norm(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
 def _embedded(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Add up the embeddings of words, positions and segments, and normalise; the lengths are of a mask."""
     facts = attributes_of(node)
-    ids, segments, table, positions, kinds, scale, shift, mask, order = _named(inputs, 9)
+    ids, segments, table, positions, kinds, scale, shift, mask, order = named(inputs, 9)
     dims = graph.dims(ids)
     if dims is None:
         return None
@@ -130,18 +127,18 @@ def _embedded(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
 
 def _gelu(graph: Any, node: Any, inputs: list[str]) -> list[str]:
     """Add a bias, if there is one, and compute a GELU by the error function, tanh or a sigmoid."""
-    x, bias = _named(inputs, 2)
+    x, bias = named(inputs, 2)
     x = graph.op("Add", x, bias) if bias else x
     if node.op_type == "QuickGelu":
-        alpha = _number(graph, attributes_of(node).get("alpha", 1.702))
+        alpha = graph.number(attributes_of(node).get("alpha", 1.702))
         return [graph.op("Mul", x, graph.op("Sigmoid", graph.op("Mul", x, alpha)))]
     if node.op_type == "FastGelu":
-        cube = graph.op("Mul", graph.op("Mul", graph.op("Mul", x, x), x), _number(graph, 0.044715))
-        inner = graph.op("Tanh", graph.op("Mul", graph.op("Add", x, cube), _number(graph, sqrt(2 / np.pi))))
+        cube = graph.op("Mul", graph.op("Mul", graph.op("Mul", x, x), x), graph.number(0.044715))
+        inner = graph.op("Tanh", graph.op("Mul", graph.op("Add", x, cube), graph.number(sqrt(2 / np.pi))))
     else:
-        inner = graph.op("Erf", graph.op("Mul", x, _number(graph, sqrt(0.5))))
-    inner = graph.op("Add", inner, _number(graph, 1))
-    return [graph.op("Mul", graph.op("Mul", x, _number(graph, 0.5)), inner)]
+        inner = graph.op("Erf", graph.op("Mul", x, graph.number(sqrt(0.5))))
+    inner = graph.op("Add", inner, graph.number(1))
+    return [graph.op("Mul", graph.op("Mul", x, graph.number(0.5)), inner)]
 
 
 def _activated(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -157,7 +154,7 @@ def _activated(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     x = graph.op(kind, *(inputs[:3] if inputs[2:3] != [""] else inputs[:2]), **facts)
     x = graph.op("Add", x, added) if added else x
     if activation == "Clip":
-        return [graph.op("Min", graph.op("Max", x, _number(graph, values[0])), _number(graph, values[1]))]
+        return [graph.op("Min", graph.op("Max", x, graph.number(values[0])), graph.number(values[1]))]
     named = dict(zip(_ACTIVATIONS.get(activation, ()), values, strict=False))
     return [graph.op(activation, x, **named) if activation else x]
 
@@ -180,7 +177,7 @@ def _turned_product(graph: Any, node: Any, inputs: list[str]) -> list[str] | Non
             factors.append(name)
     product = graph.op("MatMul", *factors)
     alpha = facts.get("alpha", 1.0)
-    return [product if alpha == 1 else graph.op("Mul", product, _number(graph, alpha))]
+    return [product if alpha == 1 else graph.op("Mul", product, graph.number(alpha))]
 
 
 def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
@@ -192,7 +189,7 @@ def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
 
 def _block_product(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Multiply by weights of a few bits, of which each block of a column has a scale and a zero point."""
-    facts, (x, packed, scale, zero, order, bias) = attributes_of(node), _named(inputs, 6)
+    facts, (x, packed, scale, zero, order, bias) = attributes_of(node), named(inputs, 6)
     names = packed, scale, *[zero] * bool(zero)
     arrays = [graph.weight(name) for name in names]
     bits, size, terms, columns = facts.get("bits", 4), facts["block_size"], facts["K"], facts["N"]
@@ -213,6 +210,44 @@ def _block_product(graph: Any, node: Any, inputs: list[str]) -> list[str] | None
     return [graph.op("Add", product, bias) if bias else product]
 
 
+def _product_of_four_bits(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Multiply by weights that are one of sixteen numbers, times the largest of their block (bitsandbytes)."""
+    facts, (x, packed, largest) = attributes_of(node), inputs
+    codes, scales = graph.weight(packed), graph.weight(largest)
+    size, terms, columns = facts["block_size"], facts["K"], facts["N"]
+    if codes is None or scales is None or facts.get("transB", 1) != 1:
+        return None
+
+    def weights() -> np.ndarray:
+        whole = np.stack([codes.ravel() >> 4, codes.ravel() & 15], axis=1).ravel()[: terms * columns]
+        blocks = np.repeat(scales.ravel().astype(np.float32), size)[: terms * columns]
+        return np.ascontiguousarray((_FOUR_BITS[facts["quant_type"]][whole] * blocks).reshape(columns, terms).T)
+
+    return [graph.op("MatMul", x, graph.once((packed, largest, size, terms, columns), weights))]
+
+
+def _rows_of_blocks(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Choose rows of a table of a few bits, of which each block of a row has a scale and a zero point."""
+    facts, (packed, rows, scale, zero) = attributes_of(node), named(inputs, 4)
+    names = packed, scale, *[zero] * bool(zero)
+    arrays = [graph.weight(name) for name in names]
+    bits, size, axis = facts.get("bits", 4), facts.get("block_size", 128), facts.get("quantize_axis", 1)
+    if any(array is None for array in arrays) or facts.get("gather_axis", 0) or arrays[0].dtype != np.uint8:
+        return None
+    if axis not in (-1, arrays[0].ndim - 1):
+        return None
+
+    def table() -> np.ndarray:
+        count = arrays[0].shape[-1] * 8 // bits
+        scales = arrays[1].astype(np.float32)
+        zeros = unpacked(arrays[2], bits, scales.shape[-1]).astype(np.float32) if zero else np.float32(1 << (bits - 1))
+        whole = unpacked(arrays[0], bits, count).astype(np.float32)
+        scales, zeros = (np.repeat(one, size, -1)[..., :count] if one.ndim else one for one in (scales, zeros))
+        return (whole - zeros) * scales
+
+    return [graph.op("Gather", graph.once((*names, bits, size), table), rows, axis=0)]
+
+
 def exact_products(model: Any) -> bool:
     """Make ONNX Runtime multiply by weights of a few bits in float32, in place; return whether it would not have.
 
@@ -225,163 +260,21 @@ def exact_products(model: Any) -> bool:
     return bool(rounded)
 
 
-def _dequantised(graph: Any, x: str, scale: str, zero: str) -> str | None:
-    """Add the real numbers of 8 bits, whose columns may have a scale or a zero point each."""
-    sizes, dims = [graph.dims(one) for one in (scale, *[zero] * bool(zero))], graph.dims(x)
-    if dims is None or None in sizes:
-        return None
-    counts = {prod(one) for one in sizes}
-    if counts == {1}:
-        scale, zero = graph.reshaped(scale, []), zero and graph.reshaped(zero, [])  # as ONNX wants it
-    elif len(counts) > 1 or graph.opset < 13:
-        whole = graph.op("Cast", x, to=FLOAT)
-        whole = graph.op("Sub", whole, graph.op("Cast", zero, to=FLOAT)) if zero else whole
-        return str(graph.op("Mul", whole, scale))
-    own = {} if counts == {1} else {"axis": len(dims) - 1}
-    return str(graph.op("DequantizeLinear", x, scale, *[zero] * bool(zero), **own))
-
-
 def _product_of_bytes(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Multiply data and weights of 8 bits; data that are real are quantised before."""
     if node.op_type == "DynamicQuantizeMatMul":
-        x, weights, by, shift, bias = _named(inputs, 5)
+        x, weights, by, shift, bias = named(inputs, 5)
         codes, scale, zero = (graph.fresh() for _ in range(3))
         graph.node("DynamicQuantizeLinear", [x], [codes, scale, zero])
         data: str | None = graph.op("DequantizeLinear", codes, scale, zero)
     else:
-        x, weights, scale, by, zero, shift, bias = _named(inputs, 7)
-        data = _dequantised(graph, x, scale, zero)
-    real = _dequantised(graph, weights, by, shift)
+        x, weights, scale, by, zero, shift, bias = named(inputs, 7)
+        data = read_bytes(graph, x, scale, zero)
+    real = read_bytes(graph, weights, by, shift)
     if data is None or real is None:
         return None
     product = graph.op("MatMul", data, real)
     return [graph.op("Add", product, bias) if bias else product]
-
-
-# Attention
-
-
-def _mask(graph: Any, mask: str, batch: int, terms: int, low: float) -> str | None:
-    """Add what is added to scores `[batch, heads, rows, terms]`, given terms that count, or ends and beginnings."""
-    dims = graph.dims(mask)
-    if dims is None or len(dims) > 3 or (len(dims) == 1 and dims[0] not in (batch, 2 * batch)):
-        return None
-    if len(dims) == 1:
-        ends, *begins = (
-            graph.op("Cast", graph.reshaped(_slice(graph, mask, 0, at, at + batch), [batch, 1, 1, 1]), to=_INT64)
-            for at in range(0, dims[0], batch)
-        )
-        numbers = graph.constant(np.arange(terms))
-        keeps = graph.op("Less", numbers, ends)
-        for one in begins:
-            keeps = graph.op("And", keeps, graph.op("Not", graph.op("Less", numbers, one)))
-    else:
-        shape = [dims[0], 1, 1, dims[1]] if len(dims) == 2 else [dims[0], 1, *dims[1:]]
-        keeps = graph.op("Greater", graph.reshaped(mask, shape), graph.constant(np.int32(0)))
-    return str(graph.op("Where", keeps, _number(graph, 0), _number(graph, low)))
-
-
-def _attended(
-    graph: Any, node: Any, parts: Sequence[str], sizes: tuple[int, int, int], mask: str, added: str
-) -> str | None:
-    """Add attention of queries, keys and values `[batch, heads, length, numbers]`; return `[batch, rows, columns]`.
-
-    Args:
-        sizes: of the batch, of queries, and of keys.
-        mask: see `_mask`; added: a tensor that is added to the scores.
-    """
-    facts, (query, key, value), (batch, rows, terms) = attributes_of(node), parts, sizes
-    dims = graph.dims(value)
-    if dims is None or (query_dims := graph.dims(query)) is None:
-        return None
-    scale = facts.get("scale", 0.0) or 1 / sqrt(query_dims[-1])
-    query = graph.op("Mul", query, _number(graph, scale))
-    scores = graph.op("MatMul", query, graph.op("Transpose", key, perm=[0, 1, 3, 2]))
-    if mask:
-        low = _mask(graph, mask, batch, terms, facts.get("mask_filter_value", _MASKED))
-        if low is None:
-            return None
-        scores = graph.op("Add", scores, low)
-    if facts.get("unidirectional"):
-        past = terms - rows
-        keeps = graph.once((rows, terms), lambda: np.tril(np.ones((rows, terms), bool), past))
-        scores = graph.op("Where", keeps, scores, _number(graph, float(np.finfo(np.float32).min)))
-    scores = graph.op("Add", scores, added) if added else scores
-    result = graph.op("MatMul", graph.op("Softmax", scores, axis=-1), value)
-    return str(graph.reshaped(graph.op("Transpose", result, perm=[0, 2, 1, 3]), [batch, rows, dims[1] * dims[3]]))
-
-
-def _by_heads(graph: Any, x: str, heads: int) -> str:
-    """Add `[batch, heads, length, numbers]` of `[batch, length, columns]`, or of one whose columns are by heads."""
-    dims = graph.dims(x)
-    return str(graph.op("Transpose", graph.reshaped(x, [*dims[:2], heads, -1]), perm=[0, 2, 1, 3]))
-
-
-def _attention(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
-    """Multiply by the weights of queries, keys and values, and attend; both factors may have 8 bits."""
-    facts = attributes_of(node)
-    x, weights, bias, *rest = _named(inputs, 9)
-    if node.op_type == "QAttention":
-        scale, by, mask, zero, shift, past, added = *rest, ""
-        x, weights = (_dequantised(graph, *one) or "" for one in ((x, scale, zero), (weights, by, shift)))
-    else:
-        mask, past, added = rest[:3]
-    dims = graph.dims(x) if x and weights else None
-    wide = graph.dims(weights) if dims is not None else None
-    if dims is None or wide is None or facts.get("do_rotary") or facts.get("past_present_share_buffer"):
-        return None
-    heads = facts["num_heads"]
-    product = graph.op("MatMul", x, weights)
-    product = graph.op("Add", product, bias) if bias else product
-    columns = facts.get("qkv_hidden_sizes", [wide[1] // 3] * 3)
-    ends = pairwise(np.cumsum([0, *columns]))
-    parts = [_by_heads(graph, _slice(graph, product, 2, begin, end), heads) for begin, end in ends]
-    terms = dims[1]
-    sizes = graph.dims(past) if past else [0] * 5
-    if sizes is None:
-        return None
-    if sizes[3]:  # [2, batch, heads, length, numbers]
-        terms += sizes[3]
-        for at in (1, 2):
-            before = graph.reshaped(_slice(graph, past, 0, at - 1, at), sizes[1:])
-            parts[at] = graph.op("Concat", before, parts[at], axis=2)
-    result = _attended(graph, node, parts, (dims[0], dims[1], terms), mask, added)
-    if result is None or not graph.reads(node.output[1:]):
-        return None if result is None else [result]
-    shape = [1, dims[0], heads, terms, -1]
-    return [result, graph.op("Concat", *(graph.reshaped(part, shape) for part in parts[1:]), axis=0)]
-
-
-def _slice(graph: Any, x: str, axis: int, begin: int, end: int) -> str:
-    return str(graph.op("Slice", x, *(graph.constant(np.array([one])) for one in (begin, end, axis))))
-
-
-def _attention_of_heads(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
-    """Attend with queries, keys and values that were computed before, behind those of earlier steps."""
-    heads = attributes_of(node)["num_heads"]
-    *parts, bias, mask, added, past_keys, past_values, share, cache = _named(inputs, 10)
-    shapes: list[Any] = [graph.dims(part) if part else None for part in parts]
-    if any(shape is None or len(shape) == 5 for shape in shapes) or share or cache or len(shapes[0]) != 3:
-        return None
-    begin = 0
-    for at, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
-        if len(shape) == 4:  # keys and values may be by heads already
-            continue
-        own = _slice(graph, bias, 0, begin, begin + shape[2]) if bias else ""
-        begin += shape[2]
-        parts[at] = _by_heads(graph, graph.op("Add", part, own) if own else part, heads)
-    terms = shapes[1][-2]
-    if attributes_of(node).get("unidirectional") and terms != shapes[0][1]:
-        return None
-    for at, past in ((1, past_keys), (2, past_values)):
-        sizes = graph.dims(past) if past else [0] * 4
-        if sizes is None:
-            return None
-        if sizes[2]:
-            terms += sizes[2] if at == 1 else 0
-            parts[at] = graph.op("Concat", past, parts[at], axis=2)
-    result = _attended(graph, node, parts, (shapes[0][0], shapes[0][1], terms), mask, added)
-    return None if result is None else [result, parts[1], parts[2]]
 
 
 OWN_RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
@@ -389,8 +282,9 @@ OWN_RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
     "SimplifiedLayerNormalization": _alone, "LayerNormalization": _alone, "EmbedLayerNormalization": _embedded,
     "Gelu": _gelu, "BiasGelu": _gelu, "FastGelu": _gelu, "QuickGelu": _gelu,
     "FusedConv": _activated, "FusedGemm": _activated, "FusedMatMul": _turned_product,
-    "TransposeMatMul": _turned_product, "MatMulNBits": _block_product,
+    "TransposeMatMul": _turned_product, "MatMulNBits": _block_product, "MatMulBnb4": _product_of_four_bits,
+    "GatherBlockQuantized": _rows_of_blocks,
     "DynamicQuantizeMatMul": _product_of_bytes, "MatMulIntegerToFloat": _product_of_bytes,
-    "Attention": _attention, "QAttention": _attention, "MultiHeadAttention": _attention_of_heads,
+    **ATTENTIONS,
 }  # fmt: skip
 """By the operator, what writes a node to a `_Fold`; None or an error refuses it."""

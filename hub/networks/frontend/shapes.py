@@ -70,7 +70,7 @@ def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> li
         for size in free:
             name, values = matched[size.name]
             for value in values:
-                if value < max(size.least, 1) or (size.most is not None and value > size.most):
+                if value < size.least or (size.most is not None and value > size.most):
                     problem = f"; {name}={value} is outside of what it takes"
         if not 1 <= len(combinations) <= MAX_VARIANTS:
             problem = f"; the sizes make {len(combinations)} networks, and 1 to {MAX_VARIANTS} are tuned at once"

@@ -174,7 +174,7 @@ def test_data_outside_of_the_folder_is_never_read(
     [
         ("Fancy", "mine", "leave it out"),
         ("StringNormalizer", "", "leave it out"),
-        ("GroupQueryAttention", "com.microsoft", "before ONNX Runtime"),
+        ("PackedAttention", "com.microsoft", "before ONNX Runtime"),
         ("Normalizer", "ai.onnx.ml", "trees to ONNX Runtime"),
     ],
 )

@@ -1,6 +1,5 @@
 """ONNX Runtime's own operators: written as ONNX's, they compute what ONNX Runtime computes."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,71 +7,29 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
-from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
+from onnx import TensorProto, helper
 from onnxruntime.quantization import matmul_nbits_quantizer, quantize_dynamic
 from onnxruntime.transformers.optimizer import optimize_model
 from relax_kit import compute, prepare
+from runtime_kit import OWN, Arrays, Case, check_written, model_of, numbers, of_bytes, positive, random, run
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend.onnx_file import read_onnx
 from tchub.hub.networks.frontend.onnx_fold import folded
 from tchub.hub.networks.frontend.onnx_runtime import exact_products
 from torch import nn
 
-Arrays = Mapping[str, np.ndarray]
 BATCH, ROWS, WIDE, HEADS = 2, 5, 24, 3
-OWN = "com.microsoft"
-random = np.random.default_rng(0)
-
-
-def numbers(*shape: int) -> np.ndarray:
-    return random.standard_normal(shape).astype(np.float32)
-
-
-def of_bytes(kind: str, *shape: int) -> np.ndarray:
-    limits = np.iinfo(kind)
-    return random.integers(limits.min, limits.max + 1, shape).astype(kind)
-
-
-def positive(*shape: int) -> np.ndarray:
-    return random.uniform(0.01, 0.02, shape).astype(np.float32)
-
-
-def model_of(operator: str, given: Arrays, weights: Arrays, outputs: int, opset: int, domain: str, **facts: Any) -> Any:
-    """A model of one node, whose inputs have the order of both mappings; names that begin with `-` are left out."""
-    unread = [f"unread{i}" for i in range(facts.pop("unread", 0))]
-    names = ["" if name[0] == "-" else name for name in (*given, *weights)]
-    results = [f"y{i}" for i in range(outputs)]
-    node = helper.make_node(operator, names, results + unread, domain=domain, **facts)
-    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in given.items()}
-    graph = helper.make_graph(
-        [node], "one",
-        [helper.make_tensor_value_info(name, kinds[name], array.shape) for name, array in given.items()],
-        [onnx.ValueInfoProto(name=name) for name in results],
-        [numpy_helper.from_array(array, name) for name, array in weights.items() if name[0] != "-"],
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(OWN, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
-
-
-def run(model: Any, given: Arrays) -> list[Any]:
-    options: Any = SessionOptions()
-    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, dict(given)))
-
-
 X, NORM = numbers(BATCH, ROWS, WIDE), {"scale": numbers(WIDE), "shift": numbers(WIDE)}
 PRODUCT = {"weights": numbers(WIDE, 3 * WIDE), "bias": numbers(3 * WIDE)}
 IMAGE, FILTERS = numbers(1, 4, 6, 6), {"w": numbers(8, 4, 3, 3), "b": numbers(8)}
-LENGTHS = np.array([3, ROWS], np.int32)
 KEEPS = np.array([[1, 1, 1, 0, 0], [1, 0, 1, 1, 1]], np.int32)
-CUBE = np.array([[[int(term <= row) for term in range(ROWS)] for row in range(ROWS)]] * BATCH, np.int32)
 QKV = {"q": X, "k": numbers(BATCH, 7, WIDE), "v": numbers(BATCH, 7, WIDE)}
 CODES = {"a": of_bytes("uint8", ROWS, WIDE), "b": of_bytes("int8", WIDE, 16)}
-NONE = np.zeros(0, np.float32)
 
-CASES: dict[str, tuple[str, Arrays, Arrays, int, dict[str, Any]]] = {
+IDS = random.integers(0, 9, (BATCH, ROWS))
+BITS = {"bits": 4, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}
+
+CASES: dict[str, Case] = {
     "gelu": ("Gelu", {"x": X}, {}, 1, {}),
     "gelu with a bias": ("BiasGelu", {"x": X}, {"b": numbers(WIDE)}, 1, {}),
     "gelu by tanh": ("FastGelu", {"x": X}, {"b": numbers(WIDE)}, 1, {}),
@@ -103,57 +60,33 @@ CASES: dict[str, tuple[str, Arrays, Arrays, int, dict[str, Any]]] = {
                                    "zb": of_bytes("int8", 16), "bias": numbers(16)}, 1, {}),
     "product of data to be quantised": ("DynamicQuantizeMatMul", {"x": X},
                                         {"b": CODES["b"], "sb": positive(1)[0]}, 1, {}),
+    "product of floats of four bits": ("MatMulBnb4", {"x": X},
+                                       {"w": of_bytes("uint8", 10 * WIDE // 2), "largest": positive(15) * 50}, 1,
+                                       {"K": WIDE, "N": 10, "block_size": 16, "quant_type": 0}),
+    "product of normal floats of four bits": ("MatMulBnb4", {"x": X},
+                                              {"w": of_bytes("uint8", 10 * WIDE // 2), "largest": positive(15) * 50}, 1,
+                                              {"K": WIDE, "N": 10, "block_size": 16, "quant_type": 1}),
+    "rows of a table of four bits": ("GatherBlockQuantized", {"ids": IDS},
+                                     {"w": of_bytes("uint8", 9, 24), "scales": positive(9, 3) * 9}, 1,
+                                     BITS | {"order": ["w", "ids", "scales"]}),
+    "rows of a table of four bits with zero points": ("GatherBlockQuantized", {"ids": IDS},
+                                                      {"w": of_bytes("uint8", 9, 24), "scales": positive(9, 3) * 9,
+                                                       "zeros": of_bytes("uint8", 9, 2)}, 1,
+                                                      BITS | {"order": ["w", "ids", "scales", "zeros"]}),
+    "rows of a table of eight bits": ("GatherBlockQuantized", {"ids": IDS},
+                                      {"w": of_bytes("uint8", 9, 48), "scales": positive(9, 3)}, 1,
+                                      BITS | {"bits": 8, "order": ["w", "ids", "scales"]}),
     "product of columns of one scale": ("MatMulIntegerToFloat", CODES,
                                         {"sa": positive(1)[0], "sb": positive(1)[0], "za": np.uint8(7),
                                          "zb": of_bytes("int8", 16)}, 1, {}),
-    "attention": ("Attention", {"x": X}, PRODUCT, 1, {"num_heads": HEADS}),
-    "attention to lengths": ("Attention", {"x": X}, PRODUCT | {"mask": LENGTHS}, 1, {"num_heads": HEADS}),
-    "attention between bounds": ("Attention", {"x": X}, PRODUCT | {"mask": np.array([4, ROWS, 1, 0], np.int32)}, 1,
-                                 {"num_heads": HEADS}),
-    "attention to what is before and counts": ("Attention", {"x": X}, PRODUCT | {"mask": KEEPS[:, ::-1]}, 1,
-                                               {"num_heads": HEADS, "unidirectional": 1,
-                                                "mask_filter_value": float(np.finfo(np.float32).min)}),
-    "attention behind none": ("Attention", {"x": X}, PRODUCT | {"-m": NONE, "past": numbers(2, BATCH, HEADS, 0, 8)}, 2,
-                              {"num_heads": HEADS}),
-    "attention with a mask": ("Attention", {"x": X}, PRODUCT | {"mask": KEEPS}, 1,
-                              {"num_heads": HEADS, "scale": 0.3}),
-    "attention with a mask a row": ("Attention", {"x": X}, PRODUCT | {"mask": CUBE}, 1, {"num_heads": HEADS}),
-    "attention to what is before": ("Attention", {"x": X}, PRODUCT, 1, {"num_heads": HEADS, "unidirectional": 1}),
-    "attention with other scores": ("Attention", {"x": X},
-                                    PRODUCT | {"-m": NONE, "-p": NONE, "more": numbers(1, HEADS, ROWS, ROWS)}, 1,
-                                    {"num_heads": HEADS}),
-    "attention of heads": ("MultiHeadAttention", QKV, {"bias": numbers(3 * WIDE)}, 1, {"num_heads": HEADS}),
-    "attention of heads with a mask": ("MultiHeadAttention", QKV,
-                                       {"-b": NONE, "mask": np.array([[1] * 4 + [0] * 3, [1] * 7], np.int32)}, 3,
-                                       {"num_heads": HEADS}),
-    "attention of heads to heads": ("MultiHeadAttention",
-                                    {"q": X, "k": numbers(BATCH, HEADS, 7, 8), "v": numbers(BATCH, HEADS, 7, 8)}, {}, 1,
-                                    {"num_heads": HEADS}),
-    "attention of heads behind others": ("MultiHeadAttention", QKV,
-                                         {"-b": NONE, "-m": NONE, "-a": NONE, "past": numbers(BATCH, HEADS, 4, 8),
-                                          "past values": numbers(BATCH, HEADS, 4, 8)}, 3, {"num_heads": HEADS}),
-    "attention behind others": ("Attention", {"x": X},
-                                PRODUCT | {"-m": NONE, "past": numbers(2, BATCH, HEADS, 4, 8)}, 2,
-                                {"num_heads": HEADS, "unidirectional": 1}),
-    "quantised attention": ("QAttention", {"x": of_bytes("uint8", BATCH, ROWS, WIDE)},
-                            {"w": of_bytes("int8", WIDE, 3 * WIDE), "bias": numbers(3 * WIDE), "s": positive(1)[0],
-                             "by": positive(1)[0], "mask": LENGTHS, "z": np.uint8(120), "zw": np.int8(0)}, 1,
-                            {"num_heads": HEADS}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("opset", [12, 17, 20])
 def test_an_operator_is_written_as_others_that_compute_the_same(case: str, opset: int) -> None:
-    operator, given, weights, outputs, facts = CASES[case]
-    if opset == 12 and operator == "MatMulIntegerToFloat":
-        opset = 13  # which has scales of columns
-    model = model_of(operator, given, weights, outputs, opset, OWN, **facts)
-    written = folded(model, {name: array.shape for name, array in given.items()}, "net")
-    assert {node.domain for node in written.graph.node} == {""}
-    for ours, theirs in zip(run(written, given), run(model, given), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5)
-        assert np.ptp(theirs) > 0.1
+    of_columns = CASES[case][0] == "MatMulIntegerToFloat"  # whose scales are of columns, from opset 13 on
+    check_written(CASES[case], 13 if of_columns and opset == 12 else opset)
 
 
 @pytest.mark.parametrize(("operator", "weights"), [("SimplifiedLayerNormalization", 1), ("LayerNormalization", 2)])
