@@ -34,7 +34,7 @@ _REMEDIES = {
 }
 _MOST_IN_MEMORY = (1 << 31) - (1 << 20)  # bytes of a model that protobuf can write
 _STATES = "states of quantised LSTM layers have 16 bits or more; ONNX Runtime rounds them to 8"
-_BLOCKS = "weights of two to eight bits in blocks become float32, which has up to sixteen times their size"
+_BLOCKS = "weights of 2 to 8 bits in blocks become float32; on x86 products of up to four rows read 4 or 8 bits"
 _IN_BLOCKS = frozenset(("MatMulNBits", "MatMulBnb4", "GatherBlockQuantized"))
 # Operators whose results TVM gives as many rows as there may be, or a size that no task can have.
 _SELECTING = ("Compress", "NonMaxSuppression", "NonZero")

@@ -30,6 +30,7 @@ from ...device.statements import call_name, reads
 from .. import LAYOUTS
 from .attention import join_projections, pad_attention
 from .batch_norms import fold_batch_norms
+from .block_products import block_products
 from .bounds import bounded_indices
 from .channel_reductions import channel_reduction, channel_spaces, whole_reduction
 from .column_padding import pad_columns
@@ -76,7 +77,7 @@ def for_inference(
         of_bytes: the factors by which the CPU multiplies numbers of 8 bits, as a quantised network's products are
             computed then; see `tile_registers.byte_factors`.
         pairs: the CPU adds up products of pairs of numbers of 16 bits, as those of recurrent layers with quantised
-            weights become.
+            weights become, and of a few rows with weights of 4 or 8 bits.
         precision: `float16`: matrix products and convolutions read float16 and add up in float32; what stands between
             them is stored in float16, and softmax, norms, inputs and outputs stay in float32. `bfloat16`: those with
             weights, and attention's, on a CPU's tile registers.
@@ -84,8 +85,8 @@ def for_inference(
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
     half = precision == "bfloat16"
     steps = _inference_passes(cpu, lanes, mixed, of_bytes, half) if layout == LAYOUTS[0] else mixed
-    layers = recurrences(cpu, lanes, pairs)
-    return _run([legal_operators(), bounded_indices(), layers, *steps, without_subnormals()], mod)
+    layers = [recurrences(cpu, lanes, pairs), *([block_products(lanes)] if cpu and pairs else [])]
+    return _run([legal_operators(), bounded_indices(), *layers, *steps, without_subnormals()], mod)
 
 
 def lower(graph: IRModule, otherwise: Collection[OperatorShape] = (), *, cpu: bool = True) -> IRModule:

@@ -14,10 +14,10 @@ from .exponentials import power_of_e, tanh
 # input, forget, output and candidate `g`; reset, update `z` and candidate `n`. In `zrn_reset_before` the candidate
 # reads the state times the reset gate; elsewhere that multiplies the product.
 KINDS = {"ifgo": 4, "iofg": 4, "rzn": 3, "zrn": 3, "zrn_reset_before": 3, "tanh": 1, "relu": 1}
-_LANES = 16  # numbers of a vector
+LANES = 16  # numbers of a vector
 # x86's products of pairs of numbers of 16 bits, by how many sums of two they give. LLVM adds these up in the same
 # instruction where there is VNNI.
-_PRODUCT_OF_PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
+PRODUCT_OF_PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 MOST_CODE = (1 << 15) - 1
 """The largest whole number of 16 bits."""
 _ramp: Any = tirx.Ramp
@@ -33,12 +33,12 @@ def _most_sums(lanes: int) -> tuple[int, int]:
     Args:
         lanes: numbers of a CPU's vector register.
     """
-    return (8, 24) if lanes == _LANES else (4, 6)
+    return (8, 24) if lanes == LANES else (4, 6)
 
 
 def width_of(hidden: int, gates: int, lanes: int) -> int:
     """Return how many hidden units have their gates computed together: the least padding, then the most."""
-    widths = [_LANES * vectors for vectors in range(1, max(1, _most_sums(lanes)[0] // gates) + 1)]
+    widths = [LANES * vectors for vectors in range(1, max(1, _most_sums(lanes)[0] // gates) + 1)]
     return min(widths, key=lambda width: (ceil(hidden / width) * width, -width))
 
 
@@ -88,7 +88,7 @@ class _Chains:
         _, self.tiles, self.factors, self.gates, width = map(int, self.packed.shape)
         self.width = width if scales is None else width // 2
         self.dtype = str(self.projected.dtype)
-        most = max(1, _most_sums(lanes)[1] // (self.gates * self.width // _LANES))
+        most = max(1, _most_sums(lanes)[1] // (self.gates * self.width // LANES))
         self.blocks = ceil(self.batch / most)
         self.rows = ceil(self.batch / self.blocks)
         self.letters = kind.partition("_")[0] if self.gates > 1 else "h"
@@ -173,13 +173,13 @@ class _Chains:
             self._round(lambda row, k: self.resets[row, k] if letters == "n" else self.h[self.old, row, k])
         dtype = "int32" if self._is_whole else self.dtype
         with T.serial(0, self.tiles) as tile:
-            rows, vectors = range(self.rows), range(self.width // _LANES)
+            rows, vectors = range(self.rows), range(self.width // LANES)
             sums = {
-                (row, letter, v): T.alloc_buffer([_LANES], dtype)
+                (row, letter, v): T.alloc_buffer([LANES], dtype)
                 for row in rows for letter in letters for v in vectors
             }  # fmt: skip
             for (row, letter, v), one in sums.items():
-                with T.vectorized(0, _LANES) as lane:
+                with T.vectorized(0, LANES) as lane:
                     unit = self._unit(tile, v, lane)
                     begin = tirx.const(0, dtype) if self._is_whole else self._addend(letter, row, unit)
                     self._put(one, begin, lane)
@@ -192,21 +192,21 @@ class _Chains:
                                 self._add_pairs(one, tile, k, gate, v, row)
                                 continue
                             state = self.resets[row, k] if letters == "n" else self.h[self.old, row, k]
-                            with T.vectorized(0, _LANES) as lane:
-                                weight = self.packed[self.d, tile, k, gate, v * _LANES + lane]
+                            with T.vectorized(0, LANES) as lane:
+                                weight = self.packed[self.d, tile, k, gate, v * LANES + lane]
                                 self._put(one, one[lane] + state * weight, lane)
             # What is read several times, as an expression it would be written out as often, for LLVM to find alike.
-            kept = {letter: T.alloc_buffer([_LANES], self.dtype) for letter in letters}
+            kept = {letter: T.alloc_buffer([LANES], self.dtype) for letter in letters}
             for row in rows:
                 for v in vectors:
-                    with T.vectorized(0, _LANES) as lane:
+                    with T.vectorized(0, LANES) as lane:
                         unit = self._unit(tile, v, lane)
                         for letter in letters:
                             value = self._scaled(sums[row, letter, v][lane], letter, row, unit)
                             self._put(kept[letter], value, lane)
                         self._finish(kept, lane, row, unit)
                     if not self.pads and letters != "rz":
-                        with T.vectorized(0, _LANES) as lane:
+                        with T.vectorized(0, LANES) as lane:
                             unit = self._unit(tile, v, lane)
                             value, at = self.h[self.new, row, unit], (self.now, self.first + row, self.d, unit)
                             self._put(self.result, value, *at)
@@ -214,24 +214,24 @@ class _Chains:
     def _round(self, state: Any) -> None:
         """Write a state, of a row and a unit, as pairs of whole numbers; a row's largest magnitude is `most`."""
         zero, most, least = (tirx.const(x, self.dtype) for x in (0, self.most, _LEAST_PEAK))
-        vectors = self.tiles * self.width // _LANES
-        peaks, totals, factor = (T.alloc_buffer([n], self.dtype) for n in (_LANES, _LANES, 1))
+        vectors = self.tiles * self.width // LANES
+        peaks, totals, factor = (T.alloc_buffer([n], self.dtype) for n in (LANES, LANES, 1))
         with T.serial(0, self.rows) as row:
-            with T.vectorized(0, _LANES) as lane:
+            with T.vectorized(0, LANES) as lane:
                 self._put(peaks, zero, lane)
                 self._put(totals, zero, lane)
-            with T.serial(0, vectors) as v, T.vectorized(0, _LANES) as lane:
-                x = te.abs(state(row, v * _LANES + lane))
+            with T.serial(0, vectors) as v, T.vectorized(0, LANES) as lane:
+                x = te.abs(state(row, v * LANES + lane))
                 self._put(peaks, te.max(peaks[lane], x), lane)
                 self._put(totals, totals[lane] + x, lane)
             peak, total = peaks[0], totals[0]
-            for lane in range(1, _LANES):
+            for lane in range(1, LANES):
                 peak, total = te.max(peak, peaks[lane]), total + totals[lane]
             # A maximum may lose what is no number; a sum is none then.
             self._put(self.unit, tirx.Select(total >= zero, peak / most, total), row)
             self._put(factor, most / te.max(peak, least), 0)
-            with T.serial(0, vectors) as v, T.vectorized(0, _LANES // 2) as lane:
-                pair = v * (_LANES // 2) + lane
+            with T.serial(0, vectors) as v, T.vectorized(0, LANES // 2) as lane:
+                pair = v * (LANES // 2) + lane
                 low, high = (tirx.nearbyint(state(row, 2 * pair + i) * factor[0]).astype("int32") for i in range(2))
                 self._put(self.pairs, (low & 0xFFFF) | (high << 16), row, pair)
 
@@ -239,14 +239,14 @@ class _Chains:
         """Add the products of a pair of numbers of a state to the sums of a vector of units."""
         lanes, halves = self.lanes, f"int16x{2 * self.lanes}"
         state = tirx.reinterpret(halves, _broadcast(self.pairs[row, k], lanes))
-        for begin in range(0, _LANES, lanes):
-            own, at = _ramp(begin, 1, lanes), 2 * (vector * _LANES + begin)
+        for begin in range(0, LANES, lanes):
+            own, at = _ramp(begin, 1, lanes), 2 * (vector * LANES + begin)
             weights = self.packed[self.d, tile, k, gate, _ramp(at, 1, 2 * lanes)].astype(halves)
-            both = tirx.call_llvm_pure_intrin(f"int32x{lanes}", _PRODUCT_OF_PAIRS[lanes], state, weights)
+            both = tirx.call_llvm_pure_intrin(f"int32x{lanes}", PRODUCT_OF_PAIRS[lanes], state, weights)
             self._put(sums, sums[own] + both, own)
 
     def _unit(self, tile: Any, vector: int, lane: Any) -> Any:
-        return tile * self.width + vector * _LANES + lane
+        return tile * self.width + vector * LANES + lane
 
     def _scaled(self, one: Any, letter: str, row: int, unit: Any) -> Any:
         """Return a gate's sum, of weights that may be whole numbers."""
