@@ -19,7 +19,7 @@ from .recurrence_kernel import LANES, MOST_CODE, PRODUCT_OF_PAIRS
 from .relax_graph import (
     OPAQUE,
     READ_WEIGHTS,
-    bound_value,
+    bound_to,
     call_pass,
     constant_address,
     constant_values,
@@ -29,7 +29,7 @@ from .relax_graph import (
 
 op: Any = relax.op
 
-_WORTH_BYTES = 1 << 20  # of weights in float32, from which on they do not stay in a core's cache
+_WORTH_BYTES = 1 << 17  # of weights in float32, from which on a part of them is worth what rounds the data
 _MOST_ROWS = 4
 _BLOCKS = (32, 128, 64, 16, 256)
 """Rows of a block, those that tools take most first."""
@@ -54,17 +54,17 @@ def block_products(lanes: int) -> Any:
         if operator_name(call) != "matmul" or str(call.ty.dtype) != "float32":
             return call
         x, weights = call.args
-        turned = operator_name(bound := bound_value(builder, weights)) == "permute_dims"
-        weights = bound.args[0] if turned else weights
+        turned = bound_to(builder, weights, "permute_dims")
+        weights = weights if turned is None else turned.args[0]
         values, shape = constant_values(weights), static_shape(x)
         if values is None or values.ndim != 2 or values.dtype != np.float32 or values.nbytes < _WORTH_BYTES:
             return call
         rows = prod(shape[:-1])
         if not 0 < rows <= _MOST_ROWS:
             return call
-        values = values.T if turned else values
+        values = values if turned is None else values.T
         width = _width_of(values.shape[1], rows)
-        key = constant_address(weights), turned, width
+        key = constant_address(weights), turned is None, width
         split[key] = split[key] if key in split else packed_weights(values, width)
         if split[key] is None:
             return call
