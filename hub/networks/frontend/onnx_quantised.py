@@ -52,6 +52,16 @@ def real(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     ]
 
 
+def of_parts(graph: Any, node: Any, inputs: list[str]) -> list[str]:
+    """Join quantised tensors, or choose between two, of which each has a scale and a zero point, and quantise again."""
+    joins = node.op_type == "QLinearConcat"
+    first, rest = (inputs[:2], inputs[2:]) if joins else (inputs[-2:], inputs[1:-2])
+    parts = [graph.op("DequantizeLinear", *filter(None, rest[at : at + 3])) for at in range(0, len(rest), 3)]
+    given = [] if joins else inputs[:1]
+    result = graph.op("Concat" if joins else "Where", *given, *parts, **(attributes_of(node) if joins else {}))
+    return [graph.op("QuantizeLinear", result, *filter(None, first))]
+
+
 def read_bytes(graph: Any, x: str, scale: str, zero: str) -> str | None:
     """Add the real numbers of 8 bits, whose columns may have a scale or a zero point each."""
     sizes, dims = [graph.dims(one) for one in (scale, *[zero] * bool(zero))], graph.dims(x)

@@ -14,7 +14,7 @@ import numpy as np
 from .onnx_attention import ATTENTIONS
 from .onnx_graph import DEFAULT, attributes_of, graphs_of, named, opset_of
 from .onnx_operators import reduced
-from .onnx_quantised import read_bytes
+from .onnx_quantised import of_parts, read_bytes
 
 RUNTIME = "com.microsoft"
 RUNTIME_REMEDY = (
@@ -123,6 +123,15 @@ def _embedded(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     if mask:
         lengths = graph.reshaped(reduced(graph, "ReduceSum", mask, [1]), [dims[0]])
     return [_norm(graph, total, scale, shift, facts.get("epsilon", 1e-12)), lengths, total]
+
+
+def _embedded_bytes(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Add the sum of embeddings and its norm, all of whose weights have 8 bits."""
+    ids, segments, *tables, mask = inputs[:8]
+    scales, zeros = inputs[8:13], inputs[13:18]
+    parts = zip(tables, scales, zeros, strict=True)
+    real = [graph.op("DequantizeLinear", *one) if one[0] else "" for one in parts]
+    return _embedded(graph, node, [ids, segments, *real, mask])
 
 
 def _gelu(graph: Any, node: Any, inputs: list[str]) -> list[str]:
@@ -280,6 +289,7 @@ def _product_of_bytes(graph: Any, node: Any, inputs: list[str]) -> list[str] | N
 OWN_RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
     "SkipLayerNormalization": _skip_norm, "SkipSimplifiedLayerNormalization": _skip_norm,
     "SimplifiedLayerNormalization": _alone, "LayerNormalization": _alone, "EmbedLayerNormalization": _embedded,
+    "QEmbedLayerNormalization": _embedded_bytes, "QLinearConcat": of_parts, "QLinearWhere": of_parts,
     "Gelu": _gelu, "BiasGelu": _gelu, "FastGelu": _gelu, "QuickGelu": _gelu,
     "FusedConv": _activated, "FusedGemm": _activated, "FusedMatMul": _turned_product,
     "TransposeMatMul": _turned_product, "MatMulNBits": _block_product, "MatMulBnb4": _product_of_four_bits,

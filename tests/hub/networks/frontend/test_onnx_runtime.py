@@ -27,6 +27,7 @@ QKV = {"q": X, "k": numbers(BATCH, 7, WIDE), "v": numbers(BATCH, 7, WIDE)}
 CODES = {"a": of_bytes("uint8", ROWS, WIDE), "b": of_bytes("int8", WIDE, 16)}
 
 IDS = random.integers(0, 9, (BATCH, ROWS))
+TABLES = {"tokens": (9, WIDE), "positions": (8, WIDE), "of kinds": (2, WIDE), "scale": (WIDE,), "shift": (WIDE,)}
 BITS = {"bits": 4, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}
 
 CASES: dict[str, Case] = {
@@ -76,6 +77,21 @@ CASES: dict[str, Case] = {
     "rows of a table of eight bits": ("GatherBlockQuantized", {"ids": IDS},
                                       {"w": of_bytes("uint8", 9, 48), "scales": positive(9, 3)}, 1,
                                       BITS | {"bits": 8, "order": ["w", "ids", "scales"]}),
+    "quantised tensors joined": ("QLinearConcat", {"x": CODES["a"], "y": of_bytes("uint8", 3, WIDE)},
+                                 {"s": positive(1)[0], "z": np.uint8(9), "sx": positive(1)[0], "zx": np.uint8(5),
+                                  "sy": positive(1)[0] * 2, "zy": np.uint8(7)}, 1,
+                                 {"axis": 0, "order": ["s", "z", "x", "sx", "zx", "y", "sy", "zy"]}),
+    "choice of quantised tensors": ("QLinearWhere",
+                                    {"c": CODES["a"] > 99, "x": CODES["a"], "y": of_bytes("uint8", 1, WIDE)},
+                                    {"s": positive(1)[0], "z": np.uint8(9), "sx": positive(1)[0], "zx": np.uint8(5),
+                                     "sy": positive(1)[0] * 2, "zy": np.uint8(7)}, 1,
+                                    {"order": ["c", "x", "sx", "zx", "y", "sy", "zy", "s", "z"]}),
+    "quantised embeddings": ("QEmbedLayerNormalization",
+                             {"ids": random.integers(0, 9, (BATCH, ROWS)).astype("int32"),
+                              "kinds": random.integers(0, 2, (BATCH, ROWS)).astype("int32")},
+                             {name: of_bytes("uint8", *shape) for name, shape in TABLES.items()} | {"mask": KEEPS}
+                             | {f"s{i}": positive(1)[0] for i in range(5)} | {f"z{i}": np.uint8(99) for i in range(5)},
+                             2, {"epsilon": 1e-5}),
     "product of columns of one scale": ("MatMulIntegerToFloat", CODES,
                                         {"sa": positive(1)[0], "sb": positive(1)[0], "za": np.uint8(7),
                                          "zb": of_bytes("int8", 16)}, 1, {}),
