@@ -35,6 +35,7 @@ from .bounds import bounded_indices
 from .channel_reductions import channel_reduction, channel_spaces, whole_reduction
 from .column_padding import pad_columns
 from .default_schedules import SPACES_OF_TILES
+from .dynamic_ranges import dynamic_ranges
 from .elementwise import blocks_in, elementwise, inline_beside_sums, own_spaces
 from .exponentials import sigmoids
 from .fold import fold_arrays, fold_operators, scales_as_parameters, without_subnormals
@@ -245,7 +246,7 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], of_bytes: Sequenc
         pad_attention(),
         *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu and not half else []),
         transform.DeadCodeElimination(),
-        *([sigmoids(), *products, by_lanes()] if cpu else []),
+        *([sigmoids(), *products, by_lanes(), dynamic_ranges(), transform.DeadCodeElimination()] if cpu else []),
         *mixed,
         transform.FastMathTransform(),
         fold_arrays(),
