@@ -134,6 +134,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.max_pool3d_with_indices.default: images.maximum_with_places(aten.max_pool3d_with_indices.default),
         **{op: images.pooled(op) for op in images.AVERAGES},
         **dict.fromkeys((aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default), images.adaptive_maximum),
+        aten.roll.default: our.rolled,
         aten.unfold.default: our.windows,
         aten.unfold_backward.default: our.overlapped,
         # In the order of the values, which is one of those that PyTorch may choose where none is asked for.

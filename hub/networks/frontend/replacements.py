@@ -189,6 +189,16 @@ def overlapped(x: Tensor, sizes: list[int], dimension: int, size: int, step: int
 # Along a dimension
 
 
+def rolled(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """Put the last elements before the first by slices, which become part of other kernels: a gather does not."""
+    if not dims:
+        return rolled(x.reshape(-1), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        if start := -shift % max(1, x.shape[dim]):
+            x = torch.cat([x.narrow(dim, start, x.shape[dim] - start), x.narrow(dim, 0, start)], dim)
+    return x
+
+
 def running(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, int], Tensor]:
     """Return what combines each element with all before it along a dimension, in as many steps as its size has bits."""
 

@@ -281,6 +281,18 @@ def test_a_compiled_network_computes_what_pytorch_does(equal: Equal, claim: str)
         assert [x.dtype for part in parts for x in part.parameters()] == before, "the user's modules stay as they are"
 
 
+def test_rolled_images_are_one_kernel_with_the_windows_cut_from_them(equal: Equal) -> None:
+    """As Swin Transformers shift their windows."""
+
+    def windows(x: Tensor) -> Any:
+        rolled = x.roll((-3, 1), (1, -2)).reshape(1, 2, 4, 2, 4, 3).transpose(2, 3)
+        return rolled, x.long().roll(5), x[:, :0].roll(1, 1), x.roll((8, 2, -1), (1, 2, 2)), torch.fft.fftshift(x)
+
+    mod = equal(windows, torch.randn(1, 8, 8, 3))
+    assert "fused_strided_slice_strided_slice1_concatenate_strided_slice2_strided_slice3_concatenate1" in mod.script()
+    assert "take" not in mod.script()
+
+
 @pytest.mark.parametrize("rows", [3, 9])
 def test_rows_go_to_the_experts_that_are_theirs(equal: Equal, rows: int) -> None:
     """As mixtures of experts do; few rows take copies of their experts' weights."""
