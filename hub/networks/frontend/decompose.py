@@ -174,6 +174,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten._trilinear.default: _trilinear,
         # Of the shape alone, so that the result is a constant.
         aten.full_like.default: lambda x, value, *, dtype=None, **_: torch.full(x.shape, value, dtype=dtype or x.dtype),
+        aten.linalg_vector_norm.default: _norm,
         aten._cdist_forward.default: _distances,
         aten._is_all_true.default: lambda x: x.all(),
         aten._is_any_true.default: lambda x: x.any(),
@@ -264,6 +265,14 @@ def _index_reduced(
     shape = [-1 if i == dim % x.dim() else 1 for i in range(x.dim())]
     places = index.to(torch.int64).reshape(shape).expand(source.shape)
     return x.scatter_reduce(dim, places, source, reduce, include_self=include_self)
+
+
+def _norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """Take the root of a sum of squares, which is one kernel: PyTorch's decomposition takes absolute values first."""
+    if ord != 2 or x.is_complex() or not x.dim():
+        return NotImplemented
+    x = x if dtype is None else x.to(dtype)
+    return (x * x).sum(dim, keepdim).sqrt()
 
 
 def _distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:

@@ -180,7 +180,8 @@ def bags(one: nn.Module, other: nn.Module, third: nn.Module, i: Tensor, o: Tenso
 
 @case("reductions and their places", randn(3, 5, 4))
 def reductions(x: Tensor) -> Any:
-    sums = x.norm(dim=-1), x.prod(1), torch.var_mean(x, -1)
+    norms = x.norm(), x.norm(dim=-1), x.norm(1, 0), torch.linalg.vector_norm(x, dim=(0, 2), dtype=torch.float64)
+    sums = *norms, x.prod(1), torch.var_mean(x, -1)
     return x.max(1), x.min(0, keepdim=True), x.amax((0, 2)), x.any(1), *sums
 
 
