@@ -1,4 +1,4 @@
-"""A pass that moves elementwise operators before reshapes, into the kernel of what computes the tensor."""
+"""Operators that move no numbers, or few, in forms that become part of other kernels: reshapes and slices."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -49,7 +49,8 @@ def elementwise_first() -> Any:
 
     There they follow the operator that computes the tensor, and become part of its kernel; a reshape alone costs
     nothing. PyTorch's linear layers reshape their output, so that activations and residual additions stand behind.
-    What adds to a convolution's own result stays: a reshape of that would part the two.
+    What adds to a convolution's own result stays: a reshape of that would part the two. So does what a sum alone reads,
+    whose kernel it becomes part of.
     """
     return function_pass("TchubElementwiseFirst", _ElementwiseFirst)
 
@@ -59,9 +60,14 @@ class _ElementwiseFirst(PyExprMutator):
     def __init__(self, mod: IRModule, func: Any) -> None:
         super().__init__(mod)
         self.bound, self.uses = bound_values(func), uses_of(func)
+        self.reduced = {call.args[0] for call in self.bound.values() if _is_reduction(call)}
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        self.stays = binding.var in self.reduced and self.uses[binding.var] == 1
+        super().visit_var_binding_(binding)
 
     def visit_call_(self, call: Any) -> Any:
-        stays = operator_name(call) in BINARY and any(map(self._is_convolutions, call.args))
+        stays = self.stays or (operator_name(call) in BINARY and any(map(self._is_convolutions, call.args)))
         return self._moved(super().visit_call_(call), stays)
 
     def _is_convolutions(self, value: Any) -> bool:
@@ -83,9 +89,10 @@ class _ElementwiseFirst(PyExprMutator):
             return call
         # An argument that is broadcast is no reshape of the result.
         sources = [_reshaped(builder, arg) if static_shape(arg) == static_shape(call) else None for arg in call.args]
-        source = next((one for one in sources if one is not None), None)
-        if source is None:
+        known = [one for one in sources if one is not None]
+        if not known:
             return call
+        source = next((one for one in known if _is_products(builder, one)), known[0])
         args = []
         for arg, own in zip(call.args, sources, strict=True):
             constant = constant_values(arg)
@@ -102,6 +109,20 @@ class _ElementwiseFirst(PyExprMutator):
             else:
                 return call
         return op.reshape(builder.emit(relax.Call(call.op, args, call.attrs)), call.ty.shape)
+
+
+def _is_products(builder: Any, value: Any) -> bool:
+    """Return whether a value is a product, or elementwise of one, into whose kernel what follows it may go."""
+    call = bound_to(builder, value, "matmul", *UNARY, *BINARY)
+    while call is not None and operator_name(call) != "matmul":
+        same = (arg for arg in call.args if static_shape(arg) == static_shape(call))
+        steps = (bound_to(builder, arg, "matmul", *UNARY, *BINARY) for arg in same)
+        call = next((step for step in steps if step is not None), None)
+    return call is not None
+
+
+def _is_reduction(value: Any) -> bool:
+    return isinstance(value, relax.Call) and operator_name(value) in ("sum", "max", "min")
 
 
 def _reshaped(builder: Any, value: Any) -> Any:
@@ -140,3 +161,66 @@ def _keeps_order(shape: tuple[int, ...], chain: Sequence[Any]) -> bool:
 def _is_row(value: Any) -> bool:
     """Return whether a tensor has one axis, or others of extent 1 before it."""
     return bool(static_shape(value)) and prod(static_shape(value)) == static_shape(value)[-1]
+
+
+# Slices: rules of `simplify`. TVM has a kernel of its own for an operator of several results, and for a gather even if
+# its indices are known. Each part of a tensor is then copied, and copied again by what permutes or scales it: query,
+# key and value of attention are parts of one product, and so are the halves of a gated layer.
+
+
+def split(builder: Any, call: Any) -> Any:
+    """Return the parts of a tensor as slices."""
+    x, axis, shape = call.args[0], int(call.attrs.axis), static_shape(call.args[0])
+    extents = [int(part.shape[axis]) for part in call.ty.fields] if shape else []
+    if not extents or not all(extents):
+        return call
+    axis, ends = axis % len(shape), np.cumsum(extents).tolist()
+    slices = [_slice(builder, x, [axis], [begin], [end], [1]) for begin, end in zip([0, *ends], ends, strict=False)]
+    return relax.Tuple([builder.emit(one) for one in slices])
+
+
+def take(builder: Any, call: Any) -> Any:
+    """Return the rows of a tensor whose numbers are known and follow each other, such as a single one, as a slice."""
+    x, numbers, axis = call.args[0], constant_values(call.args[1]), call.attrs.axis
+    shape = static_shape(x)
+    if numbers is None or not numbers.size or not shape or axis is None or constant_values(x) is not None:
+        return call
+    axis, first = int(axis) % len(shape), int(numbers.flat[0])
+    consecutive = (numbers.ravel() == np.arange(first, first + numbers.size)).all()
+    if not consecutive or not 0 <= first <= shape[axis] - numbers.size:
+        return call
+    rows = _slice(builder, x, [axis], [first], [first + numbers.size], [1])
+    if numbers.ndim == 1:
+        return rows
+    rows = builder.emit(rows)
+    return op.reshape(rows, call.ty.shape) if numbers.ndim or len(shape) == 1 else op.squeeze(rows, [axis])
+
+
+def strided_slice(builder: Any, call: Any) -> Any:
+    """Return a slice of a permuted tensor as one of the tensor itself, which is permuted then."""
+    x, *ranges = call.args
+    if not static_shape(x) or len(ranges) != 4 or not all(isinstance(one, relax.Tuple) for one in ranges):
+        return call
+    return _slice(builder, x, *([int(number.value) for number in one.fields] for one in ranges))
+
+
+def _slice(
+    builder: Any, x: Any, axes: Sequence[int], begin: Sequence[int], end: Sequence[int], strides: Sequence[int]
+) -> Any:
+    """Return a slice of a tensor, before what permutes the tensor or drops axes of it, and is done again behind it."""
+    moved = bound_to(builder, x, "permute_dims", "squeeze")
+    if moved is None or constant_values(moved.args[0]) is not None:
+        return op.strided_slice(x, axes, begin, end, strides)
+    source = moved.args[0]
+    axes_of_source = [int(axis) % source.ty.ndim for axis in _axes_in_order(moved)]
+    own = _slice(builder, source, [axes_of_source[axis] for axis in axes], begin, end, strides)
+    return relax.Call(moved.op, [builder.emit(own)], moved.attrs)
+
+
+def _axes_in_order(call: Any) -> list[int]:
+    """Return which axis of a tensor each axis is of what a call permutes it to, or leaves of it."""
+    axes = range(call.args[0].ty.ndim)
+    if operator_name(call) == "permute_dims":
+        return [int(axis) for axis in call.attrs.axes or reversed(axes)]
+    dropped = {int(axis) % len(axes) for axis in call.attrs.axis}
+    return [axis for axis in axes if axis not in dropped]

@@ -19,7 +19,7 @@ from .relax_graph import (
     operator_name,
     static_shape,
 )
-from .reshapes import BINARY, is_constant
+from .reshapes import BINARY, is_constant, split, strided_slice, take
 
 op: Any = relax.op
 
@@ -320,6 +320,7 @@ _SIMPLER: dict[str, Callable[[Any, Any], Any]] = {
     "add": _without(0), "multiply": _without(1), "power": _power,
     "sum": _of_several(op.add), "mean": _of_several(op.add, mean=True),
     "max": _of_several(op.maximum), "min": _of_several(op.minimum),
+    "split": split, "strided_slice": strided_slice, "take": take,
     "nn.conv1d": _convolution_of_one_row, "nn.conv2d": _absorb_padding, "matmul": _product_with_one_matrix,
 }  # fmt: skip
 
