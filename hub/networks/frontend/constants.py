@@ -62,8 +62,35 @@ def fix_sizes(exported: Any) -> Any:
         return exported
     exported = exported.run_decompositions({})
     values = _known_values(exported)
+    _number_masks(exported.graph_module.graph, set(values))
     most = max(MOST_BYTES, sum(x.nbytes for x in values.values()))
     return _fold(exported, values, set(), most).run_decompositions({})
+
+
+def _number_masks(graph: Any, constants: set[Any]) -> None:
+    """Index by the numbers of the elements that constant masks choose: of an input, too, these are as many each time.
+
+    Args:
+        constants: nodes of known values, which those that follow from them are added to.
+    """
+    aten = torch.ops.aten
+    for node in list(graph.nodes):
+        if node.op == "call_function" and _is_constant(node, constants):
+            constants.add(node)
+        elif node.target is aten.index.Tensor and _is_open(node):
+            indices: list[Any] = []
+            for index in node.args[1]:
+                if index is None or index not in constants or not _is_mask(index.meta["val"]):
+                    indices.append(index)
+                    continue
+                mask, sizes = index.meta["val"], index.meta["val"].fake_mode.shape_env
+                with graph.inserting_before(node), mask.fake_mode, sizes.ignore_fresh_unbacked_symbols():
+                    numbers = graph.call_function(aten.nonzero.default, (index,))
+                    numbers.meta["val"] = mask.nonzero()
+                    for axis in range(mask.dim()):
+                        indices.append(graph.call_function(aten.select.int, (numbers, 1, axis)))
+                        indices[-1].meta["val"] = numbers.meta["val"].select(1, axis)
+            node.args = node.args[0], indices
 
 
 def _is_open(node: Any) -> bool:

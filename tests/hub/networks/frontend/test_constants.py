@@ -9,6 +9,7 @@ from relax_kit import compute, prepare
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend.exported_file import from_exported
 from tchub.hub.networks.sources import open_network
+from torch.nn.utils import rnn
 
 
 class Neighbours(torch.nn.Module):
@@ -32,6 +33,28 @@ def test_sizes_that_constants_decide_are_fixed() -> None:
     assert [one.shape for one in imported.signature().outputs] == [(3, 4), (3, 4), (2, 4)]
     results = compute(prepare(imported.imported()), x)
     torch.testing.assert_close([torch.from_numpy(one) for one in results], list(network(x)))
+
+
+class Sequences(torch.nn.Module):
+    """Gives sequences of lengths that it holds one by one, and elements that a mask chooses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("lengths", torch.tensor([2, 5, 3]))
+        self.register_buffer("mask", torch.tensor([[True, False, True], [False, True, False], [False] * 3]))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        sequences = rnn.unpad_sequence(x + 1, self.lengths, batch_first=True)
+        return *sequences, x[:, :3][:, self.mask], x[self.mask[0]]
+
+
+def test_elements_of_an_input_that_constant_masks_choose_are_as_many_each_time() -> None:
+    network, x = Sequences(), torch.randn(3, 5, 3)
+    imported = open_network(network, (x,))
+    assert [one.shape for one in imported.signature().outputs] == [(2, 3), (5, 3), (3, 3), (3, 3), (2, 5, 3)]
+    with torch.no_grad():
+        results = [torch.from_numpy(one) for one in compute(prepare(imported.imported()), x)]
+        torch.testing.assert_close(results, list(network(x)))
 
 
 class Held(torch.nn.Module):
