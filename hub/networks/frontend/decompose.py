@@ -122,6 +122,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         # In other types than float32, which is that of TVM's.
         aten.addmm.default: unless(lambda _, x, *__, **___: x.dtype == torch.float32, aten.addmm.default),
         aten.div.Tensor_mode: _rounded_quotient,
+        aten.remainder.Scalar_Tensor: lambda x, y: torch.scalar_tensor(x, dtype=torch.result_type(x, y)).remainder(y),
         aten.select.int: our.select,
         # TVM's rounds to another pixel, except where each pixel is repeated.
         aten.upsample_nearest2d.vec: unless(_repeats_pixels, aten.upsample_nearest2d.vec),
@@ -220,11 +221,13 @@ def _scales_to_whole_sizes(x: Tensor, output_size: Any, align_corners: bool, sca
     return align_corners or all((n * s).is_integer() for n, s in zip(x.shape[2:], scale_factors or (), strict=False))
 
 
-def _rounded_quotient(x: Tensor, y: Tensor | float, *, rounding_mode: str | None) -> Any:
-    """Divide by a number as by a tensor: TVM takes it for an int32 or a float32."""
-    if isinstance(y, torch.Tensor):
+def _rounded_quotient(x: Tensor | float, y: Tensor | float, *, rounding_mode: str | None) -> Any:
+    """Divide by a number, or a number, as a tensor: TVM takes it for an int32 or a float32."""
+    if isinstance(x, Tensor) and isinstance(y, Tensor):
         return NotImplemented
-    return x.div(torch.scalar_tensor(y, dtype=torch.result_type(x, y)), rounding_mode=rounding_mode)
+    dtype = torch.result_type(x, y)
+    x, y = (each if isinstance(each, Tensor) else torch.scalar_tensor(each, dtype=dtype) for each in (x, y))
+    return x.div(y, rounding_mode=rounding_mode)
 
 
 def _concatenated(tensors: Sequence[Tensor], dim: int = 0) -> Any:

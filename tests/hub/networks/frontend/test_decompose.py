@@ -36,10 +36,21 @@ case(NUMBERS, randn(2, 6).double())(nn.Linear(6, 4).double())
 @case(NUMBERS, torch.tensor([0, 4, 1, 3, 2, 4]), randn(6), randn(6) > 0)
 def mixed(whole: Tensor, real: Tensor, flag: Tensor) -> Any:
     halves = whole / 2, whole * 0.5, whole**0.5, 1.5 - whole, torch.div(whole, 2, rounding_mode="floor")
+    quotients = (torch.div(7, x, rounding_mode=mode) for x in (whole + 1, real) for mode in ("floor", "trunc", None))
     compared = whole > 0.5, real > whole, torch.where(flag, whole, real), torch.maximum(whole, real)
     counted = flag.cumsum(0), flag.sum(), whole.clamp(max=2), whole.log1p()
     powers = whole**3, 2**whole, whole**whole, torch.full_like(real, 3, dtype=torch.int32)
-    return *halves, *compared, *counted, *powers, whole[None] @ whole[:, None], real.double() * real
+    return (
+        *halves,
+        *quotients,
+        7 % (whole + 1),
+        2.5 % real,
+        *compared,
+        *counted,
+        *powers,
+        whole[None] @ whole[:, None],
+        real.double() * real,
+    )
 
 
 @case("elements and distances that TVM lacks", randn(4, 6), randn(4, 6), parts=(nn.Bilinear(6, 6, 3),))
