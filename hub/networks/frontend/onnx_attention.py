@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import NetworkImportError
 from .onnx_graph import attributes_of, named
 from .onnx_quantised import read_bytes
 
@@ -246,10 +247,17 @@ def _grouped(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
         return None
     batch, rows, columns = _sizes(graph, query)
     before, terms = _sizes(graph, past_keys)[2] if past_keys else 0, graph.weight(total)
-    if terms is None:
-        raise ValueError(f"whose total length {total!r} is no constant; as an input: --shape {total}={before + rows}")
-    if int(terms.item()) != before + rows or (before and rows > 1 and batch > 1):
-        return None  # keys and values of earlier steps are in a longer buffer, or ONNX Runtime does not take them
+    if terms is None or int(terms.item()) != before + rows:
+        given = "is an input" if terms is None else f"is {int(terms.item())}"
+        raise NetworkImportError(
+            f"the total length {given} of attention to {before} earlier keys and {rows} new ones, node "
+            f"{node.name or node.output[0]!r}",
+            remedy=f"give sizes by --shape so that it is {before + rows}, their sum"
+            + (f", and the input, e.g. --shape {total}={before + rows}" if terms is None else ""),
+            operator=node.op_type,
+        )
+    if (before and rows > 1 and batch > 1) or facts.get("local_window_size", -1) == 0:
+        return None  # ONNX Runtime does not take the one, and nothing is attended to in the other
     if key:
         parts = [query, key, value]
     else:
@@ -262,6 +270,9 @@ def _grouped(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     begin = graph.op("Sub", end, graph.constant(rows)) if before else graph.op("Sub", end, end)
     at = graph.op("Add", begin, graph.constant(np.arange(rows).reshape(1, rows)))
     if facts.get("do_rotary"):
+        if positions and not before:  # ONNX Runtime counts from the first one, for all sequences
+            first = _slice(graph, graph.reshaped(positions, [-1]), 0, 0, 1)
+            positions = graph.op("Add", first, graph.constant(np.tile(np.arange(rows), (batch, 1))))
         angles = _angles(graph, caches, positions or at, batch, rows)
         query, key = (_rotated(graph, x, angles, bool(facts.get("rotary_interleaved"))) for x in (query, key))
     begin, end = (graph.reshaped(one, [batch, 1, 1, 1]) for one in (begin, end))

@@ -182,8 +182,12 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
     where = {name: tuple(axis for size, axis in axes if size == name) for name in names}
+    pasts = {one.name for one in inputs if one.past}
     # Before the first step of a decoder there are no keys and values.
-    free = [FreeSize(name, own, least=int(any(axis < 2 for _, axis in own))) for name, own in where.items()]
+    free = [
+        FreeSize(name, own, least=int(any(axis < 2 or one not in pasts for one, axis in own)))
+        for name, own in where.items()
+    ]
     values = values_of([one for one in inputs if one.is_switch and one.name not in names], shapes or {}, path.stem)
     if values:
         shapes, model = (

@@ -24,10 +24,14 @@ _KEEPING = (
 _TABLES = {
     ("Gather", 1): 0, ("GatherBlockQuantized", 1): 0,
     ("EmbedLayerNormalization", 0): 2, ("EmbedLayerNormalization", 1): 4,
+    ("QEmbedLayerNormalization", 0): 2, ("QEmbedLayerNormalization", 1): 4,
 }  # fmt: skip
 _COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 # Operators whose first result is a part of their first input, in its order.
 _MOVING = ("Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+_IMAGE = 3  # axes of what is an image where it has 8 bits
+# Attention of ONNX Runtime's own, with the inputs that are keys and values of earlier steps.
+_PASTS = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7), "Attention": (4,)}
 _RECURRENT, _LENGTHS = ("LSTM", "GRU", "RNN"), 4  # which of their inputs has a length for each sequence
 
 
@@ -40,6 +44,7 @@ class OnnxInput:
         rows: how many different numbers it has, from 0, where it chooses rows of a table or classes; 0 else.
         counts: it holds the length of each sequence.
         whole: it is a mask whose sum is the length of a sequence; what is behind that is not defined.
+        past: it is keys or values of earlier steps.
     """
 
     name: str
@@ -48,6 +53,7 @@ class OnnxInput:
     rows: int = 0
     counts: bool = False
     whole: bool = False
+    past: bool = False
 
     @property
     def is_switch(self) -> bool:
@@ -66,6 +72,9 @@ class OnnxInput:
             return lengths.astype(self.dtype)
         if self.whole:
             return np.ones(spec.shape, self.dtype)
+        if self.dtype.itemsize == 1 and self.dtype != bool and len(spec.shape) >= _IMAGE and not self.rows:
+            limits = np.iinfo(self.dtype)
+            return rng.integers(limits.min, limits.max + 1, spec.shape).astype(self.dtype)
         if self.dtype.kind in "iub" or self.rows:
             most = 2 if self.dtype == bool else self.rows or 2
             return rng.integers(0, most, spec.shape).astype(self.dtype if self.dtype.kind in "iub" else spec.computed)
@@ -98,7 +107,8 @@ def inputs_of(model: Any) -> list[OnnxInput]:
         ]
         counts = len(shape) < 2 and dtype.kind == "i" and uses.as_lengths(value.name)
         whole = len(shape) > 1 and dtype.kind in "iu" and uses.as_whole(value.name)
-        results.append(OnnxInput(value.name, tuple(shape), dtype, uses.rows(value.name), counts, whole))
+        past = uses.as_past(value.name)
+        results.append(OnnxInput(value.name, tuple(shape), dtype, uses.rows(value.name), counts, whole, past))
     return results
 
 
@@ -147,6 +157,15 @@ class _Uses:
         """Return the constant that an operator chooses rows of, which may be dequantised before; None for others."""
         node = self._makers.get(name)
         return self._constants.get(node.input[0] if node is not None and node.op_type == "DequantizeLinear" else name)
+
+    def as_past(self, name: str) -> bool:
+        """Return whether an input is nothing but keys or values of earlier steps, of which there may be none."""
+        readers = self._readers.get(name, ())
+        return bool(readers) and all(
+            position in _PASTS.get(node.op_type, ())
+            or (node.op_type == "Concat" and attributes_of(node)["axis"] in (2, -2))
+            for node, position in readers
+        )
 
     def as_whole(self, name: str) -> bool:
         """Return whether an input is a mask whose sum is the lengths that attention reads."""

@@ -224,12 +224,12 @@ def _product_of_four_bits(graph: Any, node: Any, inputs: list[str]) -> list[str]
     facts, (x, packed, largest) = attributes_of(node), inputs
     codes, scales = graph.weight(packed), graph.weight(largest)
     size, terms, columns = facts["block_size"], facts["K"], facts["N"]
-    if codes is None or scales is None or facts.get("transB", 1) != 1:
+    if codes is None or scales is None or facts.get("transB", 1) != 1 or facts["quant_type"] not in (0, 1):
         return None
 
     def weights() -> np.ndarray:
         whole = np.stack([codes.ravel() >> 4, codes.ravel() & 15], axis=1).ravel()[: terms * columns]
-        blocks = np.repeat(scales.ravel().astype(np.float32), size)[: terms * columns]
+        blocks = np.repeat(scales.ravel().astype(np.float32), min(size, terms * columns))[: terms * columns]
         return np.ascontiguousarray((_FOUR_BITS[facts["quant_type"]][whole] * blocks).reshape(columns, terms).T)
 
     return [graph.op("MatMul", x, graph.once((packed, largest, size, terms, columns), weights))]
@@ -240,19 +240,28 @@ def _rows_of_blocks(graph: Any, node: Any, inputs: list[str]) -> list[str] | Non
     facts, (packed, rows, scale, zero) = attributes_of(node), named(inputs, 4)
     names = packed, scale, *[zero] * bool(zero)
     arrays = [graph.weight(name) for name in names]
-    bits, size, axis = facts.get("bits", 4), facts.get("block_size", 128), facts.get("quantize_axis", 1)
-    if any(array is None for array in arrays) or facts.get("gather_axis", 0) or arrays[0].dtype != np.uint8:
+    if any(array is None for array in arrays):
         return None
-    if axis not in (-1, arrays[0].ndim - 1):
+    kind, last = str(arrays[0].dtype), arrays[0].ndim - 1
+    bits, size, axis = facts.get("bits", 4), facts.get("block_size", 128), facts.get("quantize_axis", 1)
+    if facts.get("gather_axis", 0) not in (0, -last - 1) or axis not in (-1, last) or bits not in (2, 4, 8):
+        return None
+    if kind not in ("uint8", "int4", "uint4"):
         return None
 
     def table() -> np.ndarray:
-        count = arrays[0].shape[-1] * 8 // bits
+        middle = np.float32(1 << (bits - 1)) if kind == "uint8" else np.float32(0)
+
+        def real(array: np.ndarray, count: int) -> np.ndarray:
+            return (unpacked(array, bits, count) if kind == "uint8" else array).astype(np.float32)
+
+        count = arrays[0].shape[-1] * (8 // bits if kind == "uint8" else 1)
         scales = arrays[1].astype(np.float32)
-        zeros = unpacked(arrays[2], bits, scales.shape[-1]).astype(np.float32) if zero else np.float32(1 << (bits - 1))
-        whole = unpacked(arrays[0], bits, count).astype(np.float32)
-        scales, zeros = (np.repeat(one, size, -1)[..., :count] if one.ndim else one for one in (scales, zeros))
-        return (whole - zeros) * scales
+        zeros = real(arrays[2], scales.shape[-1]) if zero else middle
+        scales, zeros = (
+            np.repeat(one, min(size, count), -1)[..., :count] if one.ndim else one for one in (scales, zeros)
+        )
+        return (real(arrays[0], count) - zeros) * scales
 
     return [graph.op("Gather", graph.once((*names, bits, size), table), rows, axis=0)]
 

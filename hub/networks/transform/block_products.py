@@ -2,10 +2,11 @@
 
 A decoder's step, or a network of one sample, multiplies each weight once or a few times, so it takes as long as its
 weights take to arrive from memory. Those that a tool quantised in blocks of a column are imported as float32; here they
-become what they were, and multiply data that are rounded to 16 bits, each block by a scale of its own.
+become what they were. The data of a block become whole numbers of 30 bits, by a power of two, which are multiplied as
+two halves of 16 bits: what that leaves out is as little as what float32 does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -14,8 +15,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from .quantised import split_weights
-from .recurrence_kernel import LANES, MOST_CODE, PRODUCT_OF_PAIRS
+from .recurrence_kernel import LANES, PRODUCT_OF_PAIRS
 from .relax_graph import (
     OPAQUE,
     READ_WEIGHTS,
@@ -31,13 +31,19 @@ op: Any = relax.op
 
 _WORTH_BYTES = 1 << 17  # of weights in float32, from which on a part of them is worth what rounds the data
 _MOST_ROWS = 4
-_BLOCKS = (32, 128, 64, 16, 256)
-"""Rows of a block, those that tools take most first."""
+_BLOCKS = (256, 128, 64, 32, 16)
+"""Rows of a block, where a column is not one block."""
 _MIDDLE = 8  # what a code of 4 bits that stands for 0 is
-_LARGEST = (7, 6, 5, 4, _MIDDLE)  # magnitudes that the largest code of 4 bits may have; less is a part of one
+_MOST_CODE, _LEAST_CODE = 128, 4  # magnitudes that the largest code of weights may have
 _NEAR = 4 * float(np.finfo(np.float32).eps)
-_SAMPLE = 8  # columns by which weights are ruled out that are no whole numbers
-_LEAST_PEAK = 1e-30  # data of zeros have no scale of their own
+_SAMPLES, _FIRST = 8, 16  # columns by which weights are ruled out that are no whole numbers, and rows of a block
+_AT_ONCE = 1 << 22  # weights that are split at once
+_AHEAD = 16  # groups that are asked for before they are read
+_REQUEST = (tirx.const(0, "int32"), tirx.const(3, "int32"), tirx.const(1, "int32"))  # to read, into all caches, data
+_HALF = 15  # bits of the lower half of data
+# The exponents of float32, as they are stored, that the largest number of a block and 2**28 have; data below the least
+# one lose bits.
+_LEAST_EXPONENT, _OF_DATA = 30, 127 + 28
 _ramp: Any = tirx.Ramp
 _broadcast: Any = tirx.Broadcast
 
@@ -63,7 +69,7 @@ def block_products(lanes: int) -> Any:
         if not 0 < rows <= _MOST_ROWS:
             return call
         values = values if turned is None else values.T
-        width = _width_of(values.shape[1], rows)
+        width = _width_of(values.shape[1], rows, lanes)
         key = constant_address(weights), turned is None, width
         split[key] = split[key] if key in split else packed_weights(values, width)
         if split[key] is None:
@@ -79,10 +85,10 @@ def block_products(lanes: int) -> Any:
     return call_pass("TchubBlockProducts", rewrite)
 
 
-def _width_of(columns: int, rows: int) -> int:
+def _width_of(columns: int, rows: int, lanes: int) -> int:
     """Return how many columns a tile has: the least padding, then the most whose sums registers hold."""
-    most = 4 if rows < 3 else 2
-    return min((LANES * n for n in range(most, 0, -1)), key=lambda width: (-columns % width, -width))
+    most = (4 if rows < 3 else 2) * lanes // LANES
+    return min((LANES * n for n in range(max(1, most), 0, -1)), key=lambda width: (-columns % width, -width))
 
 
 def packed_weights(values: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -93,27 +99,50 @@ def packed_weights(values: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarr
         bits; and scales `[tiles, blocks, width]`. Columns of zeros fill the last tile.
     """
     terms, columns = values.shape
-    sizes = [size for size in (*_BLOCKS, terms) if terms % size == 0 and size % _BLOCKS[3] == 0]
-    fitting = (size for size in sizes if all(_split(part) is not None for part in _samples(values, size)))
-    size, both = next(((size, both) for size in fitting if (both := _split(_apart(values, size)))), (0, None))
-    if both is None:
+    if terms % _BLOCKS[-1] or (found := _block_size(values)) is None:
         return None
-    whole, scales = (one.reshape(-1, terms // size, columns) for one in both)
-    whole, scales = whole.transpose(1, 0, 2).reshape(terms, columns), scales[0]
-    if size > max(_BLOCKS):  # whose sums could exceed 32 bits
-        parts = max(part for part in _BLOCKS if terms % part == 0)
-        scales = np.repeat(scales, size // parts, axis=0)
+    size, likely = found
+    whole = np.empty((terms, columns), "int8")
+    scales = np.empty((terms // size, columns), np.float32)
+    step = max(1, _AT_ONCE // terms)
+    for begin in range(0, columns, step):
+        both = _split(_apart(values[:, begin : begin + step], size), likely)
+        if both is None:
+            return None
+        own, by = (one.reshape(one.shape[0] if one.ndim > 1 else 1, terms // size, -1) for one in both)
+        whole[:, begin : begin + step] = own.transpose(1, 0, 2).reshape(terms, -1)
+        scales[:, begin : begin + step] = by[0]
+    if max(int(whole.max()), -int(whole.min())) < _LEAST_CODE or 2 * np.count_nonzero(whole) < whole.size:
+        return None  # zeros and ones that choose or add up, as of a permutation
+    if size > _BLOCKS[0]:  # whose sums could exceed 32 bits
+        scales = np.repeat(scales, size // max(part for part in _BLOCKS if terms % part == 0), axis=0)
     padding = (0, -columns % width)
     if whole.min() >= -_MIDDLE and whole.max() < _MIDDLE:
         codes = np.pad((whole + _MIDDLE).astype(np.uint32), ((0, 0), padding), constant_values=_MIDDLE)
         shifts = [16 * (term % 2) + 4 * (term // 2) for term in range(8)]
     else:
-        codes = np.pad(whole.astype("int8").view("uint8").astype(np.uint32), ((0, 0), padding))
+        codes = np.pad(whole.view("uint8").astype(np.uint32), ((0, 0), padding))
         shifts = [0, 16, 8, 24]
-    groups = np.bitwise_or.reduce([codes[at :: len(shifts)] << np.uint32(shift) for at, shift in enumerate(shifts)])
-    groups, scales = groups.view("int32"), np.pad(scales.astype(np.float32), ((0, 0), padding))
-    groups, scales = (one.reshape(len(one), -1, width).transpose(1, 0, 2) for one in (groups, scales))
-    return np.ascontiguousarray(groups), np.ascontiguousarray(scales)
+    groups = codes[:: len(shifts)].copy()
+    for at, shift in enumerate(shifts[1:], start=1):
+        groups |= codes[at :: len(shifts)] << np.uint32(shift)
+    packed = (groups.view("int32"), np.pad(scales, ((0, 0), padding)))
+    tiled = [np.ascontiguousarray(one.reshape(len(one), -1, width).transpose(1, 0, 2)) for one in packed]
+    return tiled[0], tiled[1]
+
+
+def _block_size(values: np.ndarray) -> tuple[int, list[int]] | None:
+    """Return the largest block of whole numbers that some columns have, and the largest codes there; or None."""
+    terms = len(values)
+    columns = np.flatnonzero(values[: max(_BLOCKS)].any(axis=0))[: 64 * _SAMPLES]
+    if not columns.size:
+        return None
+    sample = values[:, columns[:: -(-columns.size // _SAMPLES)]]
+    for size in (terms, *(size for size in _BLOCKS if size < terms and terms % size == 0)):
+        likely = set[int]()
+        if _split(_apart(sample, size), range(1, _MOST_CODE + 1), likely) is not None:
+            return size, sorted(likely)
+    return None
 
 
 def _apart(values: np.ndarray, size: int) -> np.ndarray:
@@ -121,36 +150,41 @@ def _apart(values: np.ndarray, size: int) -> np.ndarray:
     return values.reshape(-1, size, values.shape[1]).transpose(1, 0, 2).reshape(size, -1)
 
 
-def _samples(values: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    step = max(1, values.shape[1] // _SAMPLE)
-    for column in range(0, values.shape[1], step):
-        yield _apart(values[:, column : column + 1], size)
+def _split(
+    values: np.ndarray, magnitudes: Sequence[int], known: set[int] | None = None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return whole numbers from -128 to 127, in int8, and the scale of each column; or None.
 
-
-def _split(values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return whole numbers from -128 to 127 and the scale of each column, of 4 bits where that is possible; or None."""
+    Args:
+        magnitudes: of the largest whole number of a column, those that are tried first.
+        known: gets those that fit.
+    """
     largest = np.abs(values).max(axis=0).astype(np.float64)
     if not np.isfinite(largest).all():
         return None
-    scales, left = np.ones_like(largest), largest > 0
-    for most in _LARGEST:
-        tried = np.flatnonzero(left)
-        if not tried.size:
+    whole, scales, left = np.zeros(values.shape, "int16"), np.ones_like(largest), np.flatnonzero(largest > 0)
+    for most in dict.fromkeys((*magnitudes, *range(1, _MOST_CODE + 1))):
+        tried = left
+        for rows in (slice(_FIRST), slice(None)):
+            part = values[rows][:, tried] / (largest[tried] / most)
+            fits = (np.abs(part - np.rint(part)) <= _NEAR * np.abs(part)).all(axis=0)
+            tried, part = tried[fits], part[:, fits]
+        if tried.size:
+            whole[:, tried], scales[tried] = np.rint(part), largest[tried] / most
+            left = np.setdiff1d(left, tried, assume_unique=True)
+            if known is not None:
+                known.add(most)
+        if not left.size:
             break
-        whole = values[:, tried] / (largest[tried] / most)
-        fits = tried[(np.abs(whole - np.rint(whole)) <= _NEAR * np.abs(whole)).all(axis=0)]
-        scales[fits], left[fits] = largest[fits] / most, False
-    whole, scales = np.rint(values / scales), scales.astype(np.float32)
-    if left.any():
-        both = split_weights(values)
-        if both is None:
-            return None
-        whole, scales = both
+    if left.size:
+        return None
+    common = np.maximum(np.gcd.reduce(whole, axis=0), 1)
+    whole, scales = whole // common, scales * common
     # A scale may be negative, so that the least number, which has no opposite, is the largest magnitude.
-    most = np.abs(whole).max()
-    signs = np.where(whole.max(axis=0) == (_MIDDLE if most <= _MIDDLE else 128), -1, 1)
-    whole, scales = whole * signs, scales * signs.astype(np.float32)
-    return (whole, scales) if whole.min() >= -128 and whole.max() < 128 else None
+    ends = whole.max(axis=0), -whole.min(axis=0)
+    signs = np.where(ends[0] > ends[1], -1, 1)
+    whole, scales = whole * signs, (scales * signs).astype(np.float32)
+    return (whole.astype("int8"), scales) if whole.max(initial=0) < _MOST_CODE else None
 
 
 def block_product(x: Any, packed: Any, scales: Any, lanes: int) -> Any:
@@ -170,7 +204,7 @@ def block_product(x: Any, packed: Any, scales: Any, lanes: int) -> Any:
 
 
 class _BlockProduct:
-    """The kernel: data are rounded, and each tile of columns goes through its weights once, block by block."""
+    """The kernel: data become whole numbers, and each tile of columns goes through its weights once, block by block."""
 
     def __init__(self, inputs: Any, result: Any, lanes: int) -> None:
         self.x, self.packed, self.scales = inputs
@@ -179,9 +213,10 @@ class _BlockProduct:
         self.tiles, self.blocks, self.width = map(int, self.scales.shape)
         self.size = terms // self.blocks
         self.terms = terms // int(self.packed.shape[1])  # of a group
-        self.pairs = T.alloc_buffer([self.rows, terms // 2], "int32")
+        # Both halves of the data in pairs, what the middle codes add to their sums, and what 1 stands for.
+        self.pairs = [T.alloc_buffer([self.rows, terms // 2], "int32") for _ in range(2)]
+        self.begins = [T.alloc_buffer([self.rows, self.blocks], "int32") for _ in range(2)]
         self.units = T.alloc_buffer([self.rows, self.blocks], "float32")
-        self.begins = T.alloc_buffer([self.rows, self.blocks], "int32")
 
     def write(self) -> None:
         """Write the loops."""
@@ -189,31 +224,39 @@ class _BlockProduct:
             self._round(row, block)
         with T.parallel(0, self.tiles) as tile:
             cells = [(row, v) for row in range(self.rows) for v in range(self.width // LANES)]
-            sums = {cell: T.alloc_buffer([LANES], "int32") for cell in cells}
+            sums = {(*cell, half): T.alloc_buffer([LANES], "int32") for cell in cells for half in range(2)}
             totals = {cell: T.alloc_buffer([LANES], "float32") for cell in cells}
             for total in totals.values():
                 with T.vectorized(0, LANES) as lane:
                     T.buffer_store(total, tirx.const(0, "float32"), [lane])
             with T.serial(0, self.blocks) as block:
-                for (row, _), one in sums.items():
+                for (row, _, half), one in sums.items():
                     with T.vectorized(0, LANES) as lane:
-                        T.buffer_store(one, self.begins[row, block], [lane])
+                        T.buffer_store(one, self.begins[half][row, block], [lane])
                 with T.serial(0, self.size // self.terms) as step:
+                    self._ask(tile, block * (self.size // self.terms) + step)
                     self._add(sums, tile, block * (self.size // self.terms) + step)
                 for (row, v), total in totals.items():
                     with T.vectorized(0, LANES) as lane:
-                        scale = self.scales[tile, block, v * LANES + lane] * self.units[row, block]
-                        value = total[lane] + sums[row, v][lane].astype("float32") * scale
+                        low, high = (sums[row, v, half][lane].astype("float32") for half in range(2))
+                        value = (high * tirx.const(1 << _HALF, "float32") + low) * self.units[row, block]
+                        value = total[lane] + value * self.scales[tile, block, v * LANES + lane]
                         T.buffer_store(total, value, [lane])
             for (row, v), total in totals.items():
                 with T.vectorized(0, LANES) as lane:
                     T.buffer_store(self.result, total[lane], [row, tile * self.width + v * LANES + lane])
 
+    def _ask(self, tile: Any, at: Any) -> None:
+        """Ask for the groups of some steps later, also of the next tile, which follow: else a core waits for each."""
+        for v in range(self.width // LANES):
+            address = tirx.address_of(self.packed[tile, at + _AHEAD, v * LANES])
+            T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *_REQUEST))
+
     def _round(self, row: Any, block: Any) -> None:
-        """Write a block of data as pairs of whole numbers, and what the middle codes add to each of its sums."""
-        zero, most, least = (tirx.const(x, "float32") for x in (0, MOST_CODE, _LEAST_PEAK))
+        """Write a block of data as whole numbers, and what the middle codes add to each of its sums."""
+        zero, infinity = tirx.const(0, "float32"), tirx.infinity("float32")
         peaks, totals, factor = (T.alloc_buffer([n], "float32") for n in (LANES, LANES, 1))
-        whole = T.alloc_buffer([LANES // 2], "int32")
+        added = [T.alloc_buffer([LANES // 2], "int32") for _ in range(2)]
         with T.vectorized(0, LANES) as lane:
             T.buffer_store(peaks, zero, [lane])
             T.buffer_store(totals, zero, [lane])
@@ -224,38 +267,44 @@ class _BlockProduct:
         peak, total = peaks[0], totals[0]
         for lane in range(1, LANES):
             peak, total = te.max(peak, peaks[lane]), total + totals[lane]
+        exponent = te.max((tirx.reinterpret("int32", peak) >> 23) & 255, _LEAST_EXPONENT)
+        power: Any = lambda e: tirx.reinterpret("float32", e << 23)  # noqa: E731
+        T.buffer_store(factor, power(127 + _OF_DATA - exponent), [0])
         # A maximum may lose what is no number; a sum is none then.
-        T.buffer_store(self.units, tirx.Select(total >= zero, peak / most, total), [row, block])
-        T.buffer_store(factor, most / te.max(peak, least), [0])
-        with T.vectorized(0, LANES // 2) as lane:
-            T.buffer_store(whole, tirx.const(0, "int32"), [lane])
+        unit = tirx.Select(peak < infinity, power(exponent + 127 - _OF_DATA), peak)
+        T.buffer_store(self.units, tirx.Select(total >= zero, unit, total), [row, block])
+        for one in added:
+            with T.vectorized(0, LANES // 2) as lane:
+                T.buffer_store(one, tirx.const(0, "int32"), [lane])
         with T.serial(0, self.size // LANES) as v, T.vectorized(0, LANES // 2) as lane:
             pair = block * (self.size // 2) + v * (LANES // 2) + lane
-            low, high = (tirx.nearbyint(self.x[row, 2 * pair + i] * factor[0]).astype("int32") for i in range(2))
-            T.buffer_store(self.pairs, (low & 0xFFFF) | (high << 16), [row, pair])
-            T.buffer_store(whole, whole[lane] + low + high, [lane])
-        added = whole[0]
-        for lane in range(1, LANES // 2):
-            added = added + whole[lane]
-        middle = added * -_MIDDLE if self.terms == 8 else tirx.const(0, "int32")
-        T.buffer_store(self.begins, middle, [row, block])
+            both = [tirx.nearbyint(self.x[row, 2 * pair + i] * factor[0]).astype("int32") for i in range(2)]
+            high = [(one + (1 << (_HALF - 1))) >> _HALF for one in both]
+            low = [one - (half << _HALF) for one, half in zip(both, high, strict=True)]
+            for half, (first, second) in enumerate((low, high)):
+                T.buffer_store(self.pairs[half], (first & 0xFFFF) | (second << 16), [row, pair])
+                T.buffer_store(added[half], added[half][lane] + first + second, [lane])
+        for half, one in enumerate(added):
+            total = one[0]
+            for lane in range(1, LANES // 2):
+                total = total + one[lane]
+            middle = total * -_MIDDLE if self.terms == 8 else tirx.const(0, "int32")
+            T.buffer_store(self.begins[half], middle, [row, block])
 
-    def _add(self, sums: dict[tuple[int, int], Any], tile: Any, at: Any) -> None:
+    def _add(self, sums: dict[tuple[int, int, int], Any], tile: Any, at: Any) -> None:
         """Add the products of a group's terms to the sums."""
         lanes, halves = self.lanes, f"int16x{2 * self.lanes}"
-        data = [
-            [_broadcast(self.pairs[row, at * (self.terms // 2) + i], lanes) for i in range(self.terms // 2)]
-            for row in range(self.rows)
-        ]
         for v in range(self.width // LANES):
             for begin in range(0, LANES, lanes):
                 own = _ramp(begin, 1, lanes)
                 groups = self.packed[tile, at, _ramp(v * LANES + begin, 1, lanes)]
                 for pair, weights in enumerate(self._weights(groups)):
                     for row in range(self.rows):
-                        state = tirx.reinterpret(halves, data[row][pair])
-                        both = tirx.call_llvm_pure_intrin(f"int32x{lanes}", PRODUCT_OF_PAIRS[lanes], state, weights)
-                        T.buffer_store(sums[row, v], sums[row, v][own] + both, [own])
+                        for half, pairs in enumerate(self.pairs):
+                            data = _broadcast(pairs[row, at * (self.terms // 2) + pair], lanes)
+                            data, one = tirx.reinterpret(halves, data), sums[row, v, half]
+                            both = tirx.call_llvm_pure_intrin(f"int32x{lanes}", PRODUCT_OF_PAIRS[lanes], data, weights)
+                            T.buffer_store(one, one[own] + both, [own])
 
     def _weights(self, groups: Any) -> list[Any]:
         """Return the weights of groups, each a vector of pairs of 16 bits."""

@@ -52,9 +52,9 @@ def _scaled_constants(builder: Any, reshape: Any) -> Any:
     for constant, one in (factors, factors[::-1]) if factors else ():
         values = constant_values(constant)
         view = bound_to(builder, one, "reshape")
-        one = one if view is None else view.args[0]
-        if values is not None and values.size > 1 and static_shape(one) == ():
-            return op.multiply(one, relax.const(values.reshape(static_shape(reshape))))
+        number = one if view is None else view.args[0]
+        if values is not None and values.size > 1 and static_shape(number) == ():
+            return op.multiply(number, relax.const(values.reshape(static_shape(reshape))))
     return reshape
 
 
