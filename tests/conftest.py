@@ -41,12 +41,17 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     if exporting := sys.modules.get("torch._export.utils"):
-        # PyTorch looks at each of its operators twice an export, and gives 800 of them a dozen kernels: most of the
-        # time that a small network takes.
+        # PyTorch looks at each of its operators several times an export, and gives 800 of them a dozen kernels: most of
+        # the time that a small network takes.
         exporting._materialize_cpp_cia_ops = cache(exporting._materialize_cpp_cia_ops)
         exporting._check_valid_to_preserve = cache(exporting._check_valid_to_preserve)
         programs = import_module("torch.export.exported_program")
+        programs._collect_all_valid_cia_ops = cache(programs._collect_all_valid_cia_ops)
+        programs._is_preservable_cia_op = cache(programs._is_preservable_cia_op)
         programs._override_composite_implicit_decomp = kept_kernels(programs._override_composite_implicit_decomp)
+        if ours := sys.modules.get("tchub.hub.networks.frontend.decompose"):
+            table = cache(ours._table)  # kernels are the same for the very same functions alone
+            ours._table = lambda: dict(table())  # type: ignore[attr-defined]
 
 
 def kept_kernels(override: Callable[..., Any]) -> Callable[..., Any]:
