@@ -1,6 +1,7 @@
 """Networks of one quantised product, what they compute exactly, and what their programs compute."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,18 @@ def prepared(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair = ()) -> A
 
 def lowered(module: nn.Module, *inputs: torch.Tensor, of_bytes: Pair) -> Any:
     return lower(prepared(module, *inputs, of_bytes=of_bytes))
+
+
+@cache
+def imported_case(case: str) -> Any:
+    """Return the Relax module of a case: many tests compile it for several instructions."""
+    make, shape = CASES[case]
+    return relax_of(make(), torch.randn(shape))
+
+
+@cache
+def lowered_case(case: str, of_bytes: Pair) -> Any:
+    return lower(for_inference(imported_case(case), of_bytes=of_bytes))
 
 
 GRAVITON2 = {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}

@@ -30,10 +30,13 @@ def columns_of_products(graph: Any) -> list[int]:
         *[(50257, 8, 50264), (1000, 8, 1000), (92, 8, 96), (36, 8, 40), (20, 8, 20), (1001, 4, 1004)],
     ],
 )
-def test_a_product_has_whole_registers_of_columns_where_few_are_added(columns: int, lanes: int, expected: int) -> None:
+def test_whole_registers_of_columns_where_few_are_added(columns: int, lanes: int, expected: int) -> None:
     assert whole_columns(columns, lanes) == expected
-    graph = for_inference(relax_of(nn.Linear(48, columns), torch.randn(16, 48)), lanes=lanes)
-    assert columns_of_products(graph) == [expected]
+
+
+def test_a_product_has_whole_registers_of_columns() -> None:
+    graph = relax_of(nn.Linear(48, 1000), torch.randn(16, 48))
+    assert [columns_of_products(for_inference(graph, lanes=lanes)) for lanes in (16, 8)] == [[1008], [1000]]
 
 
 def test_classes_of_tokens_become_probabilities_by_lanes(network_of: Any, equal: Any) -> None:
@@ -126,12 +129,11 @@ def test_channels_of_an_image_are_columns(size: int, network_of: Any, equal: Any
     [
         lambda x: x,
         lambda x: torch.softmax(x[..., :80], -1),
-        lambda x: (x, torch.softmax(x, -1)),
         lambda x: (torch.softmax(x / 2, -1), torch.softmax(x, -1)),
         lambda x: torch.softmax(x + x.mean(), -1),
         lambda x: torch.softmax(x.view(1, 8, 4, 101).transpose(1, 3), -1),
     ],
-    ids=["alone", "some classes", "scores too", "of two temperatures", "of what is computed", "of other rows"],
+    ids=["alone", "some classes", "of two temperatures", "of what is computed", "of other rows"],
 )
 def test_a_cut_is_part_of_the_products_kernel(rest: Any, network_of: Any, equal: Any) -> None:
     """Of a head, and of layers in a residual block before it."""
@@ -212,7 +214,7 @@ def rows_of_products(graph: Any) -> set[tuple[int, ...]]:
     return {tuple(map(int, one.ty.shape))[:-1] for one in calls(graph, "matmul")}
 
 
-@pytest.mark.parametrize(("rows", "norm"), [(197, None), (37, Scaled()), (257, None)])
+@pytest.mark.parametrize(("rows", "norm"), [(197, None), (37, Scaled())])
 def test_a_network_of_tokens_computes_the_same(rows: int, norm: nn.Module | None) -> None:
     """What sums over the rows, or is an output, sees those that there are."""
     torch.manual_seed(0)

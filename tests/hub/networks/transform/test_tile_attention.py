@@ -42,15 +42,10 @@ def attention_tasks(mod: Any) -> list[TuningTask]:
     return [task for task in network_tasks(mod, XEON, "network") if "tile_attention" in task.name]
 
 
-def causal(value: float) -> Mix:
-    return lambda scores: scores * 0.2 + torch.full((50, 50), value).triu(1)
-
-
-def covered(value: float) -> Mix:
-    """Return a causal mask of which the first row and another one are masked throughout, as padding tokens are."""
-    mask = torch.full((50, 50), value).triu(1)
-    mask[[0, 40]] = value
-    return lambda scores: scores + mask
+CAUSAL = torch.full((50, 50), -torch.inf).triu(1)
+# The first row and another one are masked throughout, as padding tokens are.
+COVERED = torch.full((50, 50), LEAST).triu(1)
+COVERED[[0, 40]] = LEAST
 
 
 def right(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> np.ndarray:
@@ -64,9 +59,8 @@ CASES: dict[str, tuple[Mix, dict[str, Any]]] = {
     "several batches": (lambda scores: scores / 5, {"rows": 33, "columns": 65, "batch": 2}),
     "no scale, and a row of more tiles than are unrolled": (lambda scores: scores, {"rows": 16, "columns": 300}),
     "one head of few rows": (lambda scores: scores, {"rows": 20, "columns": 40, "heads": 1}),
-    "causal": (causal(float("-inf")), {"rows": 50, "columns": 50}),
-    "masked by the least number": (causal(LEAST), {"rows": 50, "columns": 50}),
-    "rows that a mask covers wholly": (covered(LEAST), {"rows": 50, "columns": 50}),
+    "causal": (lambda scores: scores * 0.2 + CAUSAL, {"rows": 50, "columns": 50}),
+    "rows that a mask covers wholly": (lambda scores: scores + COVERED, {"rows": 50, "columns": 50}),
     "a row of a mask": (lambda scores: scores + torch.linspace(-2, 2, 40), {"rows": 40, "columns": 40}),
     "small scores all": (lambda scores: scores * 0.2 + torch.full((40,), -300.0), {"rows": 40, "columns": 40}),
     "large scores all": (lambda scores: scores * 0.2 + torch.full((40,), 300.0), {"rows": 40, "columns": 40}),
