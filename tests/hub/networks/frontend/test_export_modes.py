@@ -24,8 +24,10 @@ class Packed(torch.nn.Module):
         return rnn.pad_packed_sequence(rows, batch_first=True, padding_value=3.0, total_length=6), last
 
 
-@pytest.mark.parametrize("layer", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
-@pytest.mark.parametrize("lengths", [[5, 5], [2, 4], [4, 2, 4]])
+@pytest.mark.parametrize(
+    ("layer", "lengths"),
+    [(torch.nn.LSTM, [5, 5]), (torch.nn.LSTM, [4, 2, 4]), (torch.nn.GRU, [2, 4]), (torch.nn.RNN, [4, 2, 4])],
+)
 def test_packed_sequences_of_known_lengths_are_computed(layer: Any, lengths: list[int]) -> None:
     module = Packed(layer(3, 4, 2, batch_first=True, bidirectional=True), torch.tensor(lengths)).eval()
     x = torch.randn(len(lengths), 5, 3)
