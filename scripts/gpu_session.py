@@ -12,8 +12,7 @@ time is over. After each step `out` holds `journal.jsonl` (a line a step: second
 `state.tar.xz` (what was measured, without weights and libraries), with which the next call goes on: finished steps are
 not done again, and the one that was cut goes on where tchub's own journal ends.
 
-`--networks`, `--precisions`, `--workload`, `--suite`, `--trials` and `--programs` make it small:
-`tests/scripts/test_gpu_session.py` runs it to its end with the stand-in of `tests/hub/paper_card.py`.
+`--networks`, `--precisions`, `--workload`, `--suite`, `--trials` and `--programs` make it small.
 """
 
 import argparse
