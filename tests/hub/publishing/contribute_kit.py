@@ -93,10 +93,11 @@ class Answers:
 
 
 def fake_machine(patch: pytest.MonkeyPatch, measurer: FakeMeasurer, checks: tuple[Check, ...] = ()) -> None:
-    """Let the doctor find the given checks, and `measurer` measure."""
+    """Let the doctor find the given checks, `measurer` measure, and plots have no lines, which take seconds."""
     from tchub.hub.device.device_choice import ChosenDevice
 
     patch.setattr("tchub.hub.device.doctor.run_checks", lambda: iter(checks))
+    patch.setattr("tchub.cards.plots.svg_text", lambda figure: "<svg><style></style></svg>")
     patch.setattr(ChosenDevice, "measurer", lambda self, config: measurer)
 
 
