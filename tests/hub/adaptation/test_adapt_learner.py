@@ -149,14 +149,14 @@ def whole() -> dict[str, Ran]:
 
 
 # Method -> the steps at whose begin, and the epochs after which, a run is killed.
-KILLS = {"continual": ("start", "learn", 1, 3), "multi-task": (4, 10)}
+KILLS = {"continual": ("start", 3), "multi-task": (4, 10)}
 
 
 @pytest.mark.parametrize(("method", "kill"), [(method, kill) for method, kills in KILLS.items() for kill in kills])
 def test_a_run_killed_when_a_step_begins_or_after_an_epoch_goes_on(
     adapts: Adapts, whole: dict[str, Ran], tmp_path: Path, method: str, kill: str | int
 ):
-    """While a corpus is learnt or distilled, in the second fold of cross-validation, and in the last training."""
+    """While a corpus is distilled, in the second fold of cross-validation, and in the last training."""
     killed = Epochs(kill if isinstance(kill, int) else None)
     at = KillAt(f"{method}: {kill}", 0) if isinstance(kill, str) else None
     with pytest.raises(KilledError, match=kill if isinstance(kill, str) else None):
