@@ -1,6 +1,5 @@
 """Fixtures that several tests of the hub share: a small task, its candidates, this machine's target."""
 
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -70,11 +69,3 @@ def small_candidates(small_task: Any, target: Any) -> list[Any]:
     from tchub.hub.search.candidates import random_candidates
 
     return random_candidates(small_task, target, 12, seed=0)
-
-
-@pytest.fixture(autouse=True)
-def fresh_metaschedule_logger() -> None:
-    """MetaSchedule stops its logger's propagation, pytest then adds a nameless handler, and its next use fails."""
-    logger = logging.getLogger("tvm.s_tir.meta_schedule")
-    logger.propagate = True
-    logger.handlers.clear()
