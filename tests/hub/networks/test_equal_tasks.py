@@ -20,9 +20,7 @@ NETWORKS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "post-norm": lambda net, x: net.norm(net.linear(x) + x),
     "pre-norm": lambda net, x: net.linear(net.norm(x)) + x,
     "norm-alone": lambda net, x: net.norm(x),
-    "scaled": lambda net, x: net.norm(x * 0.5),
     "gated": lambda net, x: net.norm(torch.sigmoid(x) * x),
-    "softmax-first": lambda net, x: net.norm(torch.softmax(x, -1)),
     "two-norms": lambda net, x: net.norm(torch.relu(net.norm(x))),
     "rolled": lambda net, x: net.norm(torch.cat([x[:, 8:], x[:, :8]], 1)),
 }

@@ -80,7 +80,6 @@ def test_channels_last_leaves_three_convolutions_with_all_that_follows_them_fuse
 
 
 def test_activations_scales_and_residuals_join_the_linear_layer_whose_reshaped_output_they_follow(equal: Equal) -> None:
-    equal(Transformer(), X, layout="as-imported", rtol=2e-5)
     names = [task.task_name for task in relax_integration.extract_tasks(equal(Transformer(), X, rtol=2e-5), CPU)]
     for activation in ("tanh", "sigmoid"):
         assert any(name.startswith("fused_matmul") and activation in name for name in names)
@@ -127,11 +126,8 @@ class Bottleneck(nn.Module):
         return self.last(y + self.norm(self.second(F.hardtanh(self.first(y), 0, 6))))
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-def test_a_convolution_of_single_pixels_is_a_product_with_all_that_follows_it(
-    equal: Equal, prepared: Any, batch: int
-) -> None:
-    module, x = Bottleneck(), torch.randn(batch, 3, 7, 5)
+def test_a_convolution_of_single_pixels_is_a_product_with_all_that_follows_it(equal: Equal, prepared: Any) -> None:
+    module, x = Bottleneck(), torch.randn(3, 3, 7, 5)
     tasks = tasks_of(equal(module, x, rtol=2e-5))
     assert sorted(task.op for task in tasks if task.op != "elementwise") == ["conv2d", "conv2d", "matmul", "matmul"]
     names = [task.name for task in tasks if task.op == "matmul"]

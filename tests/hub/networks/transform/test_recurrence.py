@@ -133,13 +133,15 @@ def test_sums_stay_in_registers(kind: str, target: dict[str, str], lanes: int, p
 
 def test_layers_of_pytorch(equal: Equal) -> None:
     """Several directions and layers, without biases, with states or projections, in double precision, one step."""
-    x, h, c = torch.randn(3, 2, 6), torch.randn(4, 2, 8), torch.randn(2, 2, 8)
-    equal(lambda layer, x, h, c: layer(x, (h, c)), x, h[:2], c, parts=(nn.LSTM(6, 8, 2),))
-    equal(lambda layer, x: layer(x), x, parts=(nn.GRU(6, 8, bidirectional=True, batch_first=True),))
-    equal(lambda layer, x, h: layer(x, h), x, h, parts=(nn.RNN(6, 8, 2, bidirectional=True, bias=False),))
-    equal(lambda layer, x: layer(x), x[:1, 0], parts=(nn.RNN(6, 8, nonlinearity="relu"),))
-    equal(lambda layer, x: layer(x), x, parts=(nn.LSTM(6, 4, 2, proj_size=3),))
-    equal(lambda layer, x: layer(x), x.double(), parts=(nn.LSTM(6, 8, bidirectional=True).double(),))
+
+    def layers(states: Any, gru: Any, rnn: Any, relu: Any, projected: Any, double: Any, *inputs: torch.Tensor) -> Any:
+        x, h, c = inputs
+        return states(x, (h[:2], c)), gru(x), rnn(x, h), relu(x[:1, 0]), projected(x), double(x.double())
+
+    plain = nn.LSTM(6, 8, 2), nn.GRU(6, 8, bidirectional=True, batch_first=True)
+    others = nn.RNN(6, 8, 2, bidirectional=True, bias=False), nn.RNN(6, 8, nonlinearity="relu")
+    last = nn.LSTM(6, 4, 2, proj_size=3), nn.LSTM(6, 8, bidirectional=True).double()
+    equal(layers, torch.randn(3, 2, 6), torch.randn(4, 2, 8), torch.randn(2, 2, 8), parts=(*plain, *others, *last))
 
 
 def test_a_layer_of_two_directions_is_a_product_and_a_kernel_however_many_steps(prepared: Any) -> None:

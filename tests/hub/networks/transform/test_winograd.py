@@ -100,7 +100,9 @@ def test_every_task_of_it_has_a_program_that_is_right(network: tuple[Any, Any, A
     added, _ = find_alternatives(graph, tasks_of(lower(graph)), TARGET, "net")
     transforms = [task for task in added if "winograd" in task.name]
     assert len(transforms) == 2 * len(convolutions(graph))
-    for task in transforms:
+    kinds = {(task.name.startswith("winograd_input"), task.mod.script().count("T.Select")): task for task in transforms}
+    assert len(kinds) == 4, "there and back, of tiles of two sizes"
+    for task in kinds.values():
         assert "T.Select" in scheduled(task)  # which row of the matrix it is, is known when the loops are unrolled
 
 
