@@ -190,7 +190,7 @@ def test_a_program_that_sums_a_row_for_each_of_its_numbers_is_none(
         DesignSpace(task.mod, context.space_generator.postprocs, schedule)
         for schedule in context.generate_design_space()
     ]
-    drawn = [(space, decisions) for space in spaces for decisions in space.random(Random(0), 24)]
+    drawn = [(space, decisions) for space in spaces for decisions in space.random(Random(0), 12)]
     kept = [space.replay(decisions) for space, decisions in drawn]
     work = [estimate_tir_flops(one.sch.mod) for one in kept if one is not None]
     assert 0 < max(work) <= 32 * estimate_tir_flops(task.mod)

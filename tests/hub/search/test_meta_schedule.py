@@ -111,7 +111,7 @@ def test_the_database(tune: Any, small_task: Any, target: Any, tmp_path: Path) -
     best = min(again.get_all_tuning_records(), key=lambda record: fmean(map(float, record.run_secs)))
     assert trace_json(schedule.trace) == trace_json(best.trace)
     ours = hub.search_strategy(make_checkpoint())
-    for strategy in (ours, ours, SMALL_SEARCH.strategy()):  # of the same seed
+    for strategy in (ours, SMALL_SEARCH.strategy()):  # of the same seed
         before = len(again)
         tune(small_task.mod, strategy=strategy, database=again)
         assert len(set(keys(again))) == len(again) > before, "what was measured is not measured again"

@@ -144,7 +144,7 @@ def test_wmma_programs_compute_what_float64_does(task: TuningTask, card: PaperCa
     a, b = (rng.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
     right = a.astype(np.float64) @ b.astype(np.float64)
     for space in spaces(task, "sm_75").values():
-        for _, candidate in programs(space, 2):
+        for _, candidate in programs(space, 1):
             image = tmp_path / "program"
             plan = compile_cuda(candidate.sch.mod, target("sm_75"), image, "cubin", find_compiler())
             program = CudaProgram(CudaDriver(), image.read_bytes(), plan, [a, b, np.zeros((64, 64), np.float16)])
@@ -154,7 +154,7 @@ def test_wmma_programs_compute_what_float64_does(task: TuningTask, card: PaperCa
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
 def test_random_programs_become_machine_code(task: TuningTask, arch: str, tmp_path: Path) -> None:
     for name, space in spaces(task, arch).items():
         (_, candidate), *_ = programs(space, 1)
