@@ -88,13 +88,14 @@ def test_pytorch_runs_beside_a_tuned_network_on_the_same_card(
 ) -> None:
     options: dict[str, Any] = {"device": "cuda", "checkpoint": "none", "trials": 3, "search": SMALL_SEARCH}
     options |= {"compare": ["torch.compile"], "out": tmp_path / "out"}
-    result = hub.tune(Tiny().eval(), (torch.randn(16, 24),), **options)
+    network, x = torch.nn.Linear(24, 8).eval(), torch.randn(16, 24)
+    result = hub.tune(network, (x,), **options)
     assert set(result.report["not_compared"]) == {"pytorch", "torch.compile"}
     assert "this PyTorch cannot use the card" in result.report["not_compared"]["pytorch"]
     # This machine's PyTorch in the card's stead, by the same calls; its compiler takes seconds.
     monkeypatch.setattr(torch, "compile", lambda module, mode: module)
     monkeypatch.setattr(remote_latency, "_torch_device", lambda _: torch.device("cpu"))
-    result = hub.tune(Tiny().eval(), (torch.randn(16, 24),), **options)
+    result = hub.tune(network, (x,), **options)
     assert result.report["not_compared"] == {}
     assert set(result.latency) == {"untuned", "tuned", "pytorch", "torch.compile"}
     assert min(result.latency.values()) > 0
