@@ -121,11 +121,11 @@ class Attention(torch.nn.Module):
 
 
 def test_each_setting_adds_a_part() -> None:
-    network = open_network(Attention().eval(), torch.randn(1, 53, 32))
+    imported = open_network(Attention().eval(), torch.randn(1, 53, 32)).imported()
 
     def kernels(setting: str) -> list[str]:
         with without(left_out(setting)):
-            graph = for_inference(network.imported())
+            graph = for_inference(imported)
             mod = lower(graph, find_shapes(graph))
         return sorted(f.script() for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.corpus import Program, Task
+from tchub.zoo.corpus.replay import statements
 from tchub.zoo.corpus.replay.statements import STORE_FILE, statement_features
 from tchub.zoo.features.columns import OPS, PERSTORE_WIDTH, STATEMENT_WIDTH
 from tchub.zoo.features.statements import ITERATIONS, statement_matrices
@@ -69,7 +71,8 @@ def test_features_are_made_once_whoever_asks(corpus: Any, tmp_path: Path) -> Non
     assert (tmp_path / STORE_FILE).is_file()
 
 
-def test_several_processes_make_what_one_makes(corpus: Any, tmp_path: Path) -> None:
+def test_several_processes_make_what_one_makes(corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "_FRESH", (get_context("fork"),))  # which has TVM imported
     programs = [program("relu", threads(n, v)) for n in (1, 2, 4, 8, 16, 32) for v in (1, 2, 4, 8)] * 2
     programs += [program("matmul", [["SP", 2, 1, 24, [n], 1]], "llvm") for n in range(1, 13)]
     one, _ = statement_features(corpus, programs, tmp_path / "one")
@@ -85,11 +88,11 @@ arrays = st.integers(0, 14).map(lambda n: np.random.default_rng(n).random((n, PE
 def test_matrices_keep_statements_in_order_with_their_operator(programs: list[Any], rows: int) -> None:
     matrices = statement_matrices([p for p, _ in programs], [op for _, op in programs], rows)
     assert matrices.shape == (len(programs), rows, STATEMENT_WIDTH)
-    for matrix, (statements, op) in zip(matrices, programs, strict=True):
-        kept = min(rows, len(statements))
+    for matrix, (rows_of, op) in zip(matrices, programs, strict=True):
+        kept = min(rows, len(rows_of))
         assert not matrix[kept:].any()
         assert (matrix[:kept, PERSTORE_WIDTH:] == np.eye(len(OPS))[op]).all()
-        busiest = np.sort(np.sort(statements[:, ITERATIONS])[len(statements) - kept :])
+        busiest = np.sort(np.sort(rows_of[:, ITERATIONS])[len(rows_of) - kept :])
         assert np.array_equal(np.sort(matrix[:kept, ITERATIONS]), busiest)
-        places = [int(np.flatnonzero((statements == row).all(1))[0]) for row in matrix[:kept, :PERSTORE_WIDTH]]
+        places = [int(np.flatnonzero((rows_of == row).all(1))[0]) for row in matrix[:kept, :PERSTORE_WIDTH]]
         assert places == sorted(places)
