@@ -16,38 +16,18 @@ from hypothesis import strategies as st
 from tchub.cards import MISSING, CardData, CardError, check_card, draw, missing, plots_of, render_card
 from tchub.cards.render import hub_licence, hub_licences
 
-TEXT, T4_TEXT = render_card(CONFIG, METRICS), render_card(T4_CONFIG, T4_METRICS)
+TEXT = render_card(CONFIG, METRICS)
 
 
-@pytest.mark.parametrize(
-    "fact",
-    [
-        "| **this checkpoint** | 0.900 | 0.950 | 0.860 | 0.900 | 0.960 |",
-        "| random choice | 0.200 |",
-        "| mean of 3 seeds | 0.900 ± 0.020 | - | 0.880 ± 0.003 |",
-        "12 tasks, 940 programs, measured on epyc-turin",
-        "| xeon-4210 | test | 0.200 | 0.950 | 0.600 | 0.200 | 0.960 | xeon-4210 * | 6 of 8 | 600 |",
-        "- Random choice is ahead on xeon-4210: top-1 0.300 against 0.200",
-        "| bert-tiny | epyc-turin | 16 | 80.0 | 5.3 | stock MetaSchedule |",
-        "| 16 | **this checkpoint** |",
-    ],
-)
-def test_scores_and_what_they_were_measured_on_are_on_the_card(fact):
-    assert fact in TEXT
+def test_what_tuning_gained_is_on_the_card():
+    assert "| bert-tiny | epyc-turin | 16 | 80.0 | 5.3 | stock MetaSchedule |" in TEXT
+    assert "| 16 | **this checkpoint** |" in TEXT
 
 
-def test_every_corpus_of_the_training_is_on_the_card_with_its_licence():
-    assert "| rtx2080ti | rtx2080ti | ansor | 4,000 | 12 | GPL-3.0 | owner/rtx2080ti@0a1b2c |" in T4_TEXT
-    assert "- **t4: no licence was found** where its log was published (owner/t4@0a1b2c)." in T4_TEXT
-
-
-def test_a_transferred_checkpoint_names_the_device_that_was_measured_or_stands_in():
+def test_a_transferred_checkpoint_names_the_device_that_was_measured():
     facts = {"data": "transferred", "measured_on": ["rtx2080ti"]}
     text = render_card(changed(T4_CONFIG, lineage=facts), T4_METRICS | {"device": "rtx2080ti"})
     assert "`rtx2080ti`, **not** on a device of the family `t4`" in text
-    facts["stand_in"] = "a Cortex-A72 board stands in"
-    text = render_card(changed(T4_CONFIG, lineage=facts), T4_METRICS)
-    assert "A Cortex-A72 board stands in." in text
 
 
 def test_missing_facts_are_marked_and_what_was_not_measured_has_no_section():

@@ -202,8 +202,7 @@ def test_a_name_that_is_said_twice(folder):
 NETWORKS = [arch for kind in ("model", "knowledge base", "ensemble") for arch in list_architectures(kind)]
 
 
-@pytest.mark.parametrize("size", [MAX_SIZE, 10**18])
-@pytest.mark.parametrize("arch", NETWORKS)
+@pytest.mark.parametrize(("arch", "size"), [("tcl", 10**18), *((arch, MAX_SIZE) for arch in NETWORKS)])
 def test_settings_that_ask_for_a_giant_are_refused_before_it_is_made(folder, arch, size):
     """The largest that a setting may be, and beyond: no memory is taken for weights that the file does not hold."""
     whole = [f.name for f in fields(get_architecture(arch).config) if type(f.default) is int]

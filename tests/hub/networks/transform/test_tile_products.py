@@ -26,13 +26,11 @@ from tvm.target import Target
 CONV = nn.Conv2d
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "rows of no tile": (lambda: nn.Linear(40, 72), (1, 37, 40)),
-    "several batches": (lambda: nn.Linear(64, 32), (3, 10, 64)),
     "columns of no tile": (lambda: nn.Linear(33, 50, bias=False), (40, 33)),
     "many terms": (lambda: nn.Sequential(nn.Linear(544, 96), nn.GELU()), (40, 544)),
     "a thousand terms": (lambda: nn.Linear(1056, 64), (70, 1056)),
     "whole tiles": (lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU()), (64, 64)),
     "3x3": (lambda: CONV(32, 64, 3, padding=1), (1, 32, 14, 14)),
-    "3x3 of images": (lambda: CONV(16, 32, 3), (2, 16, 9, 7)),
     "3x3 of stride 2": (lambda: CONV(32, 32, 3, padding=1, stride=2), (1, 32, 15, 12)),
     "5x3 of strides 3 and 2": (lambda: CONV(20, 24, (5, 3), padding=(2, 0), stride=(3, 2)), (1, 20, 17, 21)),
     "dilated, of stride 2": (lambda: CONV(16, 16, 3, padding=2, stride=2, dilation=2), (1, 16, 13, 13)),
