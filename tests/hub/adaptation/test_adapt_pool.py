@@ -98,7 +98,7 @@ def test_labels_that_are_not_numbers_are_failures_and_none_at_all_an_error(base:
     assert run(base, Lab(), tmp_path / "all", **LITTLE).measurements.failed == 0, "nor is such a clock believed again"
 
 
-OPTIONS = ["--device", "cuda", "--budget", "12", "--per-task", "6", "--rounds", "1", "--json"]
+OPTIONS = ["--device", "cuda", "--budget", "12", "--per-task", "9", "--rounds", "1", "--json"]
 
 
 def test_a_checkpoint_is_adapted_to_a_card_and_a_lost_card_costs_nothing_measured(

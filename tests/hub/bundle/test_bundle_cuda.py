@@ -222,7 +222,7 @@ def test_a_checkpoint_is_adapted_in_rounds(
     elsewhere: Machine, tmp_path: Path, pt2: Path, run: Any, learnt_briefly: None
 ) -> None:
     command = ["adapt", "tcl-t4", "--device", "t4", "--workload", pt2, "--out", tmp_path / "adapt", "--budget", "12"]
-    command += ["--per-task", "6", "--rounds", "1", "--bundle", tmp_path / "rounds"]
+    command += ["--per-task", "9", "--rounds", "1", "--bundle", tmp_path / "rounds"]
     counts, result = rounds_of(command, run, elsewhere, tmp_path / "rounds")
     assert sum(counts) == 12
     assert (result["device"], result["measured"], result["reused"], result["failed"]) == ("t4", 12, 12, 0)
