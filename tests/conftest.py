@@ -99,16 +99,22 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.fixture
+def own_signals() -> Iterator[None]:
+    """PyTorch's launcher leaves handlers of its own, which take Ctrl-C from the tests after it."""
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+@pytest.fixture
 def forked() -> Iterator[Callable[..., Any]]:
     """A function that starts another in a process of its own, which has all imports already: PyTorch takes seconds."""
     processes: list[Any] = []
 
-    def run(function: Callable[..., object], *arguments: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # PyTorch's launcher leaves a handler of its own
-        function(*arguments)
-
     def start(function: Callable[..., object], *arguments: Any) -> Any:
-        process = get_context("fork").Process(target=run, args=(function, *arguments))
+        process = get_context("fork").Process(target=function, args=arguments)
         processes.append(process)
         process.start()
         return process

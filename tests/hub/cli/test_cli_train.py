@@ -70,6 +70,7 @@ def curve(folder) -> list[tuple[float, float]]:
         return [(float(row["loss"]), float(row["val_pairwise"])) for row in csv.DictReader(file)]
 
 
+@pytest.mark.usefixtures("own_signals")
 def test_two_processes_write_the_checkpoint_of_one(tmp_path, epyc, recipe, capfd, monkeypatch):
     """By accelerate, whose processes are forks: PyTorch takes seconds to import.
 

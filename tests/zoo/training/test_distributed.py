@@ -56,6 +56,7 @@ def curve(folder) -> dict[str, np.ndarray]:
     return {name: np.array([float(row[name]) for row in rows]) for name in ("loss", "val_pairwise")}
 
 
+@pytest.mark.usefixtures("own_signals")
 def test_two_processes_learn_what_one_does(tmp_path):
     """As `torchrun --standalone` starts them, but as forks of this process, which has imported PyTorch."""
     ends = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
