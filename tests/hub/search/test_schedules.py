@@ -125,10 +125,8 @@ def test_the_schedules_in_the_wheel_are_those_of_the_corpora_and_of_no_network_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(publish, "open_corpus", cache(publish.open_corpus))
-    for family, cpus in (
-        ("epyc", {"znver4": (32, 16), "x86-64-v3": (16, 8)}),
-        ("xeon", {"cascadelake": (32, 16)}),
-    ):
+    families = {"epyc": {"znver4": (32, 16), "x86-64-v3": (16, 8)}, "xeon": {"cascadelake": (32, 16)}}
+    for family, cpus in families.items():
         (job,) = jobs(read_plan(), (family,), ("tilenet",))
         corpora, path = publish.with_schedules(job), publish.WHEEL / job.name / job.version / "schedules.json"
         measured = {task for corpus in corpora for task in split_tasks(corpus).test}

@@ -34,11 +34,6 @@ def test_whole_registers_of_columns_where_few_are_added(columns: int, lanes: int
     assert whole_columns(columns, lanes) == expected
 
 
-def test_a_product_has_whole_registers_of_columns() -> None:
-    graph = relax_of(nn.Linear(48, 1000), torch.randn(16, 48))
-    assert [columns_of_products(for_inference(graph, lanes=lanes)) for lanes in (16, 8)] == [[1008], [1000]]
-
-
 def test_classes_of_tokens_become_probabilities_by_lanes(network_of: Any, equal: Any) -> None:
     """The added columns have no share in a softmax, and are cut behind it."""
     network = network_of(
