@@ -99,9 +99,9 @@ def packed_weights(values: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarr
         bits; and scales `[tiles, blocks, width]`. Columns of zeros fill the last tile.
     """
     terms, columns = values.shape
-    if terms % _BLOCKS[-1] or (found := _block_size(values)) is None:
+    if terms % _BLOCKS[-1] or (block := _block_size(values)) is None:
         return None
-    size, likely = found
+    size, likely = block
     whole = np.empty((terms, columns), "int8")
     scales = np.empty((terms // size, columns), np.float32)
     step = max(1, _AT_ONCE // terms)
