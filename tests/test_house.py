@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_853, 15),
     "hub/registry": (3_264, 17),
     "hub/device": (7_116, 39),
-    "hub/networks": (16_184, 73),
+    "hub/networks": (16_186, 73),
     "hub/search": (3_769, 19),
     "hub/records": (646, 5),
     "hub/tuning": (2_281, 11),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_913, 57),
     "tests": (34_491, 219),
 }
-PRODUCT = (59_307, 321)
+PRODUCT = (59_309, 321)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

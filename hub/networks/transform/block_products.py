@@ -264,10 +264,12 @@ class _BlockProduct:
             x = te.abs(self.x[row, block * self.size + v * LANES + lane])
             T.buffer_store(peaks, te.max(peaks[lane], x), [lane])
             T.buffer_store(totals, totals[lane] + x, [lane])
-        peak, total = peaks[0], totals[0]
+        peak: Any = peaks[0]
+        total: Any = totals[0]
         for lane in range(1, LANES):
             peak, total = te.max(peak, peaks[lane]), total + totals[lane]
-        exponent = te.max((tirx.reinterpret("int32", peak) >> 23) & 255, _LEAST_EXPONENT)
+        bits: Any = tirx.reinterpret("int32", peak)
+        exponent: Any = te.max((bits >> 23) & 255, _LEAST_EXPONENT)
         power: Any = lambda e: tirx.reinterpret("float32", e << 23)  # noqa: E731
         T.buffer_store(factor, power(127 + _OF_DATA - exponent), [0])
         # A maximum may lose what is no number; a sum is none then.
