@@ -163,7 +163,7 @@ class _Uses:
         readers = self._readers.get(name, ())
         return bool(readers) and all(
             position in _PASTS.get(node.op_type, ())
-            or (node.op_type == "Concat" and attributes_of(node)["axis"] in (2, -2))
+            or (node.op_type == "Concat" and attributes_of(node).get("axis") in (2, -2))
             for node, position in readers
         )
 

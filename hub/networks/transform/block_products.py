@@ -15,7 +15,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from .recurrence_kernel import LANES, PRODUCT_OF_PAIRS
+from .recurrence_kernel import LANES, PRODUCT_OF_PAIRS, peak_and_total
 from .relax_graph import (
     OPAQUE,
     READ_WEIGHTS,
@@ -255,24 +255,14 @@ class _BlockProduct:
     def _round(self, row: Any, block: Any) -> None:
         """Write a block of data as whole numbers, and what the middle codes add to each of its sums."""
         zero, infinity = tirx.const(0, "float32"), tirx.infinity("float32")
-        peaks, totals, factor = (T.alloc_buffer([n], "float32") for n in (LANES, LANES, 1))
+        factor = T.alloc_buffer([1], "float32")
         added = [T.alloc_buffer([LANES // 2], "int32") for _ in range(2)]
-        with T.vectorized(0, LANES) as lane:
-            T.buffer_store(peaks, zero, [lane])
-            T.buffer_store(totals, zero, [lane])
-        with T.serial(0, self.size // LANES) as v, T.vectorized(0, LANES) as lane:
-            x = te.abs(self.x[row, block * self.size + v * LANES + lane])
-            T.buffer_store(peaks, te.max(peaks[lane], x), [lane])
-            T.buffer_store(totals, totals[lane] + x, [lane])
-        peak: Any = peaks[0]
-        total: Any = totals[0]
-        for lane in range(1, LANES):
-            peak, total = te.max(peak, peaks[lane]), total + totals[lane]
+        begin = block * self.size
+        peak, total = peak_and_total(lambda k: self.x[row, begin + k], self.size // LANES)
         bits: Any = tirx.reinterpret("int32", peak)
         exponent: Any = te.max((bits >> 23) & 255, _LEAST_EXPONENT)
         power: Any = lambda e: tirx.reinterpret("float32", e << 23)  # noqa: E731
         T.buffer_store(factor, power(127 + _OF_DATA - exponent), [0])
-        # A maximum may lose what is no number; a sum is none then.
         unit = tirx.Select(peak < infinity, power(exponent + 127 - _OF_DATA), peak)
         T.buffer_store(self.units, tirx.Select(total >= zero, unit, total), [row, block])
         for one in added:

@@ -1,6 +1,6 @@
 """The kernel of a recurrent layer for CPUs: step by step, the gates of a few units at a time in registers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
@@ -64,6 +64,29 @@ def recurrence_function(
             return builder.get()
 
     return te.extern(results, [*own, projected, packed, bias, *states], body, name="recurrence", dtype=types)
+
+
+def peak_and_total(value: Callable[[Any], Any], vectors: int, dtype: str = "float32") -> tuple[Any, Any]:
+    """Write what finds the largest magnitude of some numbers, and the sum of magnitudes, and return both.
+
+    A maximum may lose what is no number; a sum is none then.
+
+    Args:
+        value: gives the number at a position.
+        vectors: of the numbers.
+    """
+    peaks, totals = (T.alloc_buffer([LANES], dtype) for _ in range(2))
+    with T.vectorized(0, LANES) as lane:
+        for one in (peaks, totals):
+            T.buffer_store(one, tirx.const(0, dtype), [lane])
+    with T.serial(0, vectors) as v, T.vectorized(0, LANES) as lane:
+        x = te.abs(value(v * LANES + lane))
+        T.buffer_store(peaks, te.max(peaks[lane], x), [lane])
+        T.buffer_store(totals, totals[lane] + x, [lane])
+    peak, total = peaks[0], totals[0]
+    for lane in range(1, LANES):
+        peak, total = te.max(peak, peaks[lane]), total + totals[lane]
+    return peak, total
 
 
 class _Chains:
@@ -215,19 +238,9 @@ class _Chains:
         """Write a state, of a row and a unit, as pairs of whole numbers; a row's largest magnitude is `most`."""
         zero, most, least = (tirx.const(x, self.dtype) for x in (0, self.most, _LEAST_PEAK))
         vectors = self.tiles * self.width // LANES
-        peaks, totals, factor = (T.alloc_buffer([n], self.dtype) for n in (LANES, LANES, 1))
+        factor = T.alloc_buffer([1], self.dtype)
         with T.serial(0, self.rows) as row:
-            with T.vectorized(0, LANES) as lane:
-                self._put(peaks, zero, lane)
-                self._put(totals, zero, lane)
-            with T.serial(0, vectors) as v, T.vectorized(0, LANES) as lane:
-                x = te.abs(state(row, v * LANES + lane))
-                self._put(peaks, te.max(peaks[lane], x), lane)
-                self._put(totals, totals[lane] + x, lane)
-            peak, total = peaks[0], totals[0]
-            for lane in range(1, LANES):
-                peak, total = te.max(peak, peaks[lane]), total + totals[lane]
-            # A maximum may lose what is no number; a sum is none then.
+            peak, total = peak_and_total(lambda k, row=row: state(row, k), vectors, self.dtype)
             self._put(self.unit, tirx.Select(total >= zero, peak / most, total), row)
             self._put(factor, most / te.max(peak, least), 0)
             with T.serial(0, vectors) as v, T.vectorized(0, LANES // 2) as lane:

@@ -11,6 +11,7 @@ from onnx import TensorProto
 from onnx_kit import FLOAT, INT64, Info, model, node
 from relax_kit import compute, prepare
 from runtime_kit import OWN, Case, check_written, model_of, numbers, of_bytes, positive, random, run
+from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend.onnx_file import reference_module
 from tchub.hub.networks.frontend.onnx_fold import folded
 from tchub.hub.networks.sources import open_network
@@ -160,3 +161,13 @@ def test_a_layer_of_a_decoder_is_imported(tmp_path: Path, rows: int, past: int) 
     results = compute(prepare(network.imported()), *inputs)
     for ours, theirs in zip(results, reference_module(tmp_path / "net.onnx")(*inputs), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_a_total_length_that_does_not_fit_is_refused_with_the_one_that_does(tmp_path: Path) -> None:
+    decoder(tmp_path / "net.onnx")
+    network = open_network(tmp_path / "net.onnx", shapes={"batch": [1], "rows": [1], "past": [6], "total": [9]})
+    with pytest.raises(
+        NetworkImportError, match="total length is 9 of attention to 6 earlier keys and 1 new"
+    ) as caught:
+        network.imported()
+    assert "so that it is 7" in caught.value.remedy
