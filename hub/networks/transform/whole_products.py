@@ -301,14 +301,17 @@ class _Rewriter(PyExprMutator):
 
     def _quotient(self, value: Any, factor: tuple[Any, Any], *, data: bool = False) -> Any:
         """Return a product's value, or of `data` a quantised one, times a number; None for another one."""
-        scaled = self._reader.call(value, "multiply")
-        if scaled is None or not (scaled.args[0] in self._sums or (data and self._reader.data(value))):
+        scaled, (operate, by) = self._reader.call(value, "multiply"), factor
+        quantised = self._reader.data(value) if data else None
+        if scaled is not None and (scaled.args[0] in self._sums or quantised is not None):
+            scales, unscaled = constant_values(scaled.args[1]), scaled.args[0]
+        elif quantised is not None and quantised.scale_values is not None:  # reshaped afterwards
+            scales, unscaled = quantised.scale_values.reshape([1] * value.ty.ndim), self._shifted(quantised)
+        else:
             return None
-        scales = constant_values(scaled.args[1])
         if scales is None or scales.dtype != np.float32:
             return None
-        operate, by = factor
-        return op.multiply(scaled.args[0], relax.const(operate(scales, by).astype("float32")))
+        return op.multiply(unscaled, relax.const(operate(scales, by).astype("float32")))
 
     def _quotient_with_bias(self, value: Any, bias: Any, factor: tuple[Any, Any]) -> Any:
         """Return a quantised product plus its bias, times a number; the bias becomes one of the whole numbers."""
