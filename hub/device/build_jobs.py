@@ -76,9 +76,9 @@ def build(
 ) -> BuildResult:
     """Compile a scheduled module into the shared library `library`, or for a card into machine code.
 
-    The passes are those of stock's `LocalBuilder`, with `unrolled_sums`, `bounded_unrolling`, `prefetch_weights` and
-    `with_tile_registers` before them. Where the schedule permutes weights, which the compiled network does once, the
-    program takes them permuted. The write is atomic: a killed build leaves nothing that looks whole.
+    The passes are those of stock's `LocalBuilder`, with `unrolled_sums`, `bounded_unrolling`, `prefetch_weights`,
+    `saturating` and `with_tile_registers` before them. Where the schedule permutes weights, which the compiled network
+    does once, the program takes them permuted. The write is atomic: a killed build leaves nothing that looks whole.
 
     Args:
         linker: for another architecture, with its options; None for this machine's own. For a card: `find_compiler`.
@@ -88,6 +88,7 @@ def build(
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+    from .saturation import saturating
     from .tile_registers import with_tile_registers
     from .unrolling import bounded_unrolling, unrolled_sums  # imports TVM
     from .weight_prefetch import prefetch_weights
@@ -106,7 +107,7 @@ def build(
                 mod[PREPACK], prepacked = _prepack(scheduled["main"])
             cpu = _target(json.dumps(target))
             mod = prefetch_weights(bounded_unrolling(unrolled_sums(mod)), cpu)
-            mod = with_tile_registers(mod, int(target.get("num-cores", 1)))
+            mod = with_tile_registers(saturating(mod, cpu), int(target.get("num-cores", 1)))
             _export(tvm.tirx.build(mod, target=cpu), unfinished, linker or shutil.which("ld"))
         sha256 = file_sha256(unfinished)
         os.replace(unfinished, library)

@@ -21,6 +21,7 @@ from ..device.errors import DeviceError
 from ..device.measure import is_passing
 from ..device.pool import JobResult, WorkerPool
 from ..device.tile_registers import with_tile_registers
+from ..device.saturation import saturating
 from ..device.unrolling import bounded_unrolling, unrolled_sums
 from ..device.weight_prefetch import prefetch_weights
 from .in_place import results_in_place
@@ -95,7 +96,7 @@ def build_library(
         mod, weights[:] = lift_weights(default_schedules(mod), large)
         # Tiles come last: they may store results by two statements, and `results_in_place` needs a single one.
         threads = int(target.attrs.get("num-cores", 1))
-        mod = with_tile_registers(tvm.transform.Sequential(passes)(mod), threads)
+        mod = with_tile_registers(saturating(tvm.transform.Sequential(passes)(mod), target), threads)
         kernels.update((v, f) for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc))
         counts[:] = len(kernels), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels.values())
         for var in kernels:

@@ -1,0 +1,84 @@
+"""Rounding to 8 bits by the instructions of x86 that do so.
+
+A quantised network rounds each result, cuts it off at the ends of 8 bits and stores it. TVM computes these as five
+operations on floats; one instruction rounds to whole numbers, and another one cuts off as it stores.
+"""
+
+from typing import Any
+
+from tvm import IRModule, te, tirx
+from tvm.target import codegen
+from tvm.tirx import Cast, FloatImm, PrimFunc
+from tvm_ffi import structural_map
+
+from .extensions import vector_lanes
+from .statements import call_name
+
+_LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
+# It rounds half to even, and what has no number of 32 bits, or is none, becomes the least one.
+_WHOLE = "llvm.lrint"
+
+
+def saturating(mod: Any, target: Any) -> Any:
+    """Return a scheduled module that rounds to 8 bits by the instructions for it; on other CPUs than x86 as it is.
+
+    Each result is the same, bit for bit.
+
+    Args:
+        mod: an `IRModule`, before its loops are vectorised.
+        target: a `tvm.target.Target` of a CPU.
+    """
+    triple = str(target.attrs.get("mtriple", "") or codegen.llvm_get_system_triple())
+    if not triple.startswith("x86_64"):
+        return mod
+
+    wide = vector_lanes(target) == 16  # AVX-512 stores numbers without a sign, too
+
+    def instructions(cast: Any) -> Any:
+        return _saturated(cast, wide)
+
+    def changed(func: Any) -> Any:
+        return func.with_body(structural_map(func.body, (Cast, instructions))) if isinstance(func, PrimFunc) else func
+
+    return IRModule({var: changed(func) for var, func in mod.functions_items()}, mod.attrs, mod.global_infos)
+
+
+def _saturated(cast: Any, wide: bool) -> Any:
+    """Return a cast to 8 bits of what is rounded and cut off, by less operations; another cast as it is."""
+    dtype = str(cast.ty.dtype)
+    value, *bounds = _cut_off(cast.value)
+    if dtype not in _LIMITS or not bounds or str(value.ty.dtype) != "float32":
+        return cast
+    zero: Any = None
+    if isinstance(value, tirx.Add):
+        value, zero = (value.a, value.b) if _is_rounded(value.a) else (value.b, value.a)
+    (least, most), limits = bounds, _LIMITS[dtype]
+    if not _is_rounded(value) or not limits[0] <= least <= most <= limits[1]:
+        return cast
+    x, unsigned = value.args[0], wide and least == 0
+    low, high = (tirx.const(one, "float32") for one in (least, most))
+    if zero is not None:
+        return (_whole(te.min(te.max(x, low - zero), high - zero)) + zero.astype("int32")).astype(dtype)
+    # One bound is enough before: what is beyond the other one, and has no number of 32 bits, is the least of these.
+    whole = _whole(te.max(x, low) if unsigned else te.min(high, x))
+    if unsigned:
+        return te.min(whole.astype("uint32"), tirx.const(most, "uint32")).astype(dtype)
+    return te.max(te.min(whole, tirx.const(most, "int32")), tirx.const(least, "int32")).astype(dtype)
+
+
+def _whole(x: Any) -> Any:
+    return tirx.call_llvm_pure_intrin("int32", _WHOLE, x)
+
+
+def _cut_off(value: Any) -> tuple[Any, ...]:
+    """Return what is cut off, and at which whole numbers; of another value nothing but the value."""
+    if not isinstance(value, tirx.Min) or not isinstance(value.a, tirx.Max):
+        return (value,)
+    bounds = value.a.b, value.b
+    if not all(isinstance(one, FloatImm) and one.value == int(one.value) for one in bounds):
+        return (value,)
+    return value.a.a, *(int(one.value) for one in bounds)
+
+
+def _is_rounded(value: Any) -> bool:
+    return call_name(value) in ("tirx.round", "tirx.nearbyint")
