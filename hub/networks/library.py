@@ -20,8 +20,8 @@ from ..device.candidate import WEIGHTS
 from ..device.errors import DeviceError
 from ..device.measure import is_passing
 from ..device.pool import JobResult, WorkerPool
-from ..device.tile_registers import with_tile_registers
 from ..device.saturation import saturating
+from ..device.tile_registers import with_tile_registers
 from ..device.unrolling import bounded_unrolling, unrolled_sums
 from ..device.weight_prefetch import prefetch_weights
 from .in_place import results_in_place

@@ -49,6 +49,7 @@ from .reshapes import elementwise_first
 from .row_padding import pad_rows, pointwise_products
 from .simplify import channels_first_only, legal_operators, settled_choices, simplify
 from .softmax import by_lanes, softmax
+from .stored_codes import stored_codes
 from .tile_attention import tile_attentions
 from .tile_products import is_of_tiles, tile_products
 from .whole_products import shifted_bounds, whole_products
@@ -213,7 +214,8 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], of_bytes: Sequenc
     constants = fold_arrays(), transform.CanonicalizeBindings()  # constants in the places of what is bound to them
     widened = [tile_products(halves=half, of_bytes=of_bytes), _elementwise_with_tiles] if of_bytes or half else []
     widened += [] if half else [pad_columns(lanes)]
-    products = *constants, *widened, transform.DeadCodeElimination()
+    narrow = [*constants, stored_codes(), transform.DeadCodeElimination()] if of_bytes else []
+    products = *constants, *widened, transform.DeadCodeElimination(), *narrow
     whole = *constants, whole_products(of_bytes), transform.CanonicalizeBindings(), shifted_bounds()
     return [
         transform.FoldBatchnormToConv2D(),

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from tchub.hub.device.saturation import saturating
 from tvm import te, tirx
 from tvm_ffi import structural_equal
-
-from tchub.hub.device.saturation import saturating
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="of x86's instructions")
 

@@ -9,6 +9,7 @@ import torch
 import tvm
 from relax_kit import build, linked, relax_of
 from tchub.hub.device.host_facts import read_host_facts
+from tchub.hub.device.saturation import saturating
 from tchub.hub.device.tile_registers import byte_factors, with_tile_registers
 from tchub.hub.device.weight_prefetch import prefetch_weights
 from tchub.hub.networks.tasks import TuningTask
@@ -35,7 +36,7 @@ class Quantised(nn.Module):
     Args:
         product: of data and weights.
         weights: their extents; each output has a scale of its own.
-        zero: point of the data; limits: of their numbers.
+        zero: point of the data; limits: of their numbers; shift: zero point of the result.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Quantised(nn.Module):
         weights: tuple[int, ...],
         zero: int = 7,
         limits: tuple[int, int] = UNSIGNED,
+        shift: int = 3,
     ) -> None:
         super().__init__()
         random = np.random.default_rng(0)
@@ -51,22 +53,22 @@ class Quantised(nn.Module):
         self.whole.view(weights[0], -1)[:, 0] = 127
         self.scales = torch.from_numpy(random.uniform(1e-3, 2e-3, weights[0]).astype(np.float32))
         self.bias = torch.from_numpy(random.integers(-500, 500, weights[0]).astype(np.float32))
-        self.product, self.zero, self.limits = product, zero, limits
+        self.product, self.zero, self.limits, self.shift = product, zero, limits, shift
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         ones = [1] * (self.whole.ndim - 1)
         weights = self.whole * self.scales.reshape(-1, *ones)
         data = (codes(x, 0.05, self.zero, self.limits) - self.zero) * 0.05
         result = self.product(data, weights, self.bias * (self.scales * 0.05))
-        return (codes(result, 0.1, 3, self.limits) - 3) * 0.1
+        return (codes(result, 0.1, self.shift, self.limits) - self.shift) * 0.1
 
     def exact(self, x: torch.Tensor) -> np.ndarray:
         """Return the result as ONNX Runtime rounds it: sums of whole numbers, which are scaled once."""
         data = (codes(x, 0.05, self.zero, self.limits) - self.zero).double()
         sums = self.product(data, self.whole.double(), self.bias.double()).float()
         factor = (self.scales * np.float32(0.05)) / np.float32(0.1)
-        rounded = (sums * factor.reshape(-1, *[1] * (sums.ndim - 2 if self.whole.ndim > 2 else 0))).round() + 3
-        return ((rounded.clamp(*self.limits) - 3) * 0.1).numpy()
+        rounded = (sums * factor.reshape(-1, *[1] * (sums.ndim - 2 if self.whole.ndim > 2 else 0))).round() + self.shift
+        return ((rounded.clamp(*self.limits) - self.shift) * 0.1).numpy()
 
 
 def conv(**options: Any) -> Callable[..., torch.Tensor]:
@@ -131,7 +133,7 @@ def check_programs(mod: Any, instructions: str, count: int) -> None:
     (task,) = tile_tasks(mod)
     untuned = _computed(task, build(task.mod))
     for one in random_candidates(task, target, count):
-        code = tvm.tirx.build(with_tile_registers(prefetch_weights(one.mod, target)), target=target)
+        code = tvm.tirx.build(with_tile_registers(saturating(prefetch_weights(one.mod, target), target)), target=target)
         assert instruction in code.inspect_source("s")
         if flag in read_host_facts().flags:
             np.testing.assert_array_equal(_computed(task, linked(code)), untuned)
