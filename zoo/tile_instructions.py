@@ -8,7 +8,7 @@ replayed before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -25,6 +25,7 @@ class Factors:
         instruction: that multiplies and adds, by LLVM's name without `llvm.`.
         lanes: sums of a vector register; 0 for those of tile registers.
         offset: is added to each number of the first factor, which is of the other type of 8 bits otherwise.
+        rows: that are computed together, with 32 columns.
     """
 
     data: str
@@ -34,11 +35,12 @@ class Factors:
     instruction: str
     lanes: int = 0
     offset: int = 0
+    rows: int = 32
 
     @property
-    def rows(self) -> int:
-        """Return the rows that are computed together, with 32 columns."""
-        return {0: 32, 4: 2, 8: 2, 16: 8}[self.lanes]
+    def size(self) -> str:
+        """Return the rows and the lanes, as names have them."""
+        return f"{self.rows}x{self.lanes}"
 
     @property
     def scope(self) -> str:
@@ -58,7 +60,7 @@ class Factors:
     @property
     def add(self) -> str:
         """Return the name of the instruction that adds products to the sums."""
-        return f"tchub.vectors.add_{self.rows}x{self.lanes}" if self.lanes else f"tchub.tiles.add{_SUFFIXES[self.data]}"
+        return f"tchub.vectors.add_{self.size}" if self.lanes else f"tchub.tiles.add{_SUFFIXES[self.data]}"
 
     @property
     def add_computed(self) -> str:
@@ -80,22 +82,32 @@ TILES = UINT8, INT8
 """Factors of a product by tile registers whose data are uint8, and those whose data are int8."""
 
 
-def _of_vectors(data: str, instruction: str, lanes: int, offsets: tuple[int, int]) -> tuple[Factors, Factors]:
+def _of_vectors(
+    data: str, instruction: str, lanes: int, rows: int, offsets: tuple[int, int]
+) -> tuple[Factors, Factors]:
     """Return the factors of uint8 and of int8 for vector registers, whose weights are words of four."""
-    unsigned, signed = (Factors(data, "uint32", 4, "int32", instruction, lanes, offset) for offset in offsets)
+    unsigned, signed = (Factors(data, "uint32", 4, "int32", instruction, lanes, offset, rows) for offset in offsets)
     return unsigned, signed
 
 
 # Weights have a sign; data have none on x86, and one on Arm.
 VECTORS = {
-    16: _of_vectors("uint8", "x86.avx512.vpdpbusd.512", 16, (0, 128)),
-    8: _of_vectors("uint8", "x86.avx512.vpdpbusd.256", 8, (0, 128)),
-    4: _of_vectors("int8", "aarch64.neon.sdot.v4i32.v16i8", 4, (-128, 0)),
+    16: _of_vectors("uint8", "x86.avx512.vpdpbusd.512", 16, 8, (0, 128)),
+    8: _of_vectors("uint8", "x86.avx512.vpdpbusd.256", 8, 2, (0, 128)),
+    4: _of_vectors("int8", "aarch64.neon.sdot.v4i32.v16i8", 4, 2, (-128, 0)),
 }
 """The same by vector registers of so many sums."""
+OTHER_ROWS = {16: (7,)}
+"""Rows that may be computed together instead, by lanes: images of 7, 14 and 28 columns have whole ones."""
+SIZES = {
+    one[0].size: one
+    for lanes, pair in VECTORS.items()
+    for one in (pair, *(tuple(replace(each, rows=rows) for each in pair) for rows in OTHER_ROWS.get(lanes, ())))
+}
+"""All factors for vector registers, by their rows and lanes."""
 NAMES = frozenset((
     *(name for one in FACTORS for name in (one.clear, one.add, one.add_computed, one.store)),
-    *(one.add for pair in VECTORS.values() for one in pair),
+    *(one.add for pair in SIZES.values() for one in pair),
 ))  # fmt: skip
 _NAMED = "Tensorize"
 # A sum, and a product of 8 bits that is added to it, whose second factor is one of the four in a word.
@@ -131,7 +143,7 @@ def _register() -> None:
             for j in range(2)
         ]
         _add_intrinsic(one.store, one, "C", "D", "SS", "C[x, y]", moves)
-    for unsigned, _ in VECTORS.values():
+    for unsigned, *_ in SIZES.values():
         _register_vectors(unsigned)
 
 

@@ -151,7 +151,7 @@ def _product(
     height, width = whole(rows, factors.rows), whole(columns)
     stored = compute("stored", (depth // factors.terms, height, factors.terms), element)
     quads = compute("words", (width // TILE, depth // 4, TILE), word)
-    name = f"{VECTOR_PRODUCT}{factors.lanes}" if factors.lanes else PRODUCT
+    name = f"{VECTOR_PRODUCT}{factors.size}" if factors.lanes else PRODUCT
     products = compute("products", (height, width), term, {"schedule_rule": name + OF_DATA})
     column_totals = compute("column_totals", (width,), column_total) if shifted[0] else None
     row_totals = compute("row_totals", (height,), row_total) if shifted[1] else None

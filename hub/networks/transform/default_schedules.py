@@ -12,7 +12,7 @@ from tvm import IRModule
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.tirx import IntImm, IterVar
 
-from ....zoo.tile_instructions import VECTORS
+from ....zoo.tile_instructions import SIZES
 from .computed_products import product_of_data
 from .elementwise import is_of_blocks
 from .tile_attention import tile_attention
@@ -22,7 +22,7 @@ from .tile_schedules import tile_product
 # Numbers of a row that are added up side by side, and multiply-adds that are worth a schedule.
 _LANES, _WORTH_A_SCHEDULE = (64, 32, 16, 8), 1 << 12
 _SEED = 1
-_PRODUCTS = PRODUCT, *(f"{VECTOR_PRODUCT}{lanes}" for lanes in VECTORS)
+_PRODUCTS = PRODUCT, *(f"{VECTOR_PRODUCT}{size}" for size in SIZES)
 SPACES_OF_TILES = {
     ATTENTION: tile_attention,
     **dict.fromkeys(_PRODUCTS, tile_product),

@@ -22,7 +22,7 @@ import numpy as np
 from tvm import relax, te
 from tvm.tirx import IntImm, Select, const, reinterpret
 
-from ....zoo.tile_instructions import BFLOAT16, FACTORS, TILES, Factors
+from ....zoo.tile_instructions import BFLOAT16, FACTORS, OTHER_ROWS, TILES, Factors
 from ...device.statements import flat_index
 from .elementwise import blocks_in
 from .relax_graph import (
@@ -100,6 +100,26 @@ class TileShape:
         """Return the rows of the products."""
         (height, width), (rows, columns) = self.extents, self.stored
         return whole(((self.image[0] - 1) * rows + height - 1) * columns + width, self.factors.rows)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Return the rows of images that are computed apart, and the rows of the products of each.
+
+        All pixels may be one such row, with those that are left out at the end of each row of an image. Vectors take
+        the rows of the images apart where that is less.
+        """
+        flat = 1, self.rows
+        if not self.factors.lanes or self.kernel == (1, 1):
+            return flat
+        apart = self.image[0] * self.extents[0], whole(self.extents[1], self.factors.rows)
+        return min(flat, apart, key=prod)
+
+    @property
+    def fitted(self) -> TileShape:
+        """Return it with as many rows computed together as leave the least to leave out."""
+        others = OTHER_ROWS.get(self.factors.lanes, ())
+        shapes = self, *(replace(self, factors=replace(self.factors, rows=rows)) for rows in others)
+        return min(shapes, key=lambda one: prod(one.grid))
 
     @property
     def is_few(self) -> bool:
@@ -203,6 +223,7 @@ def tile_products(*, halves: bool, of_bytes: Sequence[Factors] = ()) -> Any:
         if shape.is_few:  # each row of the kernel, or a few of them, is a part, in whole tiles
             window, parts, (wide, several) = shape, shape.kernel[0], shape.window
             shape = _of_rows(rows, whole(parts, several) * wide, outputs, shape.factors)
+        shape = shape.fitted
         key = constant_address(call.args[1]), static_shape(call.args[1])
         if key not in constants:
             weights: Any = constant_values(call.args[1])
@@ -298,8 +319,11 @@ def _product(
         inside = te.all(p < batch * rows * columns, i >= 0, i < height, j >= 0, j < width, c < channels)
         return te.if_then_else(inside, stored_bits(factors, data(*index, c)), const(factors.offset, factors.data))
 
-    def term(m: Any, n: Any) -> Any:
+    def term(*index: Any) -> Any:
+        *image, m, n = index
         phase, offset = shape.offset(i, j)
+        if images > 1:
+            offset = offset + first(*image)
         group = factors.group
         index = n // TILE, i * shape.kernel[1] + j, k // group, n % TILE
         if factors.lanes:
@@ -313,17 +337,29 @@ def _product(
     def cut(*index: Any) -> Any:
         *pixel, channel = index
         extents = result[:-1] if len(result) == 2 else (batch, rows, columns)
-        row = flat_index(pixel, extents)
-        return products[row, channel] if shift is None else products[row, channel] - shift[channel]
+        row = [flat_index(pixel, extents)]
+        if images > 1:
+            row = [flat_index(pixel[:2], (batch, shape.extents[0])), pixel[2]]
+        elif factors.lanes:
+            row.insert(0, 0)
+        return products[(*row, channel)] if shift is None else products[(*row, channel)] - shift[channel]
+
+    def first(image: Any) -> Any:
+        """Return the first pixel of a row of the images, among all that are stored."""
+        height = shape.extents[0]
+        return (image // height * rows + image % height) * columns
 
     is_image = tuple(map(int, data.shape)) == shape.image
     windows = _windows(window, data) if window else None
     i, j, k = (summed(n, name) for n, name in zip((*shape.kernel, shape.depth), "ijk", strict=True))
-    extents = prod(shape.phases), shape.depth // factors.terms, shape.rows + beyond, factors.terms
+    images, each = shape.grid
+    pixels = (first(images - 1) if images > 1 else 0) + each + beyond
+    extents = prod(shape.phases), shape.depth // factors.terms, pixels, factors.terms
     attrs = none | ({LANES: window.window[0]} if window and window.window[1] > 1 else {})
     tiles: Any = te.compute(extents_of(*extents), pixel, name="stored", attrs=attrs)
-    rule = {"schedule_rule": f"{VECTOR_PRODUCT}{factors.lanes}" if factors.lanes else PRODUCT}
-    products: Any = te.compute(extents_of(shape.rows, whole(shape.outputs)), term, name="products", attrs=rule)
+    rule = {"schedule_rule": f"{VECTOR_PRODUCT}{factors.size}" if factors.lanes else PRODUCT}
+    axes = [*([images] if factors.lanes else []), each, whole(shape.outputs)]
+    products: Any = te.compute(extents_of(*axes), term, name="products", attrs=rule)
     return te.compute(extents_of(*result), cut, name="tile_product", attrs=none)
 
 

@@ -3,7 +3,7 @@
 from math import prod
 from typing import Any
 
-from ....zoo.tile_instructions import FACTORS, VECTORS, Factors, register_instructions
+from ....zoo.tile_instructions import FACTORS, SIZES, Factors, register_instructions
 from .elementwise import followers
 from .tile_products import LANES, OF_DATA, TILE, VECTOR_PRODUCT, rule_of_tiles
 
@@ -23,17 +23,22 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
         schedule.compute_inline(one)
     factors = factors_of_block(schedule.get(block))
     written = schedule.cache_write(block, 0, factors.scope)
-    m, n, i, j, k = schedule.get_loops(block)
+    *images, m, n, i, j, k = schedule.get_loops(block)
+    grid = [1, *(int(schedule.get(loop).extent) for loop in (*images, m))]
     (row, in_row), (column, in_column), (term, in_term) = (
         schedule.split(loop, [None, size]) for loop, size in ((m, factors.rows), (n, TILE), (k, factors.terms))
     )
     rows, more_rows = schedule.split(row, schedule.sample_perfect_tile(row, 2, _MOST_TILES))
+    parts = [schedule.split(one, schedule.sample_perfect_tile(one, 2, _MOST_TILES)) for one in images]
+    outer, inner = [one for one, _ in parts], [one for _, one in parts]
     columns, more_columns = schedule.split(column, schedule.sample_perfect_tile(column, 2, _MOST_TILES))
-    schedule.reorder(rows, columns, more_rows, more_columns, i, j, term, in_row, in_column, in_term)
+    schedule.reorder(*outer, rows, columns, *inner, more_rows, more_columns, i, j, term, in_row, in_column, in_term)
+    rows = schedule.fuse(*outer, rows) if outer else rows
     schedule.reverse_compute_at(written, more_columns, preserve_unit_loops=True)
     *outer, width = (int(schedule.get(loop).extent) for loop in schedule.get_loops(last))
     alone = prod(int(schedule.get(loop).extent) for loop in (i, j)) == 1
-    by_rows = alone and prod(outer) == max(outer)  # each row is one of the products'
+    # Each row is one of the products', or each pixel one of those of a row of the image.
+    by_rows = (alone and prod(outer) == max(outer)) or outer == grid
     if by_rows:
         schedule.reverse_compute_at(last, rows if width % TILE else more_columns, preserve_unit_loops=True)
     else:
@@ -66,7 +71,7 @@ def factors_of_block(block: Any) -> Factors:
     """Return the factors that a product's block reads."""
     rule = rule_of_tiles(block).removesuffix(OF_DATA)
     if rule.startswith(VECTOR_PRODUCT):
-        return VECTORS[int(rule.removeprefix(VECTOR_PRODUCT))][0]
+        return SIZES[rule.removeprefix(VECTOR_PRODUCT)][0]
     types = {str(region.source.dtype) for region in block.reads}
     return next(one for one in FACTORS if one.data in types)
 

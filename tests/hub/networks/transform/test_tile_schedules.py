@@ -55,7 +55,7 @@ def test_sums_of_vectors_stay_in_registers(lanes: int, cpu: dict[str, Any], inst
     (candidate,) = random_candidates(task, target, 1)
     assembly = tvm.tirx.build(candidate.mod, target=target).inspect_source("s").splitlines()
     products = [number for number, line in enumerate(assembly) if instruction in line]
-    assert len(products) >= 64
+    assert len(products) >= 56
     assert not [line for line in assembly[products[0] : products[-1]] if re.search(stored, line)]
 
 
