@@ -26,6 +26,7 @@ class Factors:
         lanes: sums of a vector register; 0 for those of tile registers.
         offset: is added to each number of the first factor, which is of the other type of 8 bits otherwise.
         rows: that are computed together, with 32 columns.
+        words: of a group that one instruction adds to each sum.
     """
 
     data: str
@@ -36,11 +37,12 @@ class Factors:
     lanes: int = 0
     offset: int = 0
     rows: int = 32
+    words: int = 16
 
     @property
     def size(self) -> str:
-        """Return the rows and the lanes, as names have them."""
-        return f"{self.rows}x{self.lanes}"
+        """Return the rows and the lanes, and words of which there are not 16, as names have them."""
+        return f"{self.rows}x{self.lanes}" + (f"x{self.words}" if self.words < 16 else "")
 
     @property
     def scope(self) -> str:
@@ -50,7 +52,7 @@ class Factors:
     @property
     def terms(self) -> int:
         """Return the terms of a sum that one instruction adds."""
-        return 16 * self.group
+        return self.words * self.group
 
     @property
     def clear(self) -> str:
@@ -100,9 +102,10 @@ VECTORS = {
 OTHER_ROWS = {16: (7,)}
 """Rows that may be computed together instead, by lanes: images of 7, 14 and 28 columns have whole ones."""
 SIZES = {
-    one[0].size: one
+    (one := tuple(replace(each, rows=rows, words=words) for each in pair))[0].size: one
     for lanes, pair in VECTORS.items()
-    for one in (pair, *(tuple(replace(each, rows=rows) for each in pair) for rows in OTHER_ROWS.get(lanes, ())))
+    for rows in (pair[0].rows, *OTHER_ROWS.get(lanes, ()))
+    for words in ((16,) if lanes == 4 else (16, 1))  # Arm's instruction reads four
 }
 """All factors for vector registers, by their rows and lanes."""
 NAMES = frozenset((
@@ -173,7 +176,8 @@ def _register_product(factors: Factors) -> None:
 def _register_vectors(factors: Factors) -> None:
     """Register what adds products by vector registers: of as many rows as the registers hold the sums of."""
     lanes = factors.lanes
-    own, group = f"C[i, T.ramp(j * {lanes}, 1, {lanes})]", "g * 4 + h"  # LLVM does not unroll so much by itself
+    own = f"C[i, T.ramp(j * {lanes}, 1, {lanes})]"
+    group = "g * 4 + h" if factors.words > 1 else "0"  # LLVM does not unroll so much by itself
     four = f'T.reinterpret("int32", A[i, T.ramp(({group}) * 4, 1, 4)])'
     if lanes == 4:  # Arm's instruction takes one of the four words of its last register
         four = 'T.Shuffle([T.reinterpret("int32x4", A[i, T.ramp(g * 16, 1, 16)])], [h])'
@@ -183,8 +187,8 @@ def _register_vectors(factors: Factors) -> None:
     factors_of = f"{weights}, {data}" if lanes == 4 else f"{data}, {weights}"
     product = f'T.call_llvm_pure_intrin("int32x{lanes}", "llvm.{factors.instruction}", {own}, {factors_of})'
     steps = [
-        "for g in T.serial(4):",
-        "    for h in T.unroll(4):",
+        f"for g in T.serial({-(-factors.words // 4)}):",
+        f"    for h in T.unroll({min(factors.words, 4)}):",
         f"        for i in T.unroll({factors.rows}):",
         f"            for j in T.unroll({32 // lanes}):",
         f"                {own} = {product}",
@@ -240,7 +244,7 @@ def _function(factors: Factors, buffers: Sequence[str], reads: str, writes: str,
     forms = {
         "A": ([factors.rows, factors.terms], factors.data),
         "B": ([16, 32, factors.group], factors.weights),
-        "P": ([16, 32], "uint32"),
+        "P": ([factors.words, 32], "uint32"),
         **dict.fromkeys("CD", ([factors.rows, 32], factors.sums)),
     }
 

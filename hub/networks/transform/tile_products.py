@@ -116,7 +116,9 @@ class TileShape:
 
     @property
     def fitted(self) -> TileShape:
-        """Return it with as many rows computed together as leave the least to leave out."""
+        """Return it with as many rows and words computed together as leave the least to leave out."""
+        if self.in_words and self.factors.words > 1:
+            return replace(self, factors=replace(self.factors, words=1)).fitted
         others = OTHER_ROWS.get(self.factors.lanes, ())
         shapes = self, *(replace(self, factors=replace(self.factors, rows=rows)) for rows in others)
         return min(shapes, key=lambda one: prod(one.grid))
@@ -125,6 +127,11 @@ class TileShape:
     def is_few(self) -> bool:
         """Return whether it is of few channels, so that rows of the kernel are parts of the product's terms."""
         return self.image[3] < LEAST_DEPTH
+
+    @property
+    def in_words(self) -> bool:
+        """Return whether it is of few channels, of which vectors of x86 read one word at a time."""
+        return self.is_few and self.factors.lanes > 4
 
     @property
     def window(self) -> tuple[int, int]:
@@ -140,7 +147,7 @@ class TileShape:
             return True
         rows, channels = self.image[0] * prod(self.extents), self.image[3]
         depth = prod(self.kernel) * whole(channels, self.factors.terms)
-        if self.is_few:
+        if self.is_few and not self.in_words:
             width, several = self.window
             depth = whole(self.kernel[0], several) * width
         padded = depth * whole(rows, self.factors.rows) * whole(self.outputs)
@@ -217,13 +224,12 @@ def tile_products(*, halves: bool, of_bytes: Sequence[Factors] = ()) -> Any:
         if shape is None or not (halves if shape.factors is BFLOAT16 else of_bytes):
             return call
         if shape.factors is not BFLOAT16:
-            shape = replace(shape, factors=of_bytes[TILES.index(shape.factors)])
+            shape = replace(shape, factors=of_bytes[TILES.index(shape.factors)]).fitted
         rows, outputs, parts = shape.image[0] * prod(shape.extents), shape.outputs, prod(shape.kernel)
         window = None
-        if shape.is_few:  # each row of the kernel, or a few of them, is a part, in whole tiles
+        if shape.is_few and not shape.in_words:  # each row of the kernel, or a few of them, is a part, in whole tiles
             window, parts, (wide, several) = shape, shape.kernel[0], shape.window
-            shape = _of_rows(rows, whole(parts, several) * wide, outputs, shape.factors)
-        shape = shape.fitted
+            shape = _of_rows(rows, whole(parts, several) * wide, outputs, shape.factors).fitted
         key = constant_address(call.args[1]), static_shape(call.args[1])
         if key not in constants:
             weights: Any = constant_values(call.args[1])

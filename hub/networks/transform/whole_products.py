@@ -214,7 +214,7 @@ class _Rewriter(PyExprMutator):
         weights = self._weights_of(call.args[1])[0]
         fits = weights.max() - weights.min() <= LIMITS["uint8"][1] and weights[..., 0].size <= MOST_TERMS
         shape = shape_of(call) if fits and reader.is_in_bytes(data.zero, data.dtype) else None
-        return bool(shape and replace(shape, factors=self._of_bytes[0]).is_worth_tiles)
+        return bool(shape and replace(shape, factors=self._of_bytes[0]).fitted.is_worth_tiles)
 
     def _product(self, call: Any, data: QuantisedData) -> Any:
         """Return a product of whole numbers, times the scales."""
