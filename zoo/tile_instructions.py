@@ -99,15 +99,17 @@ VECTORS = {
     4: _of_vectors("int8", "aarch64.neon.sdot.v4i32.v16i8", 4, 2, (-128, 0)),
 }
 """The same by vector registers of so many sums."""
-OTHER_ROWS = {16: (7,)}
-"""Rows that may be computed together instead, by lanes: images of 7, 14 and 28 columns have whole ones."""
+ROWS = {16: (8, 7), 8: (2,), 4: (2,)}
+"""Rows that may be computed together, by lanes: images of 7, 14 and 28 columns have whole ones of seven."""
+WORDS = {16: (16, 4, 1), 8: (16, 4, 1), 4: (16, 4)}
+"""Words that may be read together, by lanes: what a product has more of is filled up. Arm's instruction reads four."""
 SIZES = {
     (one := tuple(replace(each, rows=rows, words=words) for each in pair))[0].size: one
     for lanes, pair in VECTORS.items()
-    for rows in (pair[0].rows, *OTHER_ROWS.get(lanes, ()))
-    for words in ((16,) if lanes == 4 else (16, 1))  # Arm's instruction reads four
+    for rows in ROWS[lanes]
+    for words in WORDS[lanes]
 }
-"""All factors for vector registers, by their rows and lanes."""
+"""All factors for vector registers, by their rows, lanes and words."""
 NAMES = frozenset((
     *(name for one in FACTORS for name in (one.clear, one.add, one.add_computed, one.store)),
     *(one.add for pair in SIZES.values() for one in pair),

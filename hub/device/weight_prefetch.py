@@ -27,8 +27,8 @@ MIN_WEIGHT = 64 << 10
 # Floats of the accumulators, at most, which is what AVX-512's 32 registers hold; and of a row of them, less than TVM
 # keeps on the stack.
 _MAX_ACCUMULATORS, _MAX_ROW = 512, 128
-# Weights of whole numbers are words of four; what multiplies a tile of them reads so many, in so many loops.
-_WORDS, _STEP, _LOOPS_OF_TILE = "uint32", 16 * 32, 4
+# Weights of whole numbers are words of four; what multiplies a tile of them reads so many columns, in so many loops.
+_WORDS, _COLUMNS, _LOOPS_OF_TILE = "uint32", 32, 4
 _TYPES = "float32", _WORDS
 
 
@@ -57,7 +57,8 @@ def _with_prefetches(func: Any) -> Any:
     body, rewritten = func.body, list[Any]()
     for weight in _large_weights(func):
         if str(weight.ty.dtype) == _WORDS:
-            body, done = prefetch_blocks(body, _word_nests(body, weight), _STEP)
+            nests = [*_word_nests(body, weight)]
+            body, done = prefetch_blocks(body, nests, nests[0].step if nests else 0)
             rewritten += done
             continue
         for product in list(_products(func, weight)):
@@ -68,9 +69,11 @@ def _with_prefetches(func: Any) -> Any:
     return func.with_body(body) if rewritten else None
 
 
+@dataclass(frozen=True)
 class _WordNest(WeightNest):
-    """A nest around what multiplies tiles by vector registers."""
+    """A nest around what multiplies tiles by vector registers, and the words that it reads."""
 
+    step: int
     most_lines = 8
 
 
@@ -83,7 +86,9 @@ def _word_nests(body: Any, weight: Any) -> Iterator[_WordNest]:
             *rows, lanes = loads[0].indices
             indices = [*rows, lanes.base if isinstance(lanes, tirx.Ramp) else lanes]
             load = tirx.BufferLoad(weight, [substituted(index, first) for index in indices])
-            yield _WordNest(loops[:-_LOOPS_OF_TILE], load, alone)
+            *outside, several, each, _, _ = loops
+            step = int(several.extent) * int(each.extent) * _COLUMNS
+            yield _WordNest(tuple(outside), load, alone, step)
 
 
 @dataclass(frozen=True)

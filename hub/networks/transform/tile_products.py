@@ -22,7 +22,7 @@ import numpy as np
 from tvm import relax, te
 from tvm.tirx import IntImm, Select, const, reinterpret
 
-from ....zoo.tile_instructions import BFLOAT16, FACTORS, OTHER_ROWS, TILES, Factors
+from ....zoo.tile_instructions import BFLOAT16, FACTORS, ROWS, TILES, WORDS, Factors
 from ...device.statements import flat_index
 from .elementwise import blocks_in
 from .relax_graph import (
@@ -116,12 +116,19 @@ class TileShape:
 
     @property
     def fitted(self) -> TileShape:
-        """Return it with as many rows and words computed together as leave the least to leave out."""
-        if self.in_words and self.factors.words > 1:
-            return replace(self, factors=replace(self.factors, words=1)).fitted
-        others = OTHER_ROWS.get(self.factors.lanes, ())
-        shapes = self, *(replace(self, factors=replace(self.factors, rows=rows)) for rows in others)
-        return min(shapes, key=lambda one: prod(one.grid))
+        """Return it with as many rows and words computed together as leave the least to fill up."""
+        lanes = self.factors.lanes
+        sizes = [(rows, words) for words in WORDS.get(lanes, ()) for rows in ROWS[lanes]]
+        shapes = self, *(replace(self, factors=replace(self.factors, rows=n, words=words)) for n, words in sizes)
+        return min(shapes, key=lambda one: one.terms * prod(one.grid))
+
+    @property
+    def terms(self) -> int:
+        """Return the terms of a sum, with what fills them up."""
+        if self.is_few and not self.in_words:
+            width, several = self.window
+            return whole(self.kernel[0], several) * width
+        return prod(self.kernel) * self.depth
 
     @property
     def is_few(self) -> bool:
@@ -146,17 +153,18 @@ class TileShape:
         if not self.factors.lanes:
             return True
         rows, channels = self.image[0] * prod(self.extents), self.image[3]
-        depth = prod(self.kernel) * whole(channels, self.factors.terms)
-        if self.is_few and not self.in_words:
-            width, several = self.window
-            depth = whole(self.kernel[0], several) * width
-        padded = depth * whole(rows, self.factors.rows) * whole(self.outputs)
+        padded = self.terms * whole(rows, self.factors.rows) * whole(self.outputs)
         return padded < LEAST_GAIN * rows * prod(self.kernel) * channels * self.outputs
 
     def offset(self, i: Any, j: Any) -> tuple[Any, Any]:
         """Return the phase, and the pixels from the result's, of the pixels that the kernel's pixel (i, j) meets."""
         (di, dj), (si, sj) = self.dilation, self.strides
         return (i * di % si) * self.phases[1] + j * dj % sj, (i * di // si) * self.stored[1] + j * dj // sj
+
+    def first_pixel(self, row: Any) -> Any:
+        """Return the first pixel of a row of the images, among all that are stored."""
+        height, (rows, columns) = self.extents[0], self.stored
+        return (row // height * rows + row % height) * columns
 
 
 def whole(extent: int, part: int = TILE) -> int:
@@ -329,14 +337,14 @@ def _product(
         *image, m, n = index
         phase, offset = shape.offset(i, j)
         if images > 1:
-            offset = offset + first(*image)
+            offset = offset + shape.first_pixel(*image)
         group = factors.group
         index = n // TILE, i * shape.kernel[1] + j, k // group, n % TILE
         if factors.lanes:
             weight = (weights[index] >> (k % group * 8).astype("uint32")).astype("int8").astype(factors.sums)
         else:
             weight = weights[(*index, k % group)].astype(factors.sums)
-        factor = tiles[phase, k // factors.terms, m + offset, k % factors.terms]
+        factor = data[m, k] if direct else tiles[phase, k // factors.terms, m + offset, k % factors.terms]
         wide = widened(factor) if factors is BFLOAT16 else factor.astype(factors.sums)
         return te.sum(wide * weight, axis=[i, j, k])
 
@@ -350,16 +358,14 @@ def _product(
             row.insert(0, 0)
         return products[(*row, channel)] if shift is None else products[(*row, channel)] - shift[channel]
 
-    def first(image: Any) -> Any:
-        """Return the first pixel of a row of the images, among all that are stored."""
-        height = shape.extents[0]
-        return (image // height * rows + image % height) * columns
-
-    is_image = tuple(map(int, data.shape)) == shape.image
+    lies = tuple(map(int, data.shape))
+    is_image, by_rows = lies == shape.image, len(result) == 2
     windows = _windows(window, data) if window else None
     i, j, k = (summed(n, name) for n, name in zip((*shape.kernel, shape.depth), "ijk", strict=True))
     images, each = shape.grid
-    pixels = (first(images - 1) if images > 1 else 0) + each + beyond
+    # Vectors read rows where they lie; tile registers do, too, see `read_directly`.
+    direct = factors.lanes and by_rows and not (window or factors.offset) and lies == (each, shape.depth)
+    pixels = (shape.first_pixel(images - 1) if images > 1 else 0) + each + beyond
     extents = prod(shape.phases), shape.depth // factors.terms, pixels, factors.terms
     attrs = none | ({LANES: window.window[0]} if window and window.window[1] > 1 else {})
     tiles: Any = te.compute(extents_of(*extents), pixel, name="stored", attrs=attrs)

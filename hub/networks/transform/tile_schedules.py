@@ -13,7 +13,7 @@ _MOST_TILES = 64  # of the inner loops
 def tile_product(schedule: Any, block: Any) -> list[Any]:
     """Return the space of a product of tiles and what elementwise follows it: how many tiles share rows and columns."""
     register_instructions()
-    (stored,) = schedule.get_producers(block)
+    stored = schedule.get_producers(block)  # none where rows are read where they lie
     own = schedule.get(block).name_hint
     chain = [one for one in followers(schedule, block) if schedule.get(one).name_hint != own]
     if not chain:
@@ -44,19 +44,29 @@ def tile_product(schedule: Any, block: Any) -> list[Any]:
     else:
         schedule.parallel(schedule.fuse(*schedule.get_loops(last)[:-1]))
     vectorise(schedule, last)
-    for padded in schedule.get_producers(stored):
-        schedule.parallel(schedule.fuse(*schedule.get_loops(padded)[:2]))
-    if alone and not factors.lanes:
-        schedule.compute_at(stored, rows, preserve_unit_loops=True)
-    else:
-        schedule.parallel(schedule.fuse(*schedule.get_loops(stored)[:-1]))
-    lanes, (*_, numbers) = schedule.get(stored).annotations.get(LANES), schedule.get_loops(stored)
-    schedule.vectorize(schedule.split(numbers, [None, int(lanes)])[1] if lanes else numbers)
+    for one in stored:
+        _copy(schedule, one, rows if alone and not factors.lanes else None)
     # Threads share columns, too, which `share_columns` sees to for tile registers.
     schedule.parallel(schedule.fuse(rows, columns) if factors.lanes and not (by_rows and width % TILE) else rows)
     _on_registers(schedule, block, written, (i, in_row), factors.add, factors)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     return [schedule]
+
+
+def _copy(schedule: Any, stored: Any, loop: Any) -> None:
+    """Copy data to tiles below a loop, or all of them before.
+
+    Args:
+        loop: None for the latter.
+    """
+    for padded in schedule.get_producers(stored):
+        schedule.parallel(schedule.fuse(*schedule.get_loops(padded)[:2]))
+    if loop is not None:
+        schedule.compute_at(stored, loop, preserve_unit_loops=True)
+    else:
+        schedule.parallel(schedule.fuse(*schedule.get_loops(stored)[:-1]))
+    lanes, (*_, numbers) = schedule.get(stored).annotations.get(LANES), schedule.get_loops(stored)
+    schedule.vectorize(schedule.split(numbers, [None, int(lanes)])[1] if lanes else numbers)
 
 
 def vectorise(schedule: Any, block: Any) -> None:

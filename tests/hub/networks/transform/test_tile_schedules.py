@@ -91,7 +91,7 @@ def test_weights_may_be_shared_by_data_with_a_sign_and_without(of_bytes: Pair) -
 
 
 @pytest.mark.parametrize(
-    ("channels", "outputs", "tiles"), [(64, 64, True), (48, 96, True), (16, 16, False), (3, 16, False)]
+    ("channels", "outputs", "tiles"), [(64, 64, True), (24, 96, True), (16, 16, True), (9, 8, False)]
 )
 def test_vectors_compute_what_fills_their_tiles(channels: int, outputs: int, tiles: bool) -> None:
     """Padding to 64 terms and 32 columns would cost more than 8 bits save."""
