@@ -6,7 +6,7 @@ operations on floats; one instruction rounds to whole numbers, and another one c
 
 from typing import Any
 
-from tvm import IRModule, te, tirx
+from tvm import IRModule, tirx
 from tvm.target import codegen
 from tvm.tirx import Cast, FloatImm, PrimFunc
 from tvm_ffi import structural_map
@@ -17,6 +17,8 @@ from .statements import call_name
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 # It rounds half to even, and what has no number of 32 bits, or is none, becomes the least one.
 _WHOLE = "llvm.lrint"
+_least: Any = tirx.Min
+_most: Any = tirx.Max
 
 
 def saturating(mod: Any, target: Any) -> Any:
@@ -38,9 +40,10 @@ def saturating(mod: Any, target: Any) -> Any:
         return _saturated(cast, wide)
 
     def changed(func: Any) -> Any:
-        return func.with_body(structural_map(func.body, (Cast, instructions))) if isinstance(func, PrimFunc) else func
+        return func.with_body(structural_map(func.body, (Cast, instructions)))
 
-    return IRModule({var: changed(func) for var, func in mod.functions_items()}, mod.attrs, mod.global_infos)
+    functions = {var: changed(func) if isinstance(func, PrimFunc) else func for var, func in mod.functions_items()}
+    return IRModule(functions, mod.attrs, mod.global_infos)
 
 
 def _saturated(cast: Any, wide: bool) -> Any:
@@ -49,35 +52,41 @@ def _saturated(cast: Any, wide: bool) -> Any:
     value, *bounds = _cut_off(cast.value)
     if dtype not in _LIMITS or not bounds or str(value.ty.dtype) != "float32":
         return cast
-    zero: Any = None
-    if isinstance(value, tirx.Add):
-        value, zero = (value.a, value.b) if _is_rounded(value.a) else (value.b, value.a)
+    zero: Any = value.b if isinstance(value, tirx.Add) else None
+    rounded: Any = value if zero is None else value.a
     (least, most), limits = bounds, _LIMITS[dtype]
-    if not _is_rounded(value) or not limits[0] <= least <= most <= limits[1]:
+    if not _is_rounded(rounded) or not limits[0] <= least <= most <= limits[1]:
         return cast
-    x, unsigned = value.args[0], wide and least == 0
-    low, high = (tirx.const(one, "float32") for one in (least, most))
+    x, unsigned = rounded.args[0], wide and least == 0
     if zero is not None:
-        return (_whole(te.min(te.max(x, low - zero), high - zero)) + zero.astype("int32")).astype(dtype)
+        if not _is_whole(zero):
+            return cast
+        shift = int(zero.value)
+        low, high = (tirx.const(one - shift, "float32") for one in (least, most))
+        return (_whole(_least(_most(x, low), high)) + shift).astype(dtype)
+    low, high = (tirx.const(one, "float32") for one in (least, most))
     # One bound is enough before: what is beyond the other one, and has no number of 32 bits, is the least of these.
-    whole = _whole(te.max(x, low) if unsigned else te.min(high, x))
+    whole = _whole(_most(x, low) if unsigned else _least(high, x))
     if unsigned:
-        return te.min(whole.astype("uint32"), tirx.const(most, "uint32")).astype(dtype)
-    return te.max(te.min(whole, tirx.const(most, "int32")), tirx.const(least, "int32")).astype(dtype)
+        return _least(whole.astype("uint32"), tirx.const(most, "uint32")).astype(dtype)
+    return _most(_least(whole, tirx.const(most, "int32")), tirx.const(least, "int32")).astype(dtype)
 
 
 def _whole(x: Any) -> Any:
     return tirx.call_llvm_pure_intrin("int32", _WHOLE, x)
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, FloatImm) and float(value.value).is_integer()
+
+
 def _cut_off(value: Any) -> tuple[Any, ...]:
     """Return what is cut off, and at which whole numbers; of another value nothing but the value."""
-    if not isinstance(value, tirx.Min) or not isinstance(value.a, tirx.Max):
+    lower: Any = value.a if isinstance(value, tirx.Min) else None
+    if not isinstance(lower, tirx.Max):
         return (value,)
-    bounds = value.a.b, value.b
-    if not all(isinstance(one, FloatImm) and one.value == int(one.value) for one in bounds):
-        return (value,)
-    return value.a.a, *(int(one.value) for one in bounds)
+    bounds: Any = lower.b, value.b
+    return (lower.a, *(int(one.value) for one in bounds)) if all(map(_is_whole, bounds)) else (value,)
 
 
 def _is_rounded(value: Any) -> bool:

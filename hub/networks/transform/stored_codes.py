@@ -52,8 +52,8 @@ class _StoredCodes(PyExprMutator):
         new: Any = super().visit_call_(call)
         if operator_name(call) != "add" or str(call.ty.dtype) != "float32":
             return new
-        codes = [self._codes(arg) for arg in call.args]
-        if None in codes or len({static_shape(one) for one in (call, *call.args)}) > 1:
+        codes = [one for arg in call.args if (one := self._codes(arg)) is not None]
+        if len(codes) < 2 or len({static_shape(one) for one in (call, *call.args)}) > 1:
             return new
         # The addition becomes part of a kernel whose result it need not reshape, and of the later one of two such.
         first = min(range(2), key=lambda at: (not codes[at].is_view, codes[at].position))
@@ -98,12 +98,13 @@ class _StoredCodes(PyExprMutator):
         least = min(LIMITS[dtype])
         offset = 0 if least <= codes.least and codes.most <= LIMITS[dtype][1] else codes.least - least
         if offset:
-            rounded = emit(op.add(rounded, relax.const(np.float32(-offset))))
-        least, most = (relax.const(np.float32(one - offset)) for one in (codes.least, codes.most))
+            rounded = emit(op.add(rounded, relax.const(float(-offset), "float32")))
+        least, most = (relax.const(float(one - offset), "float32") for one in (codes.least, codes.most))
         stored = emit(op.astype(emit(op.minimum(emit(op.maximum(rounded, least)), most)), dtype))
         if view is not None:
             stored = emit(op.reshape(stored, view.ty.shape))
-        numbers = [as_number(constant_values(scaled.args[1]).flat[0])] + [as_number(np.float32(offset))] * bool(offset)
+        scale: Any = constant_values(scaled.args[1])
+        numbers = [as_number(scale.flat[0])] + [as_number(np.float32(offset))] * bool(offset)
         return builder.call_te(_residual_sum, added, stored, *numbers, primfunc_name_hint=_NAME)
 
 
