@@ -23,7 +23,7 @@ def _mask(graph: Any, mask: str, batch: int, terms: int, low: float) -> str | No
         return None
     if len(dims) == 1:
         ends, *begins = (
-            graph.op("Cast", graph.reshaped(_slice(graph, mask, 0, at, at + batch), [batch, 1, 1, 1]), to=_INT64)
+            graph.op("Cast", graph.reshaped(graph.sliced(mask, 0, at, at + batch), [batch, 1, 1, 1]), to=_INT64)
             for at in range(0, dims[0], batch)
         )
         numbers = graph.constant(np.arange(terms))
@@ -90,7 +90,7 @@ def _attention(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     product = graph.op("Add", product, bias) if bias else product
     columns = facts.get("qkv_hidden_sizes", [wide[1] // 3] * 3)
     ends = pairwise(np.cumsum([0, *columns]))
-    parts = [_by_heads(graph, _slice(graph, product, 2, begin, end), heads) for begin, end in ends]
+    parts = [_by_heads(graph, graph.sliced(product, 2, begin, end), heads) for begin, end in ends]
     terms = dims[1]
     sizes = graph.dims(past) if past else [0] * 5
     if sizes is None:
@@ -98,17 +98,13 @@ def _attention(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     if sizes[3]:  # [2, batch, heads, length, numbers]
         terms += sizes[3]
         for at in (1, 2):
-            before = graph.reshaped(_slice(graph, past, 0, at - 1, at), sizes[1:])
+            before = graph.reshaped(graph.sliced(past, 0, at - 1, at), sizes[1:])
             parts[at] = graph.op("Concat", before, parts[at], axis=2)
     result = _attended(graph, node, parts, (dims[0], dims[1], terms), mask, added)
     if result is None or not graph.reads(node.output[1:]):
         return None if result is None else [result]
     shape = [1, dims[0], heads, terms, -1]
     return [result, graph.op("Concat", *(graph.reshaped(part, shape) for part in parts[1:]), axis=0)]
-
-
-def _slice(graph: Any, x: str, axis: int, begin: int, end: int) -> str:
-    return str(graph.op("Slice", x, *(graph.constant(np.array([one])) for one in (begin, end, axis))))
 
 
 def _attention_of_heads(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -122,7 +118,7 @@ def _attention_of_heads(graph: Any, node: Any, inputs: list[str]) -> list[str] |
     for at, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
         if len(shape) == 4:  # keys and values may be by heads already
             continue
-        own = _slice(graph, bias, 0, begin, begin + shape[2]) if bias else ""
+        own = graph.sliced(bias, 0, begin, begin + shape[2]) if bias else ""
         begin += shape[2]
         parts[at] = _by_heads(graph, graph.op("Add", part, own) if own else part, heads)
     terms = shapes[1][-2]
@@ -165,13 +161,13 @@ def _rotated(graph: Any, x: str, angles: Sequence[str], interleaved: bool) -> st
     dims = _sizes(graph, x)
     pairs, wide = _sizes(graph, cosines)[-1], dims[-1]
     turned, rest = (
-        (x, "") if 2 * pairs == wide else (_slice(graph, x, 3, 0, 2 * pairs), _slice(graph, x, 3, 2 * pairs, wide))
+        (x, "") if 2 * pairs == wide else (graph.sliced(x, 3, 0, 2 * pairs), graph.sliced(x, 3, 2 * pairs, wide))
     )
     if interleaved:
         apart = graph.reshaped(turned, [*dims[:3], pairs, 2])
-        first, second = (graph.reshaped(_slice(graph, apart, 4, at, at + 1), [*dims[:3], pairs]) for at in (0, 1))
+        first, second = (graph.reshaped(graph.sliced(apart, 4, at, at + 1), [*dims[:3], pairs]) for at in (0, 1))
     else:
-        first, second = (_slice(graph, turned, 3, at, at + pairs) for at in (0, pairs))
+        first, second = (graph.sliced(turned, 3, at, at + pairs) for at in (0, pairs))
     left = graph.op("Sub", graph.op("Mul", first, cosines), graph.op("Mul", second, sines))
     right = graph.op("Add", graph.op("Mul", second, cosines), graph.op("Mul", first, sines))
     if interleaved:
@@ -263,7 +259,7 @@ def _grouped(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     else:
         wide = columns // (heads + 2 * shared)
         ends = pairwise(np.cumsum([0, heads * wide, shared * wide, shared * wide]).tolist())
-        parts = [_slice(graph, query, 2, *one) for one in ends]
+        parts = [graph.sliced(query, 2, *one) for one in ends]
         columns = heads * wide
     query, key, value = (_by_heads(graph, x, count) for x, count in zip(parts, (heads, shared, shared), strict=True))
     end = graph.op("Add", graph.reshaped(graph.op("Cast", lengths, to=_INT64), [batch, 1]), graph.constant(1))
@@ -271,7 +267,7 @@ def _grouped(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     at = graph.op("Add", begin, graph.constant(np.arange(rows).reshape(1, rows)))
     if facts.get("do_rotary"):
         if positions and not before:  # ONNX Runtime counts from the first one, for all sequences
-            first = _slice(graph, graph.reshaped(positions, [-1]), 0, 0, 1)
+            first = graph.sliced(graph.reshaped(positions, [-1]), 0, 0, 1)
             positions = graph.op("Add", first, graph.constant(np.tile(np.arange(rows), (batch, 1))))
         angles = _angles(graph, caches, positions or at, batch, rows)
         query, key = (_rotated(graph, x, angles, bool(facts.get("rotary_interleaved"))) for x in (query, key))

@@ -21,7 +21,7 @@ from .onnx_graph import graphs_of, sort_nodes, tensors_of
 from .onnx_inputs import dtype_of, examples, inputs_of, values_of, with_values
 from .onnx_quantised import dequantise_layers
 from .onnx_recurrent import RECURRENT_REMEDIES, imported, with_recurrences
-from .onnx_runtime import RUNTIME, RUNTIME_REMEDY, exact_products, has_own_norms, norms_apart
+from .onnx_runtime import RUNTIME, RUNTIME_REMEDY, exact_products, norms_apart, own_norms
 from .shapes import FreeSize, Shapes
 from .signature import Signature, TensorSpec
 
@@ -239,7 +239,7 @@ def load_onnx(path: Path) -> Any:
         # Some tools leave out the shape of an output that they add, or append its node; ONNX Runtime takes both.
         whole = all(output.type.tensor_type.HasField("shape") for output in model.graph.output)
         moved = [graph for graph in graphs_of(model) if sort_nodes(graph)]
-        changed = bool(moved or has_own_norms(model)) or not whole
+        changed = bool(moved or own_norms(model)) or not whole
         if not whole:
             model = onnx.shape_inference.infer_shapes(model)
         if not changed:

@@ -49,6 +49,10 @@ class GraphWriter:
         """Add a reshape, and return the name of its result."""
         return self.op("Reshape", x, self.constant(np.array(shape, np.int64)))
 
+    def sliced(self, x: str, axis: int, begin: int, end: int) -> str:
+        """Add a slice along an axis, and return the name of its result."""
+        return self.op("Slice", x, *(self.constant(np.array([one], np.int64)) for one in (begin, end, axis)))
+
     def op(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         """Add an operator; return the name of its output."""
         name = output or self.fresh()

@@ -264,8 +264,7 @@ class _Layer:
         return self._op("Transpose", value, perm=[1, 0, 2]) if self._batch_first else value
 
     def _part(self, value: str, axis: int, start: int, size: int = 1) -> str:
-        bounds = (start, start + size, axis)
-        return self._op("Slice", value, *(self._writer.constant(np.array([n], np.int64)) for n in bounds))
+        return self._writer.sliced(value, axis, start, start + size)
 
     def _shaped(self, value: str, *shape: int) -> str:
-        return self._op("Reshape", value, self._writer.constant(np.array(shape, np.int64)))
+        return self._writer.reshaped(value, shape)

@@ -59,20 +59,16 @@ def is_own_norm(node: Any, opset: int) -> bool:
     return kind == "SimplifiedLayerNormalization" or (kind == "LayerNormalization" and opset < _OF_NORMS)
 
 
-def _own_norms(model: Any) -> list[Any]:
+def own_norms(model: Any) -> list[Any]:
+    """Return the norms of a model that `is_own_norm` describes."""
     nodes, opset = [node for graph in graphs_of(model) for node in graph.node], opset_of(model)
     return [node for node in nodes if node.domain in DEFAULT and is_own_norm(node, opset)]
-
-
-def has_own_norms(model: Any) -> bool:
-    """Return whether a model has norms that `is_own_norm` describes."""
-    return bool(_own_norms(model))
 
 
 @contextmanager
 def norms_apart(model: Any) -> Iterator[None]:
     """Give such norms ONNX Runtime's domain for a while, in which ONNX does not look for them."""
-    norms, known = _own_norms(model), any(one.domain == RUNTIME for one in model.opset_import)
+    norms, known = own_norms(model), any(one.domain == RUNTIME for one in model.opset_import)
     for node in norms:
         node.domain = RUNTIME
     if norms and not known:
