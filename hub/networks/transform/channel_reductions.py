@@ -11,12 +11,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tvm import IRModule
-from tvm.s_tir import Schedule
 from tvm.tirx import IntImm, IterVar
 
-from .elementwise import FEW, blocks_of, is_of_blocks, strides_of
-from .relax_graph import kernel_pass
+from .elementwise import FEW, blocks_of, strides_of
 
 RULE, WHOLE = "tchub.channel_reduction", "tchub.whole_reduction"
 # Channels whose results are in registers at a time: as many vectors as hide how long an addition takes.
@@ -25,29 +22,23 @@ _WIDTHS = (64, 32, 16, 8)
 _PARTS, _WORTH_LANES = 16, 256
 
 
-def channel_spaces() -> Any:
-    """Return a pass that marks functions of one such reduction, with what is elementwise around it.
+def mark_reduction(schedule: Any) -> bool:
+    """Name the design space of a function of one such reduction, with what is elementwise around it.
 
-    Behind one over all axes, nothing may follow.
+    Behind one over all axes, nothing may follow. Other poolings lose the name of the rule that TVM has for GPUs alone:
+    it warns where it lacks one.
 
-    Other poolings lose the name of the rule that TVM has for GPUs alone: it warns where it lacks one.
+    Returns:
+        Whether the function is changed.
     """
-
-    def marked(func: Any) -> Any:
-        if not is_of_blocks(func):
-            return None
-        schedule: Any = Schedule(IRModule({"main": func}))
-        blocks = blocks_of(schedule)
-        pools = [one for one in blocks if any(map(_is_pooling, schedule.get(one).annotations.items()))]
-        for one in pools:
-            schedule.unannotate(one, "schedule_rule")
-        rules = ((RULE, _reduction(schedule)), (WHOLE, _whole_reduction(schedule)))
-        rule, reduction = next((pair for pair in rules if pair[1] is not None), ("", None))
-        if reduction is not None:
-            schedule.annotate(reduction, "schedule_rule", rule)
-        return schedule.mod["main"] if pools or reduction is not None else None
-
-    return kernel_pass("TchubChannelReductions", marked)
+    pools = [one for one in blocks_of(schedule) if any(map(_is_pooling, schedule.get(one).annotations.items()))]
+    for one in pools:
+        schedule.unannotate(one, "schedule_rule")
+    rules = ((RULE, _reduction(schedule)), (WHOLE, _whole_reduction(schedule)))
+    rule, reduction = next((pair for pair in rules if pair[1] is not None), ("", None))
+    if reduction is not None:
+        schedule.annotate(reduction, "schedule_rule", rule)
+    return bool(pools) or reduction is not None
 
 
 def _reduction(schedule: Any) -> Any:

@@ -12,7 +12,6 @@ from typing import Any
 
 from tvm import IRModule
 from tvm.ir import TensorLoad
-from tvm.relax.analysis import has_reshape_pattern
 from tvm.s_tir import Schedule
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
@@ -20,7 +19,6 @@ from tvm.tirx import BufferStore, IntImm, IterVar, Var
 from tvm_ffi import structural_hash, structural_map
 
 from ...device.statements import flat_index, nodes_in
-from .relax_graph import kernel_pass
 
 RULE = "tchub.elementwise"
 _LANES = (16, 8)
@@ -30,46 +28,30 @@ _SCATTERED, _NEAR = 4.0, 0.6
 FEW = 1 << 16
 
 
-def own_spaces() -> Any:
-    """Return a pass that marks the functions without reductions, except reshapes, which cost nothing."""
-
-    def marked(func: Any) -> Any:
-        if not is_of_blocks(func) or has_reshape_pattern(func):
-            return None
-        schedule: Any = Schedule(IRModule({"main": func}))
-        if (last := _last(schedule)) is None:
-            return None
-        schedule.annotate(last, "schedule_rule", RULE)
-        return schedule.mod["main"]
-
-    return kernel_pass("TchubElementwiseSpaces", marked)
+def mark_elementwise(schedule: Any) -> bool:
+    """Name the design space of a function without reductions; return whether it has one."""
+    if (last := _last(schedule)) is None:
+        return False
+    schedule.annotate(last, "schedule_rule", RULE)
+    return True
 
 
-def inline_beside_sums() -> Any:
-    """Return a pass that computes where it is read what only blocks behind a function's sum read.
+def inline_beside_sums(schedule: Any) -> bool:
+    """Compute where it is read what only blocks behind a function's sums read; return whether there is any.
 
     As the bias that a dynamically quantised convolution rounds by the scale of its data. MetaSchedule does so itself,
     but not where a reshape has left its mark on an index; then it cannot schedule the function at all.
     """
-
-    def inlined(func: Any) -> Any:
-        if not is_of_blocks(func):
-            return None
-        schedule: Any = Schedule(IRModule({"main": func}))
-        beside = _beside_sums(schedule)
-        for block in beside:
-            schedule.compute_inline(block)
-        return schedule.mod["main"] if beside else None
-
-    return kernel_pass("TchubInlineBesideSums", inlined)
+    beside = _beside_sums(schedule)
+    for block in beside:
+        schedule.compute_inline(block)
+    return bool(beside)
 
 
 def _beside_sums(schedule: Any) -> list[Any]:
     """Return the elementwise blocks with indices that are computed, and are read behind sums alone."""
     blocks = blocks_of(schedule)
     sums = [one for one in blocks if schedule.get(one).init is not None]
-    if not sums:
-        return []
     before = {schedule.get(one).name_hint for block in sums for one in [block, *blocks_before(schedule, block)]}
     behind = {schedule.get(one).name_hint for one in blocks} - before
     beside = []

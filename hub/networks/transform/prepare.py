@@ -19,6 +19,8 @@ from tvm import IRModule, tirx
 from tvm.ir import Call
 from tvm.ir.transform import Sequential
 from tvm.relax import backend, transform
+from tvm.relax.analysis import has_reshape_pattern
+from tvm.s_tir import Schedule
 from tvm.sym import detect_linear_equation
 from tvm.target import Target
 from tvm.tirx import IterVar
@@ -32,11 +34,11 @@ from .attention import join_projections, pad_attention
 from .batch_norms import fold_batch_norms
 from .block_products import block_products
 from .bounds import bounded_indices
-from .channel_reductions import channel_reduction, channel_spaces, whole_reduction
+from .channel_reductions import channel_reduction, mark_reduction, whole_reduction
 from .column_padding import pad_columns
 from .default_schedules import SPACES_OF_TILES
 from .dynamic_ranges import dynamic_ranges
-from .elementwise import blocks_in, elementwise, inline_beside_sums, own_spaces
+from .elementwise import blocks_in, elementwise, inline_beside_sums, is_of_blocks, mark_elementwise
 from .exponentials import sigmoids
 from .fold import fold_arrays, fold_operators, scales_as_parameters, without_subnormals
 from .fused_attention import AttentionShape, attention, fuse_attention
@@ -138,10 +140,28 @@ def _tensor_functions(cpu: bool) -> list[Any]:
         transform.FuseTIR(),
         *([kernel_pass("TchubVectorisedRounding", _vectorised_rounding)] if cpu else []),
         half_storage(),
-        *([inline_beside_sums(), own_spaces(), channel_spaces()] if cpu else []),
+        *([own_spaces()] if cpu else []),
         transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
         kernel_pass("TchubKeepWeights", _keep_weights),
     ]
+
+
+def own_spaces() -> Any:
+    """Return a pass that names the design spaces of functions which MetaSchedule would schedule badly, or not at all.
+
+    Reshapes, which cost nothing, and kernels that are written by hand stay as they are.
+    """
+
+    def marked(func: Any) -> Any:
+        if not is_of_blocks(func) or has_reshape_pattern(func):
+            return None
+        schedule: Any = Schedule(IRModule({"main": func}))
+        with_sums = any(block.init is not None for block in blocks_in(func))
+        steps = (inline_beside_sums, mark_reduction) if with_sums else (mark_elementwise,)
+        changes = [step(schedule) for step in steps]
+        return schedule.mod["main"] if any(changes) else None
+
+    return kernel_pass("TchubOwnSpaces", marked)
 
 
 def _vectorised_rounding(function: Any) -> Any:

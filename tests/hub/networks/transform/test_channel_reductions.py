@@ -8,7 +8,8 @@ import pytest
 import torch
 import tvm
 from tchub.hub.networks.tasks import TuningTask, make_task, network_tasks
-from tchub.hub.networks.transform.channel_reductions import RULE, WHOLE, channel_spaces
+from tchub.hub.networks.transform.channel_reductions import RULE, WHOLE
+from tchub.hub.networks.transform.prepare import own_spaces
 from tchub.hub.search.candidates import tune_context
 from torch import nn
 from torch.nn import functional as F
@@ -94,7 +95,7 @@ def test_other_reductions_keep_the_spaces_of_metaschedule() -> None:
         [row, column, topi.matmul(row, column)],
     ):  # fmt: skip
         func = te.create_prim_func(tensors).with_attr("global_symbol", "main")
-        script = make_task(channel_spaces()(tvm.IRModule({"main": func})), "task").mod.script()
+        script = make_task(own_spaces()(tvm.IRModule({"main": func})), "task").mod.script()
         assert not {RULE, WHOLE} & set(script.split('"'))
 
 

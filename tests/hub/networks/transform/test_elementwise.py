@@ -10,7 +10,8 @@ import tvm
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.tasks import TuningTask, make_task
 from tchub.hub.networks.transform.default_schedules import default_schedules
-from tchub.hub.networks.transform.elementwise import RULE, cheapest_first, own_spaces
+from tchub.hub.networks.transform.elementwise import RULE, cheapest_first
+from tchub.hub.networks.transform.prepare import own_spaces
 from tchub.hub.search.candidates import tune_context
 from torch import nn
 from tvm import te, topi
