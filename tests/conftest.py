@@ -38,6 +38,8 @@ def pytest_collection_finish() -> None:
     """Keep what was imported and collected out of garbage collections, which take a tenth of the time otherwise."""
     if "tchub.hub.networks.frontend.exported_file" in sys.modules:
         import_module("torch.export.pt2_archive._package")  # much of what an export imports
+    if "torch.fx" in sys.modules:
+        import_module("torch.fx.config").do_not_emit_stack_traces = True  # of each operator, a tenth of an export
     gc.collect()
     gc.freeze()
     if exporting := sys.modules.get("torch._export.utils"):
