@@ -57,24 +57,25 @@ def pytest_collection_finish() -> None:
 
 
 def kept_kernels(override: Callable[..., Any]) -> Callable[..., Any]:
-    """Return PyTorch's override of operators, which installs the kernels of the time before if they are the same."""
+    """Return PyTorch's override of operators, which keeps the kernels that it has installed for some functions."""
     fakes = import_module("torch._subclasses.fake_impls").op_implementations_dict
-    known, kernels, impls = {}, {}, {}
+    tables: list[tuple[dict[Any, Any], dict[Any, Any], dict[Any, Any]]] = []
 
     @contextmanager
     def install(decompositions: dict[Any, Any]) -> Iterator[None]:
-        if decompositions != known:
+        for known, kernels, impls in tables:
+            if decompositions == known:
+                break
+        else:
             with override(decompositions):
-                kernels.update({op: op.py_kernels.copy() for op in decompositions})
-                impls.update({op: fakes[op] for op in decompositions if op in fakes})
-                known.clear()
-                known.update(decompositions)
+                kernels = {op: op.py_kernels.copy() for op in decompositions}
+                tables.append((dict(decompositions), kernels, {op: fakes[op] for op in kernels if op in fakes}))
                 yield
             return
         before = {op: op.py_kernels.copy() for op in decompositions}
         try:
             replace_kernels(kernels, before)
-            fakes.update({op: impls[op] for op in before if op in impls})
+            fakes.update(impls)
             yield
         finally:
             replace_kernels(before, before)

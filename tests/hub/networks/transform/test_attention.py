@@ -22,7 +22,6 @@ from tchub.hub.search.design_space import DesignSpace
 from tchub.zoo.features.schema import get_schema
 from tchub.zoo.features.skeleton import Skeleton
 from tchub.zoo.primitives.metaschedule import from_trace_json, read_trace
-from tvm.relax.frontend.torch import from_exported_program
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
@@ -50,8 +49,7 @@ class Attention(torch.nn.Module):
 
 
 def imported(module: torch.nn.Module, *inputs: torch.Tensor) -> Any:
-    exported = torch.export.export(module.eval(), inputs)
-    return for_inference(from_exported_program(exported, keep_params_as_input=False))
+    return for_inference(relax_of(module, *inputs))
 
 
 def extents_of_products(graph: Any) -> set[tuple[int, ...]]:
@@ -274,7 +272,7 @@ def test_it_competes_with_the_three_functions_that_it_replaces() -> None:
 def test_pytorchs_own_attention_can_be_one_function(options: dict[str, Any], masks: tuple[int, ...]) -> None:
     module = Computed(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x, **options))
     x = torch.randn(1, 2, 48, 8)
-    graph = for_inference(relax_of(module, x))
+    graph = imported(module, x)
     (shape,) = attentions(graph)
     assert shape.masks == masks
     mod = lower(graph, {shape})
