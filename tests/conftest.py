@@ -50,6 +50,8 @@ def pytest_collection_finish() -> None:
         programs = import_module("torch.export.exported_program")
         programs._collect_all_valid_cia_ops = cache(programs._collect_all_valid_cia_ops)
         programs._is_preservable_cia_op = cache(programs._is_preservable_cia_op)
+        tables = import_module("torch.export.decomp_utils")
+        tables._get_decomp_for_cia = cache(tables._get_decomp_for_cia)
         programs._override_composite_implicit_decomp = kept_kernels(programs._override_composite_implicit_decomp)
         if ours := sys.modules.get("tchub.hub.networks.frontend.decompose"):
             table = cache(ours._table)  # kernels are the same for the very same functions alone
