@@ -65,15 +65,14 @@ def kept_kernels(override: Callable[..., Any]) -> Callable[..., Any]:
 
     @contextmanager
     def install(decompositions: dict[Any, Any]) -> Iterator[None]:
-        for known, kernels, impls in tables:
-            if decompositions == known:
-                break
-        else:
+        known = next((one for one in tables if one[0] == decompositions), None)
+        if known is None:
             with override(decompositions):
                 kernels = {op: op.py_kernels.copy() for op in decompositions}
                 tables.append((dict(decompositions), kernels, {op: fakes[op] for op in kernels if op in fakes}))
                 yield
             return
+        _, kernels, impls = known
         before = {op: op.py_kernels.copy() for op in decompositions}
         try:
             replace_kernels(kernels, before)

@@ -79,6 +79,11 @@ def calls(graph: Any, *names: str) -> list[Any]:
     return result
 
 
+def functions(mod: Any) -> set[str]:
+    """Return the names of a module's functions without `main`."""
+    return {var.name_hint for var in mod.get_global_vars()} - {"main"}
+
+
 def name_of(call: Any) -> str:
     """Return the name of a call's operator without `relax.`; empty for that of a function."""
     return str(getattr(call.op, "name", "")).removeprefix("relax.")

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm.tirx import IntImm, IterVar
 
-from .elementwise import FEW, blocks_of, strides_of
+from .elementwise import FEW, blocks_of, extents_around, strides_of
 
 RULE, WHOLE = "tchub.channel_reduction", "tchub.whole_reduction"
 # Channels whose results are in registers at a time: as many vectors as hide how long an addition takes.
@@ -128,13 +128,9 @@ def _whole_reduction(schedule: Any) -> Any:
             return None
     if not blocks or len(schedule.get(blocks[-1]).reads) != 1:  # as of a product
         return None
-    axes, extents = schedule.get(blocks[-1]).iter_vars, _extents_of(schedule, blocks[-1])
+    axes, extents = schedule.get(blocks[-1]).iter_vars, extents_around(schedule, blocks[-1])
     single = all(int(axis.iter_type) == IterVar.CommReduce or int(axis.dom.extent) == 1 for axis in axes)
     return blocks[-1] if single and prod(extents) >= _WORTH_LANES and _row(extents) else None
-
-
-def _extents_of(schedule: Any, block: Any) -> list[int]:
-    return [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
 
 
 def _row(extents: Sequence[int]) -> int:
@@ -152,7 +148,7 @@ def whole_reduction(schedule: Any, block: Any) -> list[Any]:
         for axis in strides_of(schedule.get(block))
     ]
     apart = [max(strides, default=0) for strides in reads]
-    loops, extents = schedule.get_loops(block), _extents_of(schedule, block)
+    loops, extents = schedule.get_loops(block), extents_around(schedule, block)
     order = sorted(range(len(loops)), key=lambda number: (extents[number] > 1, -apart[number]))
     schedule.reorder(*(loops[number] for number in order))
     extents = [extents[number] for number in order]

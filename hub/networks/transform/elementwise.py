@@ -75,6 +75,11 @@ def blocks_in(func: Any) -> list[Any]:
     return nodes_in(func.body, SBlock)
 
 
+def extents_around(schedule: Any, block: Any) -> list[int]:
+    """Return the extents of the loops around a block."""
+    return [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
+
+
 def _last(schedule: Any) -> Any:
     """Return the block that writes the output of a function of elementwise blocks; None for another function."""
     blocks = blocks_of(schedule)
@@ -120,7 +125,7 @@ def elementwise(schedule: Any, block: Any) -> list[Any]:
     for one in blocks_of(schedule)[:-1]:
         schedule.compute_inline(one)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
-    extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
+    extents = extents_around(schedule, block)
     last = len(extents) - 1
     pairs = [(one, last) for one, extent in enumerate(extents[:-1]) if extent > 1]
     pairs += [(last, one) for one, _ in pairs]

@@ -13,7 +13,7 @@ from tvm import te, topi
 from tvm.ir import Op
 from tvm.tirx import const
 
-from .elementwise import blocks_before, followers
+from .elementwise import blocks_before, extents_around, followers
 from .relax_graph import TAKES_ELEMENTWISE, call_pass, extents_of, static_shape
 
 # Lanes by which a row is reduced, the widest first, down to those that are added one by one.
@@ -87,11 +87,11 @@ def _folded(x: Any, reduce: Callable[..., Any], lanes: Any, name: str) -> Any:
 
 def softmax(schedule: Any, block: Any) -> list[Any]:
     """Return the space of a softmax by lanes: all of a row after the other, vectorised."""
-    before, extents = blocks_before(schedule, block), _extents(schedule, block)
+    before, extents = blocks_before(schedule, block), extents_around(schedule, block)
     reductions = [one for one in before if schedule.get(one).init is not None]
     *_, shifted, powers, _inverse = (one for one in before if schedule.get(one).init is None)
     chain = followers(schedule, block)
-    last = chain[-1] if chain and _extents(schedule, chain[-1]) == extents else block
+    last = chain[-1] if chain and extents_around(schedule, chain[-1]) == extents else block
     for one in (shifted, *(chain[:-1] if last is not block else ())):
         schedule.compute_inline(one)
     *lead, _ = schedule.get_loops(last)
@@ -107,10 +107,6 @@ def softmax(schedule: Any, block: Any) -> list[Any]:
     vectorise_reductions(schedule, reductions)
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     return [schedule]
-
-
-def _extents(schedule: Any, block: Any) -> list[int]:
-    return [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
 
 
 def vectorise_reductions(schedule: Any, reductions: Iterable[Any]) -> None:

@@ -92,14 +92,17 @@ def test_programs_use_the_threads_that_were_asked_for(farm: Farm, monkeypatch: p
     assert "TVM_NUM_THREADS=9" in str(caught.value.remedy)
 
 
+def _hit(farm: Farm, server: int, number: int, measurer: RpcMeasurer, candidates: list[Any]) -> Iterator[Any]:
+    """Measure, and send a server a signal when there are three results."""
+    for count, result in enumerate(measurer.measure(candidates), 1):
+        if count == 3:
+            farm.signal(server, number)
+        yield result
+
+
 def test_a_server_killed_mid_run_loses_nothing(farm: Farm, measurer: RpcMeasurer, small_candidates: list[Any]):
-    results = []
     with _one_more(farm):
-        for result in measurer.measure(small_candidates):
-            results.append(result)
-            if len(results) == 3:
-                farm.signal(0, signal.SIGKILL)
-        _assert_each_once(results, small_candidates)
+        _assert_each_once(list(_hit(farm, 0, signal.SIGKILL, measurer, small_candidates)), small_candidates)
     # The one that was started in its place is taken up.
     _assert_each_once(list(measurer.measure(small_candidates)), small_candidates)
 
@@ -107,13 +110,9 @@ def test_a_server_killed_mid_run_loses_nothing(farm: Farm, measurer: RpcMeasurer
 def test_a_server_that_hangs_mid_run_is_left_behind_and_taken_back(
     farm: Farm, measurer: RpcMeasurer, small_candidates: list[Any]
 ) -> None:
-    results, hung = [], 1
+    hung = 1
     try:
-        for result in measurer.measure(small_candidates):
-            results.append(result)
-            if len(results) == 3:
-                farm.signal(hung, signal.SIGSTOP)
-        _assert_each_once(results, small_candidates)
+        _assert_each_once(list(_hit(farm, hung, signal.SIGSTOP, measurer, small_candidates)), small_candidates)
     finally:
         farm.signal(hung, signal.SIGCONT)
     _assert_each_once(list(measurer.measure(small_candidates)), small_candidates)
@@ -143,18 +142,10 @@ def test_when_all_servers_die_what_was_measured_was_given_out_before(
     farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]
 ) -> None:
     results: list[tuple[Any, Measurement]] = []
-    only = farm.start_server("lonely")
-
-    def measure_until_it_dies(measurer: RpcMeasurer) -> None:
-        for result in measurer.measure(small_candidates):
-            results.append(result)
-            if len(results) == 3:
-                farm.signal(only, signal.SIGKILL)
-
-    lonely = replace(farm.address, key="lonely")
+    only, lonely = farm.start_server("lonely"), replace(farm.address, key="lonely")
     with RpcMeasurer(lonely, target_dict, QUICK, IMPATIENT) as measurer:
         with pytest.raises(NoServerError):
-            measure_until_it_dies(measurer)
+            results.extend(_hit(farm, only, signal.SIGKILL, measurer, small_candidates))
         assert 3 <= len(results) < len(small_candidates)
         assert all(measurement.error is None for _, measurement in results)
         farm.start_server("lonely")

@@ -7,7 +7,7 @@ import onnx
 import pytest
 import tvm
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-from relax_kit import Computed, compute, relax_of
+from relax_kit import Computed, compute, functions, relax_of
 from runtime_kit import model_of
 from tchub.hub.device.host_facts import read_host_facts
 from tchub.hub.networks.frontend.onnx_fold import folded
@@ -47,10 +47,6 @@ def test_weights_may_stand_as_they_are_read() -> None:
     weights = tensor(quantised(64, 64, 32, -8, 7))
     mod = relax_of(Computed(lambda x: x @ weights), tensor(random.standard_normal((1, 64)).astype(np.float32)))
     assert functions(for_inference(mod, pairs=True)) == {"block_product"}
-
-
-def functions(mod: Any) -> set[str]:
-    return {var.name_hint for var in mod.get_global_vars()} - {"main"}
 
 
 CASES = {

@@ -1,7 +1,6 @@
 """Scale and zero point of dynamically quantised data: one kernel, and what ONNX Runtime computes to the bit."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -9,7 +8,7 @@ import pytest
 import torch
 from onnx import TensorProto
 from onnx_kit import FLOAT, Info, model, node
-from relax_kit import compute, prepare, relax_of
+from relax_kit import compute, functions, prepare, relax_of
 from tchub.hub.networks.frontend.onnx_file import reference_module
 from tchub.hub.networks.sources import open_network
 from tchub.hub.networks.transform.prepare import for_inference
@@ -25,10 +24,6 @@ DATA = {
     "no positive number": -random.random((4, 33)) - 1,
     "the least is in the rest": np.where(np.arange(35) == 34, -9.0, 1.0)[None],
 }
-
-
-def functions(mod: Any) -> set[str]:
-    return {var.name_hint for var in mod.get_global_vars()} - {"main"}
 
 
 @pytest.mark.parametrize("data", DATA.values(), ids=DATA)
