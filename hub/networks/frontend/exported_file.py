@@ -165,6 +165,8 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
         elif "not a known type" in first:
             first = first.partition(". ")[0]
             remedy = "take and return tuples or dicts, or make the class known: torch.export.register_dataclass(CLASS)"
+            if "transformers.cache_utils" in first:
+                remedy = "let it return no keys and values: model.config.get_text_config().use_cache = False"
         raise NetworkImportError(
             f"PyTorch cannot export {network}: {first[:300].rstrip('.')}" + (f" ({location})" if location else ""),
             remedy=remedy,

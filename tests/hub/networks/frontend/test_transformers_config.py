@@ -245,3 +245,15 @@ def test_an_average_behind_a_settled_norm_is_more_than_rounding() -> None:
     network = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1)).eval()
     x = torch.randn(1, 8, 6, 6)
     assert settle_batch_norms(network, x)(x).std() > 1e-2
+
+
+def test_a_model_that_returns_its_keys_and_values_is_refused_with_how_it_returns_none() -> None:
+    import transformers
+
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)).eval()
+    tokens = (torch.randint(0, 50, (1, 8)),)
+    with pytest.raises(NetworkImportError, match="DynamicCache'> in output") as caught:
+        open_network(model, tokens)
+    assert caught.value.remedy == "let it return no keys and values: model.config.get_text_config().use_cache = False"
+    model.config.get_text_config().use_cache = False
+    assert open_network(model, tokens).signature().outputs[0].shape == (1, 8, 50)
