@@ -82,10 +82,10 @@ class _Pairs(Interpreter):
                 return ComplexTensor(*parts)
             real = super().call_function(target, args, {**kwargs, "dtype": half})
             return ComplexTensor(real, torch.zeros_like(real))
+        is_mixed = any(isinstance(x, ComplexTensor | complex) for x in args)
+        if is_mixed and torch.Tag.pointwise in target.tags:  # else PyTorch makes the others complex first
+            args = tuple(map(_as_pair, args))
         result = super().call_function(target, args, kwargs)
-        if _is_complex(result) and not isinstance(result, ComplexTensor):  # of real tensors and a complex number
-            args = [ComplexTensor(x, torch.zeros_like(x)) if isinstance(x, torch.Tensor) else x for x in args]
-            result = super().call_function(target, tuple(args), kwargs)
         if _is_complex(result) and not isinstance(result, ComplexTensor):
             raise ValueError(f"Unsupported function types ['{target.__name__}']")
         return result
@@ -104,6 +104,16 @@ _ENTRIES = {
     aten.view_as_complex.default: lambda x: ComplexTensor(*x.unbind(-1)),
     aten.polar.default: lambda size, angle: ComplexTensor(size * angle.cos(), size * angle.sin()),
 }
+
+
+def _as_pair(value: Any) -> Any:
+    """Return a complex number, or a real tensor, as a pair; anything else as it is."""
+    if isinstance(value, complex):
+        return ComplexTensor(torch.tensor(value.real), torch.tensor(value.imag))
+    if not isinstance(value, torch.Tensor) or value.dtype == torch.bool or isinstance(value, ComplexTensor):
+        return value
+    real = value if value.is_floating_point() else value.to(torch.float32)
+    return ComplexTensor(real, torch.zeros_like(real))
 
 
 def _is_complex(value: Any) -> bool:

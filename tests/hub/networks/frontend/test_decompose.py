@@ -219,10 +219,12 @@ def spectral(weights: Any, x: Tensor) -> Tensor:
 
 
 @case(COMPLEX, randn(2, 6, 8), parts=(nn.ParameterList([torch.polar(torch.ones(6, 4), randn(6, 4))]),))
-def rotary(turns: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+def rotary(turns: Any, x: Tensor) -> tuple[Tensor, ...]:
     """Positions by a turn in the complex plane, with a complex table."""
     turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turns[0]
-    return torch.view_as_real(turned).flatten(-2), (turned.conj() / 2 + 1j * x[..., :4]).abs()
+    # Of magnitudes and phases.
+    waves = x[..., :4] * (x[..., 4:].cos() + 1j * x[..., 4:].sin()) * (1j * torch.arange(4))
+    return torch.view_as_real(turned).flatten(-2), (turned.conj() / 2 + 1j * x[..., :4]).abs(), waves.real - waves.imag
 
 
 @case("transforms of Fourier in each direction and norm", randn(2, 6, 8), randn(4, 8, 2))
