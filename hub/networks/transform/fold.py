@@ -41,18 +41,21 @@ def fold_arrays() -> Any:
         return bound_value(builder, arg)
 
     computed: dict[str, Any] = {
-        **{name: getattr(np, name) for name in ("add", "multiply", "negative", "sqrt", "subtract")},
-        # Of the row that each step of a loop takes.
-        "less": np.less,
+        **{name: getattr(np, name) for name in _UFUNCS},
         "where": lambda call, *choices: np.where(*choices),
         "divide": _divided,
-        # Of the state that a recurrent layer begins with.
+        # Of the state that a recurrent layer begins with, or the queries of a detector.
         "matmul": lambda call, x, y: np.matmul(x.astype(str(call.ty.dtype)), y.astype(str(call.ty.dtype))),
         "take": _taken,
+        "nn.layer_norm": _normalised,
+        "nn.relu": lambda call, x: np.maximum(x, 0),
+        "nn.softmax": _softmax,
+        "sigmoid": lambda call, x: 1 / (1 + np.exp(-x)),
         "astype": lambda call, x: x,
         "concat": lambda call, parts: np.concatenate(parts, int(call.attrs.axis)),
         "strided_slice": _sliced,  # the weights of a recurrent layer's directions and gates
         "broadcast_to": lambda call, x: np.broadcast_to(x, static_shape(call)),
+        "tile": lambda call, x: np.tile(x, [int(times) for times in call.attrs.repeats]),
         "permute_dims": lambda call, x: np.transpose(x, [int(axis) for axis in call.attrs.axes or ()] or None),
         **dict.fromkeys(("reshape", "expand_dims", "squeeze"), lambda call, x: x.reshape(static_shape(call))),
     }
@@ -72,7 +75,8 @@ def fold_arrays() -> Any:
         key = (operator_name(call), str(call.attrs), static_shape(call), *identities)
         if key not in known:
             values = [value_of(arg) for arg in arguments]
-            value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
+            with np.errstate(all="ignore"):  # infinities stay, as a mask's
+                value = compute(*values) if isinstance(compute, np.ufunc) else compute(call, *values)
             dtype = str(call.ty.dtype)  # without which TVM makes an int64 array a constant of int32
             constant = relax.const(np.asarray(value, dtype, order="C"), dtype)
             known[key] = arguments, constant  # whose addresses nothing else may have then
@@ -81,6 +85,11 @@ def fold_arrays() -> Any:
     return call_pass("TchubFoldArrays", rewrite)
 
 
+# Of weights, of the row that each step of a loop takes, and of positions in an image.
+_UFUNCS = (
+    *("add", "bitwise_and", "cos", "floor", "greater_equal", "less", "log", "logical_and", "maximum", "minimum"),
+    *("multiply", "negative", "sin", "sqrt", "subtract"),
+)
 _LACKED = "bfloat16", "float8_e4m3fn", "float8_e5m2"  # types that NumPy does not have
 
 
@@ -101,6 +110,19 @@ def _divided(_call: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind not in "iu":
         return x / y
     return x // y + ((x % y != 0) & ((x < 0) != (y < 0)))
+
+
+def _normalised(call: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    axes = tuple(map(int, call.attrs.axes))
+    deviation = x - x.mean(axes, keepdims=True)
+    variance = np.square(deviation).mean(axes, keepdims=True)
+    return deviation / np.sqrt(variance + call.attrs.epsilon) * weight + bias
+
+
+def _softmax(call: Any, x: np.ndarray) -> np.ndarray:
+    axis = int(call.attrs.axis)
+    powers = np.exp(x - x.max(axis, keepdims=True))
+    return powers / powers.sum(axis, keepdims=True)
 
 
 def _taken(call: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from tchub.hub.networks.transform.bounds import bounded_indices
 from tchub.hub.networks.transform.fold import fold_arrays, fold_functions
 from tchub.hub.networks.transform.prepare import for_inference, lower
 from tchub.hub.networks.transform.relax_graph import bound_values, constant_address, constant_values
+from tchub.hub.networks.transform.simplify import simplify
 from torch import Tensor, nn
 from tvm import relax, topi
 
@@ -31,6 +32,25 @@ def test_what_follows_from_constants_alone_is_computed_by_numpy() -> None:
     left = relax.transform.DeadCodeElimination()(fold_arrays()(relax.transform.CanonicalizeBindings()(merged)))
     assert {name_of(one) for one in calls(left)} == {"nn.conv2d", "add", "nn.relu"}
     np.testing.assert_allclose(compute(prepare(mod), x)[0], network(x).detach().numpy(), atol=1e-5)
+
+
+def test_what_a_detector_does_with_its_queries_alone_is_computed_by_numpy(network_of: Any) -> None:
+    """Attention between learned queries, and where in an image they look, which TVM would compile one by one."""
+    torch.manual_seed(0)
+    queries, norm = nn.Parameter(torch.randn(4, 8)), nn.LayerNorm(8)
+
+    def detector(parameters: nn.ParameterList, norm: nn.Module, x: Tensor) -> Tensor:
+        (queries,) = parameters
+        hidden = norm((queries @ queries.T).softmax(-1) @ queries).relu().tile(1, 2)
+        places = (4 * hidden.sigmoid().log()).floor().clamp(-3, 3)
+        inside = torch.logical_and(places >= -2, places < 1) & (places < hidden)
+        return x + torch.where(inside, places.cos(), places.sin())
+
+    network, x = network_of(detector, nn.ParameterList([queries]), norm), torch.randn(4, 16)
+    canonical = relax.transform.CanonicalizeBindings()
+    left = relax.transform.DeadCodeElimination()(fold_arrays()(canonical(simplify()(relax_of(network, x)))))
+    assert [name_of(one) for one in calls(left)] == ["add"]
+    np.testing.assert_allclose(compute(prepare(left), x)[0], network(x).detach().numpy(), atol=1e-5)
 
 
 def test_layers_that_differ_in_their_scale_alone_are_one_task(equal: Any) -> None:
