@@ -42,6 +42,7 @@ def is_constant(value: Any, binding: Callable[[Any], Any]) -> bool:
 
 # Of these that are looked at together, and elements of a tensor that is followed through them.
 _LONGEST_CHAIN, _MOST_ELEMENTS = 6, 1 << 22
+_LEAST_BROADCAST = 8  # times that each number of a copy is read
 
 
 def elementwise_first() -> Any:
@@ -104,8 +105,8 @@ class _ElementwiseFirst(PyExprMutator):
                 args.append(op.reshape(arg, [1]))
             elif static_shape(arg) == static_shape(call):
                 args.append(builder.emit(op.reshape(arg, source.ty.shape)))
-            elif _is_row(arg) and static_shape(arg)[-1] == static_shape(source)[-1] == static_shape(call)[-1]:
-                args.append(builder.emit(op.reshape(arg, [static_shape(arg)[-1]])))
+            elif (smaller := _broadcast_alike(builder, arg, static_shape(call), static_shape(source))) is not None:
+                args.append(smaller)
             else:
                 return call
         return op.reshape(builder.emit(relax.Call(call.op, args, call.attrs)), call.ty.shape)
@@ -158,9 +159,27 @@ def _keeps_order(shape: tuple[int, ...], chain: Sequence[Any]) -> bool:
     return bool((np.diff(order.ravel()) == 1).all())
 
 
-def _is_row(value: Any) -> bool:
-    """Return whether a tensor has one axis, or others of extent 1 before it."""
-    return bool(static_shape(value)) and prod(static_shape(value)) == static_shape(value)[-1]
+def _broadcast_alike(builder: Any, arg: Any, shape: Sequence[int], source: Sequence[int]) -> Any:
+    """Return what is broadcast to a tensor as an argument is to its reshape; None where that takes a larger copy.
+
+    Both have the same last axes. A mask of attention has one head for all, and one query, or the batch's first axis
+    is 1: the product that it is added to has batch and heads as one axis.
+    """
+    own, same = static_shape(arg), 0
+    while same < min(len(shape), len(source)) and shape[-1 - same] == source[-1 - same]:
+        same += 1
+    if not own or not same:
+        return None
+    own = (1,) * (len(shape) - len(own)) + own
+    heads, tail = own[:-same], own[-same:]
+    if prod(heads) == 1:
+        axes = next((len(tail) - axis for axis, extent in enumerate(tail) if extent > 1), 1)
+        return builder.emit(op.reshape(arg, tail[-axes:]))  # a row keeps its one axis
+    if heads != tuple(shape[:-same]):
+        if prod(tail) * _LEAST_BROADCAST > prod(shape[-same:]):
+            return None
+        arg = builder.emit(op.broadcast_to(builder.emit(op.reshape(arg, own)), [*shape[:-same], *tail]))
+    return builder.emit(op.reshape(arg, [*source[:-same], *tail]))
 
 
 # Slices: rules of `simplify`. TVM has a kernel of its own for an operator of several results, and for a gather even if

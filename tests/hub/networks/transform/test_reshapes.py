@@ -84,3 +84,18 @@ def test_squares_are_computed_by_the_sum_that_reads_them(equal: Equal) -> None:
     """As normalised queries and keys of Swin Transformers."""
     mod = equal(lambda linear, x: F.normalize(linear(x).transpose(0, 1), dim=-1), X, parts=(nn.Linear(24, 24),))
     assert kernels(mod)[1] == "multiply_sum"
+
+
+@pytest.mark.parametrize(
+    ("batch", "mask"),
+    [(1, (1, 1, 8, 16)), (1, (3, 8, 16)), (2, (2, 1, 1, 16)), (2, (2, 3, 8, 1)), (2, (8, 16))],
+    ids=["of queries and keys", "of heads", "of each text's keys", "of each head's queries", "without a batch"],
+)
+def test_a_mask_joins_the_product_of_queries_and_keys(equal: Equal, batch: int, mask: tuple[int, ...]) -> None:
+    """Whose batch and heads are one axis; a mask of a batch's texts is copied for their heads, not for queries."""
+
+    def attention(query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
+        return (query @ key.mT + mask).softmax(-1)
+
+    inputs = torch.randn(batch, 3, 8, 4), torch.randn(batch, 3, 16, 4), torch.randn(mask)
+    assert "matmul_add" in kernels(equal(attention, *inputs))
