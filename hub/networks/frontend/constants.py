@@ -13,6 +13,7 @@ import torch
 from torch._functorch import config as functorch_config
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
@@ -317,7 +318,9 @@ def known_constants(module: torch.nn.Module) -> Iterator[None]:
         modes.add(mode)
         leaves = tree_leaves((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, FakeTensor)]
-        decided = any(isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) for x in leaves)  # by an input
+        numbers = [x.node for x in leaves if isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool)]
+        # By an input, where the export knows no value of it.
+        decided = any(one.expr.free_symbols - one.shape_env.real_tensor_prop_unbacked_vals.keys() for one in numbers)
         forget([x for x in tensors if _storage(x) in changed])
         shapes = [x for x in tensors if op in _LIKE and x.real_tensor is None]
         for x in shapes:
@@ -330,7 +333,11 @@ def known_constants(module: torch.nn.Module) -> Iterator[None]:
         views = decided and any(one.alias_info is not None for one in op._schema.returns)
         if views or (op._schema.is_mutable and (random or not known)):
             changed.update(map(_storage, tensors))
+        fresh = mode.shape_env.pending_fresh_unbacked_symbols if mode.shape_env is not None else []
+        before = len(fresh)
         result = dispatch(mode, op, types, args, kwargs or {})
+        # Of what gives another type than PyTorch expects, the shape is that of the values, without the new symbols.
+        fresh[before:] = [symbol for symbol in fresh[before:] if symbol in free_unbacked_symbols(result)]
         forget(shapes)
         if random or not known:  # PyTorch's decomposition of an operator may make memory that nothing fills
             forget(result)
@@ -339,7 +346,9 @@ def known_constants(module: torch.nn.Module) -> Iterator[None]:
     hook = module.register_forward_pre_hook(lambda _, *inputs: forget(inputs), with_kwargs=True)
     try:
         mode_type.dispatch = watched
-        with functorch_config.patch(fake_tensor_propagate_real_tensors=True):
+        with functorch_config.patch(
+            fake_tensor_propagate_real_tensors=True, generate_fake_kernels_from_real_mismatches=True
+        ):
             yield
     finally:
         hook.remove()

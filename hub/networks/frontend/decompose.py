@@ -35,7 +35,7 @@ def decomposed(exported: Any) -> Any:
     real = pair_complex(exported)
     if real is not exported:
         exported = real.run_decompositions(table)
-    _drop_checks(exported)
+    drop_checks(exported)
     _promote_types(exported)
     exported.graph_module.graph.eliminate_dead_code()
     for part in graph_modules(exported.graph_module):
@@ -43,7 +43,7 @@ def decomposed(exported: Any) -> Any:
     return exported
 
 
-def _drop_checks(exported: Any) -> None:
+def drop_checks(exported: Any) -> None:
     """Drop what raises an error by a value, as `torch._check` does, and what is computed for nothing else."""
     aten = torch.ops.aten
     checks = (

@@ -15,8 +15,8 @@ from torch.utils import _pytree as pytree
 from ....zoo.errors import last_line
 from ..errors import NetworkImportError
 from ..weights import weights_on_disk
-from .constants import NUMBERS, depends_on_values, fix_sizes, known_constants
-from .decompose import graph_modules, nodes_of
+from .constants import depends_on_values, fix_sizes, known_constants
+from .decompose import drop_checks, graph_modules, nodes_of
 from .export_modes import export_mode
 from .exported_archive import check_archive
 from .network import Network, at_sizes, check_memory, is_users, refused
@@ -143,14 +143,11 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
                 module = _with_hooks(module)
                 with known_constants(module):  # computes them, which takes time and memory
                     exported = export()
+                drop_checks(exported)  # of numbers that were read, which decompositions could not
+                exported.graph_module.recompile()
+                return exported.run_decompositions({})  # without numbers, so that sizes are open which constants decide
             except Exception:
                 raise error from None
-            for node in reversed(exported.graph.nodes):
-                if node.target in NUMBERS and not node.users:
-                    exported.graph.erase_node(node)
-            exported.graph.eliminate_dead_code()
-            exported.graph_module.recompile()
-            return exported
     except Exception as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
         location = "".join(f"{Path(f.filename).name}:{f.lineno} in {f.name}: {f.line}" for f in frames[-1:])

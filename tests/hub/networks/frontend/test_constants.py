@@ -9,6 +9,7 @@ from relax_kit import compute, prepare
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.frontend.exported_file import from_exported
 from tchub.hub.networks.sources import open_network
+from torch.nn import functional
 from torch.nn.utils import rnn
 
 
@@ -55,6 +56,32 @@ def test_elements_of_an_input_that_constant_masks_choose_are_as_many_each_time()
     with torch.no_grad():
         results = [torch.from_numpy(one) for one in compute(prepare(imported.imported()), x)]
         torch.testing.assert_close(results, list(network(x)))
+
+
+class Patches(torch.nn.Module):
+    """Splits the patches of images whose extents it holds, as vision transformers of packed images do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("grid", torch.tensor([[1, 2, 3], [2, 2, 1]]))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        ends = torch.repeat_interleave(self.grid[:, 1] * self.grid[:, 2], self.grid[:, 0]).cumsum(0, dtype=torch.int32)
+        starts = functional.pad(ends, (1, 0))
+        lengths = (starts[1:] - starts[:-1]).tolist()
+        windows = torch.arange(12).reshape(3, 4)
+        order = windows[windows < sum(lengths)]
+        rows = x[order // 2]
+        return [part.softmax(0) for part in x.split(lengths)], rows.sum(0) if len(rows) > 1 else rows
+
+
+def test_numbers_are_read_of_tensors_whose_size_constants_decide() -> None:
+    network, x = Patches(), torch.randn(10, 4)
+    imported = open_network(network, (x,))
+    assert [one.shape for one in imported.signature().outputs] == [(6, 4), (2, 4), (2, 4), (4,)]
+    parts, total = network(x)
+    results = [torch.from_numpy(one) for one in compute(prepare(imported.imported()), x)]
+    torch.testing.assert_close(results, [*parts, total])
 
 
 class Held(torch.nn.Module):
