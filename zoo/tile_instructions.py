@@ -26,7 +26,7 @@ class Factors:
         lanes: sums of a vector register; 0 for those of tile registers.
         offset: is added to each number of the first factor, which is of the other type of 8 bits otherwise.
         rows: that are computed together, with 32 columns.
-        words: of a group that one instruction adds to each sum.
+        groups: that one instruction adds to each sum.
     """
 
     data: str
@@ -37,12 +37,12 @@ class Factors:
     lanes: int = 0
     offset: int = 0
     rows: int = 32
-    words: int = 16
+    groups: int = 16
 
     @property
     def size(self) -> str:
-        """Return the rows and the lanes, and words of which there are not 16, as names have them."""
-        return f"{self.rows}x{self.lanes}" + (f"x{self.words}" if self.words < 16 else "")
+        """Return the rows and the lanes, and groups of which there are not 16, as names have them."""
+        return f"{self.rows}x{self.lanes}" + (f"x{self.groups}" if self.groups < 16 else "")
 
     @property
     def scope(self) -> str:
@@ -52,7 +52,7 @@ class Factors:
     @property
     def terms(self) -> int:
         """Return the terms of a sum that one instruction adds."""
-        return self.words * self.group
+        return self.groups * self.group
 
     @property
     def clear(self) -> str:
@@ -101,15 +101,15 @@ VECTORS = {
 """The same by vector registers of so many sums."""
 ROWS = {16: (8, 7), 8: (2,), 4: (2,)}
 """Rows that may be computed together, by lanes: images of 7, 14 and 28 columns have whole ones of seven."""
-WORDS = {16: (16, 4, 1), 8: (16, 4, 1), 4: (16, 4)}
-"""Words that may be read together, by lanes: what a product has more of is filled up. Arm's instruction reads four."""
+GROUPS = {16: (16, 4, 1), 8: (16, 4, 1), 4: (16, 4)}
+"""Groups that may be read together, by lanes: what a product has more of is filled up. Arm's instruction reads four."""
 SIZES = {
-    (one := tuple(replace(each, rows=rows, words=words) for each in pair))[0].size: one
+    (one := tuple(replace(each, rows=rows, groups=groups) for each in pair))[0].size: one
     for lanes, pair in VECTORS.items()
     for rows in ROWS[lanes]
-    for words in WORDS[lanes]
+    for groups in GROUPS[lanes]
 }
-"""All factors for vector registers, by their rows, lanes and words."""
+"""All factors for vector registers, by their rows, lanes and groups."""
 NAMES = frozenset((
     *(name for one in FACTORS for name in (one.clear, one.add, one.add_computed, one.store)),
     *(one.add for pair in SIZES.values() for one in pair),
@@ -179,7 +179,7 @@ def _register_vectors(factors: Factors) -> None:
     """Register what adds products by vector registers: of as many rows as the registers hold the sums of."""
     lanes = factors.lanes
     own = f"C[i, T.ramp(j * {lanes}, 1, {lanes})]"
-    group = "g * 4 + h" if factors.words > 1 else "0"  # LLVM does not unroll so much by itself
+    group = "g * 4 + h" if factors.groups > 1 else "0"  # LLVM does not unroll so much by itself
     four = f'T.reinterpret("int32", A[i, T.ramp(({group}) * 4, 1, 4)])'
     if lanes == 4:  # Arm's instruction takes one of the four words of its last register
         four = 'T.Shuffle([T.reinterpret("int32x4", A[i, T.ramp(g * 16, 1, 16)])], [h])'
@@ -189,8 +189,8 @@ def _register_vectors(factors: Factors) -> None:
     factors_of = f"{weights}, {data}" if lanes == 4 else f"{data}, {weights}"
     product = f'T.call_llvm_pure_intrin("int32x{lanes}", "llvm.{factors.instruction}", {own}, {factors_of})'
     steps = [
-        f"for g in T.serial({-(-factors.words // 4)}):",
-        f"    for h in T.unroll({min(factors.words, 4)}):",
+        f"for g in T.serial({-(-factors.groups // 4)}):",
+        f"    for h in T.unroll({min(factors.groups, 4)}):",
         f"        for i in T.unroll({factors.rows}):",
         f"            for j in T.unroll({32 // lanes}):",
         f"                {own} = {product}",
@@ -246,7 +246,7 @@ def _function(factors: Factors, buffers: Sequence[str], reads: str, writes: str,
     forms = {
         "A": ([factors.rows, factors.terms], factors.data),
         "B": ([16, 32, factors.group], factors.weights),
-        "P": ([factors.words, 32], "uint32"),
+        "P": ([factors.groups, 32], "uint32"),
         **dict.fromkeys("CD", ([factors.rows, 32], factors.sums)),
     }
 

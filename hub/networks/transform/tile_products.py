@@ -22,7 +22,7 @@ import numpy as np
 from tvm import relax, te
 from tvm.tirx import IntImm, Select, const, reinterpret
 
-from ....zoo.tile_instructions import BFLOAT16, FACTORS, ROWS, TILES, WORDS, Factors
+from ....zoo.tile_instructions import BFLOAT16, FACTORS, ROWS, TILES, GROUPS, Factors
 from ...device.statements import flat_index
 from .elementwise import blocks_in
 from .relax_graph import (
@@ -116,16 +116,16 @@ class TileShape:
 
     @property
     def fitted(self) -> TileShape:
-        """Return it with as many rows and words computed together as leave the least to fill up."""
+        """Return it with as many rows and groups computed together as leave the least to fill up."""
         lanes = self.factors.lanes
-        sizes = [(rows, words) for words in WORDS.get(lanes, ()) for rows in ROWS[lanes]]
-        shapes = self, *(replace(self, factors=replace(self.factors, rows=n, words=words)) for n, words in sizes)
+        sizes = [(rows, groups) for groups in GROUPS.get(lanes, ()) for rows in ROWS[lanes]]
+        shapes = self, *(replace(self, factors=replace(self.factors, rows=n, groups=groups)) for n, groups in sizes)
         return min(shapes, key=lambda one: one.terms * prod(one.grid))
 
     @property
     def terms(self) -> int:
         """Return the terms of a sum, with what fills them up."""
-        if self.is_few and not self.in_words:
+        if self.is_few and not self.by_group:
             width, several = self.window
             return whole(self.kernel[0], several) * width
         return prod(self.kernel) * self.depth
@@ -136,7 +136,7 @@ class TileShape:
         return self.image[3] < LEAST_DEPTH
 
     @property
-    def in_words(self) -> bool:
+    def by_group(self) -> bool:
         """Return whether it is of few channels, of which vectors of x86 read one word at a time."""
         return self.is_few and self.factors.lanes > 4
 
@@ -235,7 +235,7 @@ def tile_products(*, halves: bool, of_bytes: Sequence[Factors] = ()) -> Any:
             shape = replace(shape, factors=of_bytes[TILES.index(shape.factors)]).fitted
         rows, outputs, parts = shape.image[0] * prod(shape.extents), shape.outputs, prod(shape.kernel)
         window = None
-        if shape.is_few and not shape.in_words:  # each row of the kernel, or a few of them, is a part, in whole tiles
+        if shape.is_few and not shape.by_group:  # each row of the kernel, or a few of them, is a part, in whole tiles
             window, parts, (wide, several) = shape, shape.kernel[0], shape.window
             shape = _of_rows(rows, whole(parts, several) * wide, outputs, shape.factors).fitted
         key = constant_address(call.args[1]), static_shape(call.args[1])
