@@ -22,7 +22,7 @@ import numpy as np
 from tvm import relax, te
 from tvm.tirx import IntImm, Select, const, reinterpret
 
-from ....zoo.tile_instructions import BFLOAT16, FACTORS, ROWS, TILES, GROUPS, Factors
+from ....zoo.tile_instructions import BFLOAT16, FACTORS, GROUPS, ROWS, TILES, Factors
 from ...device.statements import flat_index
 from .elementwise import blocks_in
 from .relax_graph import (
