@@ -114,6 +114,8 @@ NAMES = frozenset((
     *(name for one in FACTORS for name in (one.clear, one.add, one.add_computed, one.store)),
     *(one.add for pair in SIZES.values() for one in pair),
 ))  # fmt: skip
+OF_TILE = "tchub.of_tile"
+"""The annotation of the loops over the groups of terms that an instruction by vector registers reads."""
 _NAMED = "Tensorize"
 # A sum, and a product of 8 bits that is added to it, whose second factor is one of the four in a word.
 _WORD = 'T.cast(T.cast(T.shift_right(P[z // 4, y], T.cast(z % 4 * 8, "uint32")), "int8"), "int32")'
@@ -188,9 +190,10 @@ def _register_vectors(factors: Factors) -> None:
     weights = bytes_of("int8", f"P[{group}, T.ramp(j * {lanes}, 1, {lanes})]")
     factors_of = f"{weights}, {data}" if lanes == 4 else f"{data}, {weights}"
     product = f'T.call_llvm_pure_intrin("int32x{lanes}", "llvm.{factors.instruction}", {own}, {factors_of})'
+    kept = f', annotations={{"{OF_TILE}": 1}}'  # TVM drops other loops of one step
     steps = [
-        f"for g in T.serial({-(-factors.groups // 4)}):",
-        f"    for h in T.unroll({min(factors.groups, 4)}):",
+        f"for g in T.serial({-(-factors.groups // 4)}{kept}):",
+        f"    for h in T.unroll({min(factors.groups, 4)}{kept}):",
         f"        for i in T.unroll({factors.rows}):",
         f"            for j in T.unroll({32 // lanes}):",
         f"                {own} = {product}",

@@ -14,6 +14,7 @@ from tvm_ffi import structural_map
 from .extensions import vector_lanes
 from .statements import call_name
 
+_MOST_ZERO = 1 << 22  # to which float32 has each whole number that a bound less a zero point may be
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 # It rounds half to even, and what has no number of 32 bits, or is none, becomes the least one.
 _WHOLE = "llvm.lrint"
@@ -59,7 +60,7 @@ def _saturated(cast: Any, wide: bool) -> Any:
         return cast
     x, unsigned = rounded.args[0], wide and least == 0
     if zero is not None:
-        if not _is_whole(zero):
+        if not _is_whole(zero) or abs(zero.value) > _MOST_ZERO:
             return cast
         shift = int(zero.value)
         low, high = (tirx.const(one - shift, "float32") for one in (least, most))

@@ -84,7 +84,9 @@ class _Pairs(Interpreter):
             return ComplexTensor(real, torch.zeros_like(real))
         is_mixed = any(isinstance(x, ComplexTensor | complex) for x in args)
         if is_mixed and torch.Tag.pointwise in target.tags:  # else PyTorch makes the others complex first
-            args = tuple(map(_as_pair, args))
+            args = tuple(map(_as_pair, args, target._schema.arguments))
+            if target == aten.mul.Tensor:  # by a mask
+                args = tuple(x.to(torch.float32) if getattr(x, "dtype", None) == torch.bool else x for x in args)
         result = super().call_function(target, args, kwargs)
         if _is_complex(result) and not isinstance(result, ComplexTensor):
             raise ValueError(f"Unsupported function types ['{target.__name__}']")
@@ -106,9 +108,9 @@ _ENTRIES = {
 }
 
 
-def _as_pair(value: Any) -> Any:
-    """Return a complex number, or a real tensor, as a pair; anything else as it is."""
-    if isinstance(value, complex):
+def _as_pair(value: Any, argument: Any) -> Any:
+    """Return a complex number that stands for a tensor, or a real tensor, as a pair; anything else as it is."""
+    if isinstance(value, complex) and str(argument.type) == "Tensor":
         return ComplexTensor(torch.tensor(value.real), torch.tensor(value.imag))
     if not isinstance(value, torch.Tensor) or value.dtype == torch.bool or isinstance(value, ComplexTensor):
         return value

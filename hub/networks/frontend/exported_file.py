@@ -144,7 +144,8 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
                 with known_constants(module):  # computes them, which takes time and memory
                     exported = export()
                 drop_checks(exported)  # of numbers that were read, which decompositions could not
-                exported.graph_module.recompile()
+                for part in graph_modules(exported.graph_module):
+                    part.recompile()
                 return exported.run_decompositions({})  # without numbers, so that sizes are open which constants decide
             except Exception:
                 raise error from None

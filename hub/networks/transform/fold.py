@@ -68,6 +68,8 @@ def fold_arrays() -> Any:
             return call
         if str(getattr(call.attrs, "mode", "")) == "nan":  # where an index is out of range
             return call
+        if compute is _normalised and not _is_of_rows(call):
+            return call
         arguments = [resolved(builder, arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
         identities = [_identity(arg) for arg in arguments]
         if None in identities:
@@ -117,6 +119,12 @@ def _normalised(call: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) 
     deviation = x - x.mean(axes, keepdims=True)
     variance = np.square(deviation).mean(axes, keepdims=True)
     return deviation / np.sqrt(variance + call.attrs.epsilon) * weight + bias
+
+
+def _is_of_rows(norm: Any) -> bool:
+    """Return whether a norm is of the last axes, and not in half precision, whose squares NumPy would not hold."""
+    axes = sorted(int(axis) % norm.ty.ndim for axis in norm.attrs.axes)
+    return axes == list(range(norm.ty.ndim))[-len(axes) :] and str(norm.ty.dtype) in ("float32", "float64")
 
 
 def _softmax(call: Any, x: np.ndarray) -> np.ndarray:

@@ -77,7 +77,7 @@ class _StoredCodes(PyExprMutator):
         if len(calls) < 4 or any(one is None or one.size != 1 for one in numbers):
             return None
         most, least = (float(one.item()) for one in numbers[1:] if one is not None)
-        whole = most == int(most) and least == int(least)
+        whole = most.is_integer() and least.is_integer()  # neither infinite nor NaN
         source = calls[-1].args[0]
         while operator_name(self._bound.get(source)) in _ELEMENTWISE:
             source = self._bound[source].args[0]

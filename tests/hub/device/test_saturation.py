@@ -77,6 +77,7 @@ def test_codes_are_the_same_by_fewer_operations(
         ("uint8", 0, 254.5, None),
         ("int16", -128, 127, None),
         ("int8", -128, 127, 0.5),
+        ("int8", -128, 127, 2.0**25),
         ("int8", -128, 127, "argument"),
     ],
 )

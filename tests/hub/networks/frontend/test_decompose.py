@@ -224,7 +224,9 @@ def rotary(turns: Any, x: Tensor) -> tuple[Tensor, ...]:
     turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turns[0]
     # Of magnitudes and phases.
     waves = x[..., :4] * (x[..., 4:].cos() + 1j * x[..., 4:].sin()) * (1j * torch.arange(4))
-    return torch.view_as_real(turned).flatten(-2), (turned.conj() / 2 + 1j * x[..., :4]).abs(), waves.real - waves.imag
+    masked = (x[..., :4] > 0) * turned ** (1 + 1j) + torch.where(turned == 1j, 1j, x[..., 4:].abs() ** 1j)
+    outputs = torch.view_as_real(turned).flatten(-2), (turned.conj() / 2 + 1j * x[..., :4]).abs(), masked.abs()
+    return *outputs, waves.real - waves.imag
 
 
 @case("transforms of Fourier in each direction and norm", randn(2, 6, 8), randn(4, 8, 2))

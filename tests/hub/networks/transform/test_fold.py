@@ -53,6 +53,17 @@ def test_what_a_detector_does_with_its_queries_alone_is_computed_by_numpy(networ
     np.testing.assert_allclose(compute(prepare(left), x)[0], network(x).detach().numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize(("shape", "axes", "dtype"), [((2, 4, 4), [1], "float32"), ((3, 4), [-1], "float16")])
+def test_norms_that_numpy_would_compute_otherwise_stay(shape: tuple[int, ...], axes: list[int], dtype: str) -> None:
+    """Those of axes that are not the last, and those in half precision, whose squares it would not hold."""
+    builder, op = relax.BlockBuilder(), relax.op
+    numbers, weight = (relax.const(np.full(extents, 300, dtype)) for extents in (shape, (4,)))
+    with builder.function("main", []), builder.dataflow():
+        result = builder.emit_output(builder.emit(op.nn.layer_norm(numbers, weight, weight, axes)))
+        builder.emit_func_output(result)
+    assert [name_of(one) for one in calls(fold_arrays()(builder.get()))] == ["nn.layer_norm"]
+
+
 def test_layers_that_differ_in_their_scale_alone_are_one_task(equal: Any) -> None:
     """Whose results are rounded to multiples of a scale, which is another one for each."""
 

@@ -43,6 +43,18 @@ def test_a_sum_of_two_products_reads_one_in_8_bits(limits: tuple[int, int], shif
     np.testing.assert_array_equal(compute(mod, x)[0], ((sum(parts).round() + 5).clamp(*UNSIGNED) - 5).numpy())
 
 
+def test_what_has_no_bound_stays() -> None:
+    """Nor is there a type for it."""
+
+    def unbounded(first: nn.Module, second: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        parts = (torch.minimum((one(x) / 0.1).round().clamp(min=0), torch.tensor(torch.inf)) for one in (first, second))
+        return sum(0.1 * part for part in parts)
+
+    x = 3 * torch.randn(1, 32, 8, 8)
+    mod = lowered(Computed(unbounded, *products(UNSIGNED, 0)), x, of_bytes=TILES)
+    assert set(kernels(mod).values()) == {"float32"}
+
+
 @pytest.mark.parametrize("of_bytes", [(), TILES], ids=["float32", "tiles"])
 def test_what_is_read_elsewhere_too_stays(of_bytes: Pair) -> None:
     """So does everything on CPUs without products of 8 bits."""

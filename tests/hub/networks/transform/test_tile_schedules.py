@@ -102,10 +102,11 @@ def test_vectors_compute_what_fills_their_tiles(channels: int, outputs: int, til
 
 
 @pytest.mark.x86
-def test_vectors_read_the_next_block_of_weights_ahead() -> None:
-    """Where rows of data go over the same block again and again."""
+@pytest.mark.parametrize("terms", [512, 528, 520])
+def test_vectors_read_the_next_block_of_weights_ahead(terms: int) -> None:
+    """Where rows of data go over the same block again and again, 64, 16 or 4 terms at a time."""
     of_bytes, cpu, *_ = INSTRUCTIONS["vectors"]
-    module, x = Quantised(functional.linear, (256, 512)), torch.randn(64, 512)
+    module, x = Quantised(functional.linear, (256, terms)), torch.randn(64, terms)
     (task,) = tile_tasks(lowered(module, x, of_bytes=of_bytes))
     target = Target(cpu | {"num-cores": 1})
     ahead = {str(prefetch_weights(one.mod, target)).count("T.prefetch(") for one in random_candidates(task, target, 8)}
