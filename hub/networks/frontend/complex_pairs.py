@@ -75,18 +75,20 @@ class _Pairs(Interpreter):
         if dtype is not None and dtype.is_complex and not any(isinstance(x, ComplexTensor) for x in args):
             # A real tensor, or a constant, as the real part.
             half = torch.float64 if dtype == torch.complex128 else torch.float32
-            if target == aten.full.default:
-                parts = (
-                    torch.full(args[0], part, dtype=half) for part in (complex(args[1]).real, complex(args[1]).imag)
+            if target in (aten.full.default, aten.scalar_tensor.default):
+                *size, value = args
+                parts = complex(value).real, complex(value).imag
+                options = {**kwargs, "dtype": half}
+                return ComplexTensor(
+                    *(super(_Pairs, self).call_function(target, (*size, one), options) for one in parts)
                 )
-                return ComplexTensor(*parts)
             real = super().call_function(target, args, {**kwargs, "dtype": half})
             return ComplexTensor(real, torch.zeros_like(real))
         is_mixed = any(isinstance(x, ComplexTensor | complex) for x in args)
         if is_mixed and torch.Tag.pointwise in target.tags:  # else PyTorch makes the others complex first
-            args = tuple(map(_as_pair, args, target._schema.arguments))
             if target == aten.mul.Tensor:  # by a mask
                 args = tuple(x.to(torch.float32) if getattr(x, "dtype", None) == torch.bool else x for x in args)
+            args = tuple(map(_as_pair, args, target._schema.arguments))
         result = super().call_function(target, args, kwargs)
         if _is_complex(result) and not isinstance(result, ComplexTensor):
             raise ValueError(f"Unsupported function types ['{target.__name__}']")

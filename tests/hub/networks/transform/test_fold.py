@@ -58,8 +58,9 @@ def test_norms_that_numpy_would_compute_otherwise_stay(shape: tuple[int, ...], a
     """Those of axes that are not the last, and those in half precision, whose squares it would not hold."""
     builder, op = relax.BlockBuilder(), relax.op
     numbers, weight = (relax.const(np.full(extents, 300, dtype)) for extents in (shape, (4,)))
-    with builder.function("main", []), builder.dataflow():
-        result = builder.emit_output(builder.emit(op.nn.layer_norm(numbers, weight, weight, axes)))
+    with builder.function("main", []):
+        with builder.dataflow():
+            result = builder.emit_output(builder.emit(op.nn.layer_norm(numbers, weight, weight, axes)))
         builder.emit_func_output(result)
     assert [name_of(one) for one in calls(fold_arrays()(builder.get()))] == ["nn.layer_norm"]
 
