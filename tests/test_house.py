@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_853, 15),
     "hub/registry": (3_264, 17),
     "hub/device": (7_216, 40),
-    "hub/networks": (16_468, 74),
+    "hub/networks": (16_481, 75),
     "hub/search": (3_769, 19),
     "hub/records": (646, 5),
     "hub/tuning": (2_281, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_913, 57),
-    "tests": (34_761, 221),
+    "tests": (34_760, 221),
 }
-PRODUCT = (59_712, 323)
+PRODUCT = (59_725, 324)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -17,18 +17,14 @@ from ....zoo.tile_instructions import Factors, register_instructions
 from .elementwise import followers
 from .relax_graph import TAKES_ELEMENTWISE, extents_of, static_shape
 from .tile_products import (
-    LEAST_DEPTH,
-    LEAST_GAIN,
-    LEAST_ROWS,
     OF_DATA,
     PRODUCT,
-    TILE,
     VECTOR_PRODUCT,
     stored_bits,
     summed,
-    whole,
 )
 from .tile_schedules import factors_of_block, in_tiles, vectorise
+from .tile_shapes import LEAST_DEPTH, LEAST_GAIN, LEAST_ROWS, TILE, whole
 
 _SIGN = 128  # to turn the bit of the sign of a number of 8 bits adds as much, or takes it off
 _MOST_ROWS = 256  # that are computed at a time

@@ -21,8 +21,9 @@ from .exponentials import LEAST_EXPONENT, polynomial
 from .fused_attention import AttentionShape, Fuser, blocks_of_attention, matches, mixed_scores
 from .relax_graph import extents_of, function_pass
 from .softmax import reduced_by_lanes, vectorise_reductions
-from .tile_products import ATTENTION, LEAST_DEPTH, LEAST_ROWS, TILE, rounded, summed, whole, widened
+from .tile_products import ATTENTION, rounded, summed, widened
 from .tile_schedules import in_tiles, vectorise
+from .tile_shapes import LEAST_DEPTH, LEAST_ROWS, TILE, whole
 
 _MOST_TILES = 8  # of a block of queries
 _UNROLLED = 8  # tiles of a row

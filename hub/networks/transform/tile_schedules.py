@@ -5,7 +5,8 @@ from typing import Any
 
 from ....zoo.tile_instructions import FACTORS, SIZES, Factors, register_instructions
 from .elementwise import followers
-from .tile_products import LANES, OF_DATA, TILE, VECTOR_PRODUCT, rule_of_tiles
+from .tile_products import LANES, OF_DATA, VECTOR_PRODUCT, rule_of_tiles
+from .tile_shapes import TILE
 
 _MOST_TILES = 64  # of the inner loops
 

@@ -30,7 +30,7 @@ from .relax_graph import (
     operator_name,
     static_shape,
 )
-from .tile_products import shape_of
+from .tile_shapes import shape_of
 
 op: Any = relax.op
 

@@ -1,6 +1,5 @@
 """Rounding to 8 bits by x86's instructions: the same numbers as by TVM's operations, by less of them."""
 
-import platform
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from tchub.hub.device.saturation import saturating
 from tvm import te, tirx
 from tvm_ffi import structural_equal
 
-pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="of x86's instructions")
+pytestmark = pytest.mark.x86
 
 TARGETS = {name: tvm.target.Target({"kind": "llvm", "mcpu": name}) for name in ("x86-64-v2", "skylake-avx512")}
 TARGET = TARGETS["x86-64-v2"]
