@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = {
     "hub/cli": (2_853, 15),
     "hub/registry": (3_264, 17),
-    "hub/device": (7_216, 40),
+    "hub/device": (7_219, 40),
     "hub/networks": (16_481, 75),
     "hub/search": (3_769, 19),
     "hub/records": (646, 5),
@@ -37,7 +37,7 @@ BUDGETS = {
     "scripts": (9_913, 57),
     "tests": (34_760, 221),
 }
-PRODUCT = (59_725, 324)
+PRODUCT = (59_728, 324)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -92,6 +92,13 @@ def extensions_of(target: dict[str, Any]) -> dict[str, str]:
     return {name: plain_name(_SYSTEM_WORDS.get(name, name)) for name in names}
 
 
+def is_x86(target: Any) -> bool:
+    """Return whether a `tvm.target.Target` of a CPU is one of x86-64; one without a triple is this machine's."""
+    from tvm.target import codegen
+
+    return str(target.attrs.get("mtriple", "") or codegen.llvm_get_system_triple()).startswith("x86_64")
+
+
 def vector_registers(target: Any) -> tuple[int, int] | None:
     """Return how many vector registers a CPU has, and the floats of one; None where its target says neither."""
     from tvm.target import codegen

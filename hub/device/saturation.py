@@ -7,11 +7,10 @@ operations on floats; one instruction rounds to whole numbers, and another one c
 from typing import Any
 
 from tvm import IRModule, tirx
-from tvm.target import codegen
 from tvm.tirx import Cast, FloatImm, PrimFunc
 from tvm_ffi import structural_map
 
-from .extensions import vector_lanes
+from .extensions import is_x86, vector_lanes
 from .statements import call_name
 
 _MOST_ZERO = 1 << 22  # to which float32 has each whole number that a bound less a zero point may be
@@ -31,10 +30,8 @@ def saturating(mod: Any, target: Any) -> Any:
         mod: an `IRModule`, before its loops are vectorised.
         target: a `tvm.target.Target` of a CPU.
     """
-    triple = str(target.attrs.get("mtriple", "") or codegen.llvm_get_system_triple())
-    if not triple.startswith("x86_64"):
+    if not is_x86(target):
         return mod
-
     wide = vector_lanes(target) == 16  # AVX-512 stores numbers without a sign, too
 
     def instructions(cast: Any) -> Any:

@@ -14,11 +14,11 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import TensorLoad
-from tvm.target import codegen
 from tvm.tirx import BufferStore, For, ForKind, IntImm, Var
 from tvm_ffi import structural_equal, structural_map
 
 from .candidate import WEIGHTS
+from .extensions import is_x86
 from .read_ahead import LINE, ReadAhead, WeightNest, in_loops, next_block, prefetch_blocks, request, with_loop
 from .statements import nodes_in, reads, size_of, substituted, with_body, with_lowered
 
@@ -42,8 +42,7 @@ def prefetch_weights(mod: Any, target: Any) -> Any:
             permuted to the order in which the product reads them, for the next block is taken to follow.
         target: a `tvm.target.Target` of a CPU.
     """
-    triple = str(target.attrs.get("mtriple", "") or codegen.llvm_get_system_triple())
-    return with_lowered(mod, _large_weights, _with_prefetches) if triple.startswith("x86_64") else mod
+    return with_lowered(mod, _large_weights, _with_prefetches) if is_x86(target) else mod
 
 
 def _large_weights(func: Any) -> list[Any]:
