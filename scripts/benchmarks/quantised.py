@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_DYNAMIC = ("bert-tiny", "bert-base")
-QUANTISED = ("resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny", *_DYNAMIC)
+_DYNAMIC = ("bert-tiny", "gpt2-48", "whisper-tiny-encoder", "bert-base")
+QUANTISED = ("resnet-18", "resnet-50", "mobilenet-v2", "vit-tiny", "convnext-atto", "segformer-b0-160", *_DYNAMIC)
 _SAMPLES = 8  # by which scales are chosen
 
 
