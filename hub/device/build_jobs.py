@@ -88,6 +88,7 @@ def build(
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+    from .code_lookups import with_lookups
     from .saturation import saturating
     from .tile_registers import with_tile_registers
     from .unrolling import bounded_unrolling, unrolled_sums  # imports TVM
@@ -108,6 +109,7 @@ def build(
             cpu = _target(json.dumps(target))
             mod = prefetch_weights(bounded_unrolling(unrolled_sums(mod)), cpu)
             mod = with_tile_registers(saturating(mod, cpu), int(target.get("num-cores", 1)))
+            mod = with_lookups(mod, cpu)
             _export(tvm.tirx.build(mod, target=cpu), unfinished, linker or shutil.which("ld"))
         sha256 = file_sha256(unfinished)
         os.replace(unfinished, library)

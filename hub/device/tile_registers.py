@@ -19,6 +19,7 @@ from tvm.tirx import AllocBuffer, For, ForKind
 from tvm_ffi import structural_map
 
 from ...zoo.tile_instructions import FACTORS, TILES, VECTORS, Factors
+from .code_lookups import EXTENSION as LOOK_UP
 from .extensions import vector_lanes
 from .host_facts import TILE_PERMISSION
 from .statements import LOOPS, call_name, nodes_in, with_lowered, with_parts
@@ -55,9 +56,10 @@ def byte_factors(target: Any) -> tuple[Factors, ...]:
 
 
 def instructions_of(target: Any) -> dict[str, Any]:
-    """Return what `prepare.for_inference` should know of a target's CPU: its `lanes`, `of_bytes` and `pairs`."""
-    lanes = vector_lanes(target)
-    return {"lanes": lanes, "of_bytes": byte_factors(target), "pairs": _OF_PAIRS.get(lanes) in _features(target)}
+    """Return what `prepare.for_inference` should know of a target's CPU: its `lanes`, `of_bytes`, `pairs`, `tables`."""
+    lanes, features = vector_lanes(target), _features(target)
+    pairs, tables = _OF_PAIRS.get(lanes) in features, LOOK_UP in features
+    return {"lanes": lanes, "of_bytes": byte_factors(target), "pairs": pairs, "tables": tables}
 
 
 def with_tile_registers(mod: Any, threads: int = 1) -> Any:

@@ -17,6 +17,7 @@ from tvm.support.cc import create_shared
 from ...zoo.files import storing
 from ..device.build_jobs import PREPACKED, compile_kernel, linked_by, with_aligned_stack
 from ..device.candidate import WEIGHTS
+from ..device.code_lookups import with_lookups
 from ..device.errors import DeviceError
 from ..device.measure import is_passing
 from ..device.pool import JobResult, WorkerPool
@@ -97,6 +98,7 @@ def build_library(
         # Tiles come last: they may store results by two statements, and `results_in_place` needs a single one.
         threads = int(target.attrs.get("num-cores", 1))
         mod = with_tile_registers(saturating(tvm.transform.Sequential(passes)(mod), target), threads)
+        mod = with_lookups(mod, target)
         kernels.update((v, f) for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc))
         counts[:] = len(kernels), sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels.values())
         for var in kernels:

@@ -35,6 +35,7 @@ from .batch_norms import fold_batch_norms
 from .block_products import block_products
 from .bounds import bounded_indices
 from .channel_reductions import channel_reduction, mark_reduction, whole_reduction
+from .code_tables import code_tables, elementwise_tables
 from .column_padding import pad_columns
 from .default_schedules import SPACES_OF_TILES
 from .dynamic_ranges import dynamic_ranges
@@ -69,6 +70,7 @@ def for_inference(
     lanes: int = 16,
     of_bytes: Sequence[Factors] = (),
     pairs: bool = False,
+    tables: bool = False,
     precision: str = "float32",
 ) -> IRModule:
     """Return an imported Relax module with its operators as they are run.
@@ -82,13 +84,14 @@ def for_inference(
             computed then; see `tile_registers.byte_factors`.
         pairs: the CPU adds up products of pairs of numbers of 16 bits, as those of recurrent layers with quantised
             weights become, and of a few rows with weights of 4 or 8 bits.
+        tables: the CPU looks up codes of 8 bits at once, by which quantised networks have their activations then.
         precision: `float16`: matrix products and convolutions read float16 and add up in float32; what stands between
             them is stored in float16, and softmax, norms, inputs and outputs stay in float32. `bfloat16`: those with
             weights, and attention's, on a CPU's tile registers.
     """
     mixed = [transform.ToMixedPrecision()] if precision == "float16" else []
     half = precision == "bfloat16"
-    steps = _inference_passes(cpu, lanes, mixed, of_bytes, half) if layout == LAYOUTS[0] else mixed
+    steps = _inference_passes(cpu, lanes, mixed, of_bytes, half, tables) if layout == LAYOUTS[0] else mixed
     layers = [recurrences(cpu, lanes, pairs), *([block_products(lanes)] if cpu and pairs else [])]
     return _run([legal_operators(), bounded_indices(), *layers, *steps, without_subnormals()], mod)
 
@@ -135,6 +138,7 @@ def _tensor_functions(cpu: bool) -> list[Any]:
         backend.DispatchSortScan(),
         transform.LegalizeOps(),
         transform.AnnotateTIROpPattern(),
+        elementwise_tables(),
         fold_operators(),
         transform.FuseOps(),
         transform.FuseTIR(),
@@ -230,12 +234,14 @@ def _elementwise_with_tiles(mod: Any, _context: Any) -> Any:
     return elementwise_first()(mod) if any(map(is_of_tiles, functions)) else mod
 
 
-def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], of_bytes: Sequence[Factors], half: bool) -> list[Any]:
+def _inference_passes(
+    cpu: bool, lanes: int, mixed: list[Any], of_bytes: Sequence[Factors], half: bool, tables: bool
+) -> list[Any]:
     constants = fold_arrays(), transform.CanonicalizeBindings()  # constants in the places of what is bound to them
     widened = [tile_products(halves=half, of_bytes=of_bytes), _elementwise_with_tiles] if of_bytes or half else []
     widened += [] if half else [pad_columns(lanes)]
     narrow = [*constants, stored_codes(), transform.DeadCodeElimination()] if of_bytes else []
-    products = *constants, *widened, transform.DeadCodeElimination(), *narrow
+    products = *constants, *widened, transform.DeadCodeElimination(), *narrow, *([code_tables()] if tables else [])
     whole = *constants, whole_products(of_bytes), transform.CanonicalizeBindings(), shifted_bounds()
     return [
         transform.FoldBatchnormToConv2D(),
@@ -268,7 +274,7 @@ def _inference_passes(cpu: bool, lanes: int, mixed: list[Any], of_bytes: Sequenc
         pad_attention(),
         *([pad_rows(), transform.EliminateCommonSubexpr()] if cpu and not half else []),
         transform.DeadCodeElimination(),
-        *([sigmoids(), *products, by_lanes(), dynamic_ranges(), transform.DeadCodeElimination()] if cpu else []),
+        *([*products, sigmoids(), by_lanes(), dynamic_ranges(), transform.DeadCodeElimination()] if cpu else []),
         *mixed,
         transform.FastMathTransform(),
         fold_arrays(),
