@@ -57,6 +57,7 @@ def _is_look(load: Any) -> bool:
     """Return whether a load is from a table of 256 numbers of 8 bits, at a code of 8 bits."""
     shape, index = load.source.ty.shape, load.indices[-1]
     is_table = len(shape) == 1 and isinstance(shape[0], IntImm) and int(shape[0]) == _CODES
+    is_table = is_table and DataType(str(load.source.ty.dtype)).bits == 8
     return is_table and isinstance(index, Cast) and str(index.value.ty.dtype).startswith("uint8")
 
 

@@ -27,14 +27,14 @@ _TABLE, _ELEMENTWISE = "tchub.table", 0
 CODES = 256
 # Those that take longer than a look in the table.
 _COSTLY: Mapping[str, Any] = {
-    **{"divide": torch.div, "erf": torch.erf, "exp": torch.exp, "log": torch.log, "power": torch.pow},
+    **{"erf": torch.erf, "exp": torch.exp, "log": torch.log, "power": torch.pow},
     **{"sigmoid": torch.sigmoid, "sqrt": torch.sqrt, "tanh": torch.tanh, "nn.silu": torch.nn.functional.silu},
     **{"nn.gelu": torch.nn.functional.gelu},
     "nn.gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
 }
 _OPERATORS = _COSTLY | {
     **{"abs": torch.abs, "add": torch.add, "maximum": torch.maximum, "minimum": torch.minimum, "negative": torch.neg},
-    **{"multiply": torch.mul, "nn.relu": torch.relu, "round": torch.round, "subtract": torch.sub},
+    **{"divide": torch.div, "multiply": torch.mul, "nn.relu": torch.relu, "round": torch.round, "subtract": torch.sub},
 }
 
 
@@ -86,9 +86,7 @@ class _CodeTables(PyExprMutator):
         source, bounds = self._source(call), self._bounds(call)
         if source is None or bounds is None or not source.is_costly:
             return new
-        fitting = (name for name, (low, high) in LIMITS.items() if low <= bounds[0] and bounds[1] <= high)
-        dtype = next(fitting, None)
-        return new if dtype is None else self._looked_up(call, source.codes, dtype)
+        return self._looked_up(call, source.codes, *bounds)
 
     def _stored(self, cast: Any) -> Any:
         """Return the codes as a table has them, where a cast gives them again; another cast as it is."""
@@ -99,8 +97,8 @@ class _CodeTables(PyExprMutator):
 
     def _source(self, call: Any) -> _Source | None:
         """Return the codes that a call is computed of, element by element and by numbers; None where there are none."""
-        name = operator_name(call)
-        if not isinstance(call, relax.Call) or name not in _OPERATORS or str(call.ty.dtype) != "float32":
+        name = operator_name(call) if isinstance(call, relax.Call) else ""
+        if name not in _OPERATORS or str(call.ty.dtype) != "float32":
             return None
         numbers = [constant_values(arg) for arg in call.args]
         sources = [self._sources.get(arg) for arg, number in zip(call.args, numbers, strict=True) if number is None]
@@ -110,7 +108,8 @@ class _CodeTables(PyExprMutator):
         codes = known[0].codes
         if not all(one.codes.same_as(codes) for one in known) or static_shape(call) != static_shape(codes):
             return None
-        return _Source(codes, name in _COSTLY or any(one.is_costly for one in known))
+        is_quotient = name == "divide" and numbers[1] is None
+        return _Source(codes, name in _COSTLY or is_quotient or any(one.is_costly for one in known))
 
     def _bounds(self, call: Any) -> tuple[int, int] | None:
         """Return the least and the most of what is rounded and cut off to 256 numbers; None for any other value."""
@@ -123,20 +122,24 @@ class _CodeTables(PyExprMutator):
             call = self._bound.get(call.args[0])
         return (least, most) if _is_call(call, "round") else None
 
-    def _looked_up(self, call: Any, codes: Any, dtype: str) -> Any:
-        """Return the codes of a call as floats, by the codes that it is computed of.
+    def _looked_up(self, call: Any, codes: Any, low: int, high: int) -> Any:
+        """Return the codes of a call, from `low` to `high`, as floats, by the codes that it is computed of.
 
         These are whole numbers of any 256 that follow each other, so that their last 8 bits tell them apart.
         """
         emit = self.builder_.emit
         least, most = self._bounds(self._bound[codes]) or (0, 0)
         inputs = np.arange(least, most + 1)
-        table = np.zeros(CODES, dtype)
-        table[inputs % CODES] = self._computed(call, {codes: torch.from_numpy(inputs).float()}).numpy()
+        results = self._computed(call, {codes: torch.from_numpy(inputs).float()}).numpy()
+        fitting = (name for name, limits in LIMITS.items() if limits[0] <= low and high <= limits[1])
+        dtype = next(fitting, None)
+        table = np.zeros(CODES, dtype or "uint8")
+        table[inputs % CODES] = results if dtype else results - low
         index = emit(op.astype(emit(op.astype(self.visit_expr(codes), "int32")), "uint8"))
         names = {"primfunc_name_hint": _NAME, "primfunc_attrs": {_TABLE: 1}}
         self._tables.append(emit(self.builder_.call_te(_look_up, index, relax.const(table), **names)))
-        return op.astype(self._tables[-1], "float32")
+        floats = op.astype(self._tables[-1], "float32")
+        return floats if dtype else op.add(emit(floats), relax.const(float(low), "float32"))
 
     def _computed(self, call: Any, known: dict[Any, torch.Tensor]) -> torch.Tensor:
         """Return what a call computes of the values of some variables, and keep what it needs on the way there."""
