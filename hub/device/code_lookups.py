@@ -55,15 +55,15 @@ def with_lookups(mod: Any, target: Any) -> Any:
 
 def _is_look(load: Any) -> bool:
     """Return whether a load is from a table of 256 numbers of 8 bits, at a code of 8 bits."""
-    shape, index = load.source.ty.shape, load.indices[-1]
-    is_table = len(shape) == 1 and isinstance(shape[0], IntImm) and int(shape[0]) == _CODES
-    is_table = is_table and DataType(str(load.source.ty.dtype)).bits == 8
-    return is_table and isinstance(index, Cast) and str(index.value.ty.dtype).startswith("uint8")
+    shape, dtype = load.source.ty.shape, DataType(str(load.source.ty.dtype))
+    if len(shape) != 1 or not isinstance(shape[0], IntImm) or int(shape[0]) != _CODES or dtype.bits != 8:
+        return False
+    return isinstance(load.indices[0], Cast) and str(load.indices[0].value.ty.dtype).startswith("uint8")
 
 
 def _looked_up(load: Any) -> Any:
     """Return what a load of several numbers of a table gives, by permutations; another load as it is."""
-    codes = load.indices[-1].value if _is_look(load) else None
+    codes = load.indices[0].value if _is_look(load) else None
     lanes = 1 if codes is None else DataType(str(codes.ty.dtype)).lanes
     if lanes == 1 or _LANES % lanes:
         return load

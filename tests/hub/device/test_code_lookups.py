@@ -29,6 +29,13 @@ def look(dtype: str, lanes: int, entries: int = 256, codes: str = "uint8") -> An
     return schedule.mod
 
 
+def look_in_rows() -> Any:
+    """Return a module that takes a row of a matrix, and adds a number that has no axis."""
+    table, number = te.placeholder((4, 256), "uint8", "table"), te.placeholder((), "uint8", "number")
+    result = te.compute((256,), lambda i: table[number(), i] + number(), "result")
+    return tvm.s_tir.Schedule(te.create_prim_func([table, number, result])).mod
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("lanes", [8, 16, 32, 64])
 def test_permutations_give_what_the_table_has(dtype: str, lanes: int) -> None:
@@ -51,6 +58,7 @@ def test_permutations_give_what_the_table_has(dtype: str, lanes: int) -> None:
         pytest.param(look("uint8", 16, entries=128), "icelake-server", id="a table of 128"),
         pytest.param(look("uint8", 16, codes="int32"), "icelake-server", id="numbers that are no codes"),
         pytest.param(look("float32", 16), "icelake-server", id="a table of floats"),
+        pytest.param(look_in_rows(), "icelake-server", id="rows, and a number of no axis"),
     ],
 )
 def test_other_reads_stay(mod: Any, mcpu: str) -> None:
