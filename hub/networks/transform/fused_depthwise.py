@@ -50,7 +50,9 @@ _UNROLLED, _MOST_FACTORS = 25, 64
 # What may stand between the two convolutions.
 _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "add": topi.add, "divide": topi.divide, "maximum": topi.maximum, "minimum": topi.minimum,
-    "multiply": topi.multiply, "subtract": topi.subtract, "nn.relu": topi.nn.relu, FAST_SIGMOID: fast_sigmoid,
+    "multiply": topi.multiply, "subtract": topi.subtract, "nn.relu": topi.nn.relu,
+    # As they are before and after `sigmoids`.
+    "sigmoid": fast_sigmoid, FAST_SIGMOID: fast_sigmoid, "nn.silu": lambda x: topi.multiply(x, fast_sigmoid(x)),
 }  # fmt: skip
 
 
