@@ -246,11 +246,19 @@ def load_onnx(path: Path) -> Any:
             onnx.checker.check_model(str(path))  # of any size
         onnx.load_external_data_for_model(model, str(path.parent))
         if changed and model.ByteSize() < _MOST_IN_MEMORY:
+            results = [output.type.tensor_type for output in model.graph.output if output.type.HasField("tensor_type")]
+            bare = [one for one in results if not one.HasField("shape")]  # which nothing says before it is imported
+            for one in bare:
+                one.shape.SetInParent()
             with norms_apart(model):
                 onnx.checker.check_model(model)
+            for one in bare:
+                one.ClearField("shape")
     except Exception as error:
         first, *_ = str(error).strip().splitlines() or [type(error).__name__]  # then comes where it is
-        raise file_error(path, f"is no valid ONNX model: {first}") from error
+        other = "export it at a newer opset, or without what became this operator"
+        remedy = other if "No Op registered" in first else "export it again"
+        raise file_error(path, f"is no valid ONNX model: {first}", remedy) from error
     return model
 
 

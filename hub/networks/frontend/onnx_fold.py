@@ -34,7 +34,10 @@ _DEFINED = frozenset((
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-_OF_LOOPS = "export it with a number of steps that is fixed and small, or leave the loop out of what is tuned"
+_OF_LOOPS = (
+    "export it with a number of steps that is fixed and small; where an input is that number, fix it, e.g. --shape "
+    "INPUT=4; or leave the loop out of what is tuned"
+)
 # Operators that a loop may become.
 _MOST_NODES = 5000
 
@@ -287,9 +290,12 @@ class _Fold(GraphWriter):
             raise self._error(node, _UNKNOWN)
         body, columns, step, start = attributes_of(node)["body"], [], 0, len(self.nodes)
         constants = self._hold(body, renamed=True)
+        # The number of the step and the condition have no axes or, where a body slices by them, one.
+        shapes = [[1] * len(one.type.tensor_type.shape.dim) for one in body.input[:2]]
         more = bool(self.values[condition].item()) if condition else True
         while more and (not limit or step < self.values[limit].item()):
-            given = [self.constant(np.int64(step)), self.constant(np.bool_(True)), *states]
+            counters = [np.full(shape, value) for shape, value in zip(shapes, (step, True), strict=True)]
+            given = [*map(self.constant, counters), *states]
             condition_after, *results = self._body(body, given, names, constants)
             states, new = results[: len(states)], results[len(states) :]
             columns.append(new)

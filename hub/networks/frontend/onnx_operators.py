@@ -31,8 +31,11 @@ def _resized(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     given = next((at for at in (number, number + 1) if at < len(inputs) and held[at]), None)
     mode, coordinates = (facts.get(name, b"").decode() for name in ("mode", "coordinate_transformation_mode"))
     stretched = facts.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
-    if old is None or given is None or inputs[given] not in graph.values or not stretched or coordinates[:2] == "tf":
+    if old is None or given is None or inputs[given] not in graph.values or not stretched:
         return None
+    beside = given > number and inputs[number]  # an empty tensor, which TVM takes for a second way to say the size
+    if coordinates[:2] == "tf":  # of a region, the input before
+        return [graph.op("Resize", *inputs[:number], "", inputs[given], **facts)] if beside else None
     values = graph.values[inputs[given]]
     changes = dict(zip((axis % len(old) for axis in facts.pop("axes", range(len(old)))), values, strict=True))
     sizes = {axis: int(by) if given > number else int(np.floor(old[axis] * by)) for axis, by in changes.items()}
@@ -46,7 +49,6 @@ def _resized(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
         and exact and rounded[0] in _COORDINATES and (not nearest or (whole and rounded in _ROUNDED))
         and not facts.get("antialias") and not facts.get("exclude_outside")
     ):  # fmt: skip
-        beside = given > number and inputs[number]  # which TVM takes for a second way to say it
         return [graph.op("Resize", x, *[""] * number, inputs[given], **attributes_of(node))] if beside else None
     if any(old[axis] * max(old[axis], sizes[axis]) > _MOST for axis in changed):
         return None
@@ -98,6 +100,15 @@ def _normalized(graph: Any, node: Any, inputs: list[str]) -> list[str]:
     facts = attributes_of(node)
     norm = reduced(graph, f"ReduceL{facts.get('p', 2)}", inputs[0], [facts.get("axis", -1)])
     return [graph.op("Div", inputs[0], graph.op("Max", norm, graph.constant(np.finfo("float32").tiny)))]
+
+
+def _chosen(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Give the numbers of the rows that a known condition chooses: TVM takes all rows as many as there may be."""
+    condition, axis = graph.values.get(inputs[1]), attributes_of(node).get("axis")
+    if condition is None:
+        return None
+    x = inputs[0] if axis is not None else graph.reshaped(inputs[0], [-1])
+    return [graph.op("Gather", x, graph.constant(np.flatnonzero(condition)), axis=axis or 0)]
 
 
 def _kept(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -318,6 +329,7 @@ RULES: dict[str, Callable[[Any, Any, list[str]], list[str] | None]] = {
     "Dropout": _kept, "Unsqueeze": _listed, "LayerNormalization": _averaged, "ConvTranspose": _padded,
     "Col2Im": _columns, "ReverseSequence": _reversed, "DFT": _transformed, "STFT": _spectrogram,
     "Pow": _powered, "GroupNormalization": _grouped, "IsInf": _infinite,
+    "Compress": _chosen,
 }  # fmt: skip
 """By the operator, what writes a node in another way to a `_Fold`; None leaves it as it is."""
 

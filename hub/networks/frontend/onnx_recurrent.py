@@ -8,6 +8,7 @@ import numpy as np
 from tvm import IRModule, relax
 from tvm.ir.expr import GenericConst
 
+from ....zoo.errors import last_line
 from ..transform.recurrence import KINDS, marker
 from .onnx_graph import DEFAULT, GraphWriter, attributes_of, infer_types, opset_of
 
@@ -53,7 +54,10 @@ def imported(model: Any, shapes: Mapping[str, Sequence[int]]) -> IRModule:
             if op_name == "Cast" and (whole := _whole(self.bb, inputs[0], attrs)) is not None:
                 return whole
             if op_name != _OPERATOR:
-                return super()._convert_operator(op_name, inputs, attrs, opset)
+                try:
+                    return super()._convert_operator(op_name, inputs, attrs, opset)
+                except Exception as error:  # of many kinds, and most do not name the operator
+                    raise ValueError(f"{op_name}: {last_line(error)}") from error
             projected, recurrent, bias, *states = inputs
             kind, backwards = attrs["kind"].decode(), bool(attrs["backwards"])
             return self.bb.emit(marker(self.bb.normalize(projected), recurrent, bias, states, kind, backwards))

@@ -197,6 +197,17 @@ def test_outputs_may_leave_out_their_shape(tmp_path: Path) -> None:
     assert [one.shape for one in outputs] == [(2, 6, 4), (2, 6, 4), (2, 6, 8)]
 
 
+def test_an_output_may_have_a_shape_that_an_operator_computes(tmp_path: Path) -> None:
+    """As tf2onnx writes a contraction: ONNX infers no shape there."""
+    proto = model()
+    shape = [node("Shape", ["p"], ["s"]), node("Max", ["s", "s"], ["m"])]
+    proto.graph.node.extend([*shape, node("Reshape", ["y", "m"], ["r"]), node("Squeeze", ["r"], ["q"])])
+    proto.graph.output.append(Info("q", TensorProto.FLOAT, None))
+    network = open_network(saved(tmp_path, proto))
+    assert network.signature().outputs[2].shape == (2, 6, 4)
+    assert not network.model.graph.output[2].type.tensor_type.HasField("shape")  # type: ignore[attr-defined]
+
+
 def test_nodes_may_stand_before_those_whose_outputs_they_take(tmp_path: Path) -> None:
     """As a tool leaves them that appends what it adds: ONNX Runtime sorts them."""
     sorted_ = model()
@@ -327,10 +338,11 @@ def test_what_is_damaged_invalid_or_larger_than_the_memory_is_refused_in_one_lin
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(NetworkImportError, match="is cut short"):
         open_network(path)
-    invalid, endless = model(), model()
+    invalid, endless, foreign = model(), model(), model(extra=node("Complex", ["y"], ["p"]))
     invalid.graph.node[0].input[0] = "nothing"
     endless.graph.initializer[0].dims[0] = 10**12
-    for proto, message in ((invalid, "no valid ONNX model"), (endless, "GB of memory")):
+    messages = "no valid ONNX model", "GB of memory", "No Op registered for Complex"
+    for proto, message in zip((invalid, endless, foreign), messages, strict=True):
         with pytest.raises(NetworkImportError, match=message) as caught:
             open_network(saved(tmp_path, proto))
         assert "\n" not in str(caught.value)

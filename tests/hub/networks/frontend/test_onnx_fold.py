@@ -36,6 +36,19 @@ def test_a_loop_of_known_steps_is_written_out_and_its_slices_are_stacked(equal: 
     equal(model([loop], {"last": 2, "rows": 2}, opset=opset, n=np.int64(3), w=MATRIX))
 
 
+def test_the_number_of_a_step_may_be_a_tensor_of_one(equal: Equal) -> None:
+    """As tf2onnx writes a loop over boxes, which slices by it."""
+    steps = [
+        node("Add", ["i", "one"], ["next"]),
+        node("Slice", ["x", "i", "next"], ["row"]),
+        node("Add", ["s", "row"], ["new"]),
+        node("Identity", ["more"], ["still"]),
+    ]
+    of_rows = body(steps, "still", "new")
+    of_rows.input[0].CopyFrom(Info("i", INT64, [1]))
+    equal(model([node("Loop", ["n", "", "x"], ["y"], body=of_rows)], n=np.int64(3), one=np.array([1])))
+
+
 def test_a_loop_ends_when_its_counter_says_and_takes_the_branch_of_each_step(equal: Equal) -> None:
     doubled = helper.make_graph([node("Add", ["s", "s"], ["a"])], "even", [], [Info("a", FLOAT, None)])
     shrunk = helper.make_graph([node("Sin", ["s"], ["b"])], "odd", [], [Info("b", FLOAT, None)])

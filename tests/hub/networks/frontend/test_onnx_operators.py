@@ -11,6 +11,7 @@ import torch
 from onnx import TensorProto
 from onnx_kit import FLOAT, IMAGE, INT64, MATRIX, Equal, Info, checker, kernel, model, node
 from relax_kit import compute, prepare
+from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.sources import open_network
 
 
@@ -67,6 +68,32 @@ def test_boxes_are_shifted_by_half_a_pixel_of_what_they_are_cut_from(equal: Equa
 def test_rows_are_divided_by_their_norm(equal: Equal, opset: int) -> None:
     first, second = node("LpNormalization", ["x"], ["z"], p=1, axis=0), node("LpNormalization", ["z"], ["y"])
     equal(model([first, second], opset=opset))
+
+
+@pytest.mark.parametrize("facts", [{"axis": 1}, {}])
+def test_rows_that_a_constant_chooses_have_a_fixed_number(equal: Equal, facts: Mapping[str, Any]) -> None:
+    network = equal(
+        model([node("Compress", ["x", "c"], ["y"], **facts)], {"y": 2 if facts else 1}, c=[False, True, True])
+    )
+    assert network.signature().outputs[0].shape == ((3, 2) if facts else (2,))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_region_that_may_be_an_input_is_resized(equal: Equal, known: bool) -> None:
+    facts = {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear"}
+    resize = node("Resize", ["x", "region", "none", "sizes"], ["y"], **facts)
+    constants: dict[str, Any] = {"none": np.float32([]), "sizes": np.array([1, 3, 4, 5])}
+    if known:
+        constants["region"] = np.float32([0, 0, 0.1, 0.2, 1, 1, 0.9, 0.7])
+    inputs = [IMAGE] if known else [IMAGE, Info("region", FLOAT, [8])]
+    equal(model([resize], inputs=inputs, **constants), atol=1e-5)
+
+
+def test_an_operator_that_cannot_be_translated_is_named(tmp_path: Path) -> None:
+    slices = node("Slice", ["x", "one", "one"], ["y"])
+    onnx.save(model([slices], one=np.int64(1)), tmp_path / "net.onnx")
+    with pytest.raises(NetworkImportError, match="cannot import net: Slice: Cannot cast"):
+        open_network(tmp_path / "net.onnx").imported()
 
 
 def test_a_new_axis_may_be_one_number(equal: Equal) -> None:
