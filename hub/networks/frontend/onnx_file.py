@@ -19,6 +19,7 @@ from .network import Network, at_sizes, check_memory, refused
 from .onnx_fold import folded
 from .onnx_graph import graphs_of, sort_nodes, tensors_of
 from .onnx_inputs import dtype_of, examples, inputs_of, values_of, with_values
+from .onnx_learned import LEARNED, without_strings
 from .onnx_quantised import dequantise_layers
 from .onnx_recurrent import RECURRENT_REMEDIES, imported, with_recurrences
 from .onnx_runtime import RUNTIME, RUNTIME_REMEDY, exact_products, norms_apart, own_norms
@@ -29,7 +30,7 @@ from .signature import Signature, TensorSpec
 _REMEDIES = {
     f"{RUNTIME}.nchwc": "ONNX Runtime optimised the file for one CPU: take the one from before, or optimise it again "
     "with GraphOptimizationLevel.ORT_ENABLE_EXTENDED",
-    "ai.onnx.ml": "leave scalers, encoders and trees to ONNX Runtime, and tune the network before or after them",
+    LEARNED: "leave trees, kernel machines and strings to ONNX Runtime, and tune the network before or after them",
     RUNTIME: RUNTIME_REMEDY,
 }
 _MOST_IN_MEMORY = (1 << 31) - (1 << 20)  # bytes of a model that protobuf can write
@@ -133,7 +134,7 @@ def reference_module(path: Path, optimised: bool = True, shake: Callable[[Any], 
         shake: changes a model of less than 2 GB in place, and returns whether it did, see `shake_from_integers`.
     """
     model = load_onnx(path)
-    changed = any([onnx_in_float32(model), dequantise_layers(model)])
+    changed = any([without_strings(model), onnx_in_float32(model), dequantise_layers(model)])
     if model.ByteSize() < _MOST_IN_MEMORY:
         changed |= exact_products(model)
         changed |= shake is not None and shake(model)
@@ -170,6 +171,7 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
         NetworkImportError: see `load_onnx`; or sizes are missing or wrong.
     """
     model = load_onnx(path)
+    cut = without_strings(model)
     inputs, returned = inputs_of(model), {output.name: dtype_of(output).name for output in model.graph.output}
     operators = {node.op_type for graph in graphs_of(model) for node in graph.node}
     quantised = any(part in name for part in ("Quantize", "QLinear", "QGemm", "Integer") for name in operators)
@@ -178,6 +180,7 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
         *precision_notes(onnx_in_float32(model), quantised),
         *[_STATES] * in_8_bits,
         *[_BLOCKS] * bool(operators & _IN_BLOCKS),
+        *[f"maps of classes are tensors, and outputs of strings left out: {', '.join(cut)}"] * bool(cut),
     )
     axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
     names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))

@@ -21,6 +21,7 @@ from .onnx_graph import (
     opset_of,
     rename,
 )
+from .onnx_learned import LEARNED, LEARNED_RULES
 from .onnx_operators import RULES, run
 from .onnx_quantised import FLOAT, INTEGERS, QUANTISED, product_of_integers, read_as_floats, real
 from .onnx_runtime import OWN_RULES, RUNTIME, RUNTIME_REMEDY, is_own_norm
@@ -173,6 +174,8 @@ class _Fold(GraphWriter):
                 outputs = RULES[kind](self, node, inputs)
         if outputs is None and node.domain == RUNTIME and kind in OWN_RULES:
             outputs = self._of_runtime(node, inputs)
+        elif node.domain == LEARNED and kind in LEARNED_RULES:
+            outputs = LEARNED_RULES[kind](self, node, inputs)
         # TVM reads the attribute `value` of a constant alone.
         self.changed |= outputs is not None and (kind != "Constant" or node.attribute[0].name != "value")
         return outputs

@@ -95,8 +95,9 @@ def inputs_of(model: Any) -> list[OnnxInput]:
         tensor = value.type.tensor_type
         dtype = dtype_of(value) if value.type.HasField("tensor_type") else None
         if dtype is None or not tensor.HasField("shape") or dtype.name not in _TYPES:
+            name = "strings" if dtype is not None and dtype.hasobject else str(dtype)
             raise NetworkImportError(
-                f"input {value.name} is {'of ' + dtype.name if dtype else 'no tensor'}, or has no shape",
+                f"input {value.name} is {f'of {name}' if dtype else 'no tensor'}, or has no shape",
                 remedy=f"export it with tensors of {', '.join(_TYPES)} as inputs, with their number of axes",
                 input=value.name,
             )

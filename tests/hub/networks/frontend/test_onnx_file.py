@@ -175,7 +175,7 @@ def test_data_outside_of_the_folder_is_never_read(
         ("Fancy", "mine", "leave it out"),
         ("StringNormalizer", "", "leave it out"),
         ("PackedAttention", "com.microsoft", "before ONNX Runtime"),
-        ("Normalizer", "ai.onnx.ml", "trees to ONNX Runtime"),
+        ("SVMRegressor", "ai.onnx.ml", "strings to ONNX Runtime"),
     ],
 )
 def test_an_operator_that_tvm_lacks_is_named_with_its_node(
