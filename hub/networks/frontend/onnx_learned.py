@@ -101,9 +101,12 @@ def _columns(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
 
 def _matches(graph: Any, x: str, keys: np.ndarray) -> str:
     """Compare each number with each key, along a new last axis."""
+    from onnx.helper import np_dtype_to_tensor_dtype
+
+    x = graph.op("Cast", x, to=np_dtype_to_tensor_dtype(keys.dtype))
     axis = graph.constant(np.array([-1], np.int64))
     wide = graph.op("Unsqueeze", x, axis) if graph.opset >= 13 else graph.op("Unsqueeze", x, axes=[-1])
-    return str(graph.op("Equal", wide, graph.op("CastLike", graph.constant(keys), x)))
+    return str(graph.op("Equal", wide, graph.constant(keys)))
 
 
 def _one_hot(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -124,7 +127,7 @@ def _looked_up(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
         sides += [*lists, *tensors][:1]
     if dims is None or len(sides) < 2 or any(side.dtype.kind not in "iuf" for side in sides):
         return None
-    keys, values = sides[0], sides[1].astype("int64" if sides[1].dtype.kind in "iu" else "float32")
+    keys, values = (side.astype("int64" if side.dtype.kind in "iu" else "float32") for side in sides)
     whole = values.dtype.kind == "i"
     other: Any = facts.get("default_int64", -1) if whole else facts.get("default_float", -0.0)
     if "default_tensor" in facts:

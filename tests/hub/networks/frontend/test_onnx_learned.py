@@ -72,17 +72,20 @@ TABLES: dict[str, Mapping[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("opset", [11, 17])
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_numbers_are_categories_or_look_others_up(equal: Equal, table: Mapping[str, Any]) -> None:
+def test_numbers_are_categories_or_look_others_up(equal: Equal, table: Mapping[str, Any], opset: int) -> None:
     kind = FLOAT if "values_floats" in table else INT64
     nodes = [
         node("Abs", ["i"], ["j"]),
         node("Mod", ["j", "four"], ["k"]),
         learned("LabelEncoder", ["k"], ["y"], **table),
-        learned("OneHotEncoder", ["k"], ["z"], cats_int64s=[0, 2, 3]),
+        learned("OneHotEncoder", ["k"], ["c"], cats_int64s=[0, 2, 3]),
+        node("Reshape", ["c", "rows"], ["r"]),
+        learned("Normalizer", ["r"], ["z"], norm="L1"),
     ]
-    outputs = [Info("y", kind, [5, 2]), Info("z", FLOAT, [5, 2, 3])]
-    equal(file(nodes, outputs, inputs=[Info("i", INT64, [5, 2])], four=np.int64(4)))
+    outputs, constants = [Info("y", kind, [5, 2]), Info("z", FLOAT, [5, 6])], {"rows": np.array([-1, 6])}
+    equal(file(nodes, outputs, inputs=[Info("i", INT64, [5, 2])], opset=opset, four=np.int64(4), **constants))
 
 
 def test_maps_and_strings_are_cut_off(equal: Equal) -> None:
