@@ -111,7 +111,9 @@ class _Fold(GraphWriter):
         self._model, self._shapes, self._network = model, shapes, network
         self.opset, self.version = opset_of(model), model.ir_version
         self._types: dict[str, Any] | None = None
-        self._inferred = 0  # constants that the types take into account
+        self._inferred = 0  # how much was written that the types take into account
+        # ONNX infers no types behind an operator of another domain, until that is written in ONNX's own.
+        self._foreign = any(node.domain not in DEFAULT for node in model.graph.node)
         self.floats: dict[str, str] = {}  # real numbers by the name of the integers that they are
         self.read_as_floats = frozenset[str]()
         graphs = list(graphs_of(model))
@@ -230,7 +232,7 @@ class _Fold(GraphWriter):
         if name in self.values:
             return list(self.values[name].shape)
         dims = _sizes(self._type(name))
-        if dims is None and self._inferred < len(self.values):  # sizes that were computed since may fix it
+        if dims is None and self._inferred < self._written_so_far():  # what was computed since may fix it
             self._infer()
             dims = _sizes(self._type(name))
         return dims
@@ -254,7 +256,10 @@ class _Fold(GraphWriter):
     def _infer(self) -> None:
         """Infer the types of what is written so far."""
         self._types = (self._types or {}) | infer_types(self._model, self._shapes, self)
-        self._inferred = len(self.values)
+        self._inferred = self._written_so_far()
+
+    def _written_so_far(self) -> int:
+        return len(self.values) + (len(self.nodes) if self._foreign else 0)
 
     # Loops
 

@@ -81,6 +81,22 @@ def test_a_branch_that_inputs_decide_is_selected_where_both_have_the_same_sizes(
         equal(proto)
 
 
+def test_sizes_behind_an_operator_of_onnx_runtime_are_known(equal: Equal) -> None:
+    """ONNX infers none there. What is inferred again for the type of the power lacks the sum that follows."""
+    nodes = [
+        node("Gelu", ["x"], ["g"], domain="com.microsoft"),
+        node("Abs", ["g"], ["a"]),
+        node("Pow", ["a", "e"], ["p"]),
+        node("Add", ["x", "p"], ["r"]),
+        node("Shape", ["r"], ["s"]),
+        node("Expand", ["e", "s"], ["ones"]),
+        node("Mul", ["r", "ones"], ["y"]),
+    ]
+    proto = model(nodes, e=np.float32(2.5))
+    assert "Shape" not in {one.op_type for one in folded(proto, {"x": (3, 4)}, "net").graph.node}
+    equal(proto)
+
+
 def test_sizes_that_a_computed_size_fixes_are_known_to_what_follows(equal: Equal) -> None:
     sizes = [
         node("Shape", ["x"], ["s"]),
