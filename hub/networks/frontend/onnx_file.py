@@ -132,6 +132,9 @@ def reference_module(path: Path, optimised: bool = True, shake: Callable[[Any], 
         optimised: False to run each operator alone, as the file has it. Quantised operators that are fused round at
             other places.
         shake: changes a model of less than 2 GB in place, and returns whether it did, see `shake_from_integers`.
+
+    Raises:
+        NetworkImportError: ONNX Runtime does not take the file.
     """
     model = load_onnx(path)
     changed = any([without_strings(model), onnx_in_float32(model), dequantise_layers(model)])
@@ -147,7 +150,11 @@ def reference_module(path: Path, optimised: bool = True, shake: Callable[[Any], 
     options.intra_op_num_threads = torch.get_num_threads()
     if not optimised:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    original = runtime.InferenceSession(source, options, ["CPUExecutionProvider"])
+    try:
+        original = runtime.InferenceSession(source, options, ["CPUExecutionProvider"])
+    except Exception as error:  # of its own many kinds
+        reason = " ".join(str(error).split())[:500]
+        raise file_error(path, f"is no network that ONNX Runtime can run: {reason}") from error
     names = [one.name for one in inputs_of(model)]
 
     class OnnxReference(torch.nn.Module):

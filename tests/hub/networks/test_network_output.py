@@ -258,7 +258,12 @@ def test_half_precision_is_judged_by_the_originals_own_where_a_network_is_rounde
 
 @pytest.mark.parametrize(
     ("script", "message"),
-    [("echo boom >&2; kill -SEGV $$", "boom"), ("exit 0", "no message"), ("while :; do :; done", "1 s of comput")],
+    [
+        ("echo boom >&2; kill -SEGV $$", "failed .* boom"),
+        ("exit 0", "no message"),
+        ("echo 'tchub.hub.networks.errors.NetworkImportError: net.onnx is none' >&2; exit 1", r"^net\.onnx is none"),
+        ("while :; do :; done", "1 s of comput"),
+    ],
 )
 def test_a_library_that_crashes_or_hangs_is_an_error(
     tmp_path: Path, pt2: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str

@@ -333,6 +333,15 @@ def test_a_size_that_depends_on_values_is_refused(tmp_path: Path) -> None:
             open_network(saved(tmp_path, proto)).imported()
 
 
+def test_what_onnx_runtime_has_no_kernel_for_is_refused_in_one_line(tmp_path: Path) -> None:
+    """As tf2onnx writes a bicubic resize of an image to a smaller one."""
+    proto = model(extra=node("Resize", ["x", "", "scales"], ["p"], mode="cubic"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32([1, 0.5, 0.5]), "scales"))
+    with pytest.raises(NetworkImportError, match=r"is no network that ONNX Runtime can run: .*Cubic") as caught:
+        reference_module(saved(tmp_path, proto))
+    assert "\n" not in str(caught.value)
+
+
 def test_what_is_damaged_invalid_or_larger_than_the_memory_is_refused_in_one_line(tmp_path: Path) -> None:
     path = saved(tmp_path, model())
     path.write_bytes(path.read_bytes()[:100])
