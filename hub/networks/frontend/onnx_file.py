@@ -148,6 +148,8 @@ def reference_module(path: Path, optimised: bool = True, shake: Callable[[Any], 
     options = runtime.SessionOptions()
     # More threads than cores of the process that compares, which has real-time priority, wait for each other for long.
     options.intra_op_num_threads = torch.get_num_threads()
+    # As `exact_products` does for operators of the file: not to round what weights of 4 bits are multiplied by.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     if not optimised:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:

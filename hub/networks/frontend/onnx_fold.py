@@ -23,7 +23,7 @@ from .onnx_graph import (
 )
 from .onnx_learned import LEARNED, LEARNED_RULES
 from .onnx_operators import RULES, run
-from .onnx_quantised import FLOAT, INTEGERS, QUANTISED, product_of_integers, read_as_floats, real
+from .onnx_quantised import FLOAT, INTEGERS, QUANTISED, dequantised, product_of_integers, read_as_floats, real
 from .onnx_runtime import OWN_RULES, RUNTIME, RUNTIME_REMEDY, is_own_norm
 
 # Operators that the importer lacks, or has of another domain, and that ONNX defines by others.
@@ -75,6 +75,12 @@ def folded(model: Any, shapes: Mapping[str, Sequence[int]], network: str) -> Any
     result = onnx.ModelProto()
     result.CopyFrom(model)
     fold.put(result.graph)
+    # TVM loads every constant, also of a type that it does not have.
+    values = [*result.graph.input, *result.graph.output]
+    read = names_taken(*fold.nodes).union(str(value.name) for value in values)
+    for at in reversed(range(len(result.graph.initializer))):
+        if result.graph.initializer[at].name not in read:
+            del result.graph.initializer[at]
     return result
 
 
@@ -159,6 +165,8 @@ class _Fold(GraphWriter):
         """Write a node in another way than as it is, and return the names of its outputs; None for a copy."""
         kind = node.op_type
         outputs = real(self, node, inputs) if kind in QUANTISED else None
+        if kind == "DequantizeLinear":
+            outputs = dequantised(self, node, inputs)
         if outputs is None and node.domain in DEFAULT:
             if kind in ("Loop", "Scan"):
                 outputs = (self._loop if kind == "Loop" else self._scan)(node, inputs, names)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_graph import attributes_of, graphs_of, names_taken
+from .onnx_graph import attributes_of, graphs_of, named, names_taken
 
 # Quantised operators that are another on real numbers, each of whose inputs has a scale and a zero point behind it.
 QUANTISED = {
@@ -17,6 +17,8 @@ QUANTISED = {
 FLOAT, _INT32 = 1, 6  # ONNX's numbers of the types
 # Operators on integers that are these on real numbers.
 INTEGERS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
+# ONNX's numbers of whole numbers that share a byte, which TVM has no constants of.
+_IN_PARTS_OF_BYTES = (21, 22, 25, 26)
 # Attributes of quantised operators that those on real numbers have not, with the only value that is known here.
 _OWN = {"channels_last": 0, "opset": None}
 
@@ -50,6 +52,33 @@ def real(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     return [
         graph.op("QuantizeLinear", result, graph.constant(np.float32(1)), *filter(None, [zero])) if scale else result
     ]
+
+
+def dequantised(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
+    """Compute weights of less than 8 bits, or with a scale for each block; None for others."""
+    facts, names = attributes_of(node), named(inputs, 3)
+    size, codes = facts.get("block_size", 0), graph.weight(names[0])
+    parts = [graph.weight(name) if name else np.zeros((), np.int8) for name in names[1:]]
+    if not (size or graph.dtype(names[0]) in _IN_PARTS_OF_BYTES):
+        return None
+    if codes is None or any(part is None for part in parts):
+        return None
+    axis = facts.get("axis", 1) % codes.ndim
+
+    def spread(part: np.ndarray) -> np.ndarray:
+        """Return the scale or zero point of each weight, or of each slice along the axis."""
+        part = part.astype(np.float32)
+        if size and part.ndim:
+            return np.repeat(part, size, axis).take(np.arange(codes.shape[axis]), axis)
+        return (
+            part.reshape([-1 if at == axis else 1 for at in range(codes.ndim)]) if part.size > 1 else part.reshape(())
+        )
+
+    def real_numbers() -> np.ndarray:
+        scale, zero = map(spread, parts)
+        return (codes.astype(np.float32) - zero) * scale
+
+    return [graph.once((*names, size, axis), real_numbers)]
 
 
 def of_parts(graph: Any, node: Any, inputs: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -68,6 +69,22 @@ def test_boxes_are_shifted_by_half_a_pixel_of_what_they_are_cut_from(equal: Equa
 def test_rows_are_divided_by_their_norm(equal: Equal, opset: int) -> None:
     first, second = node("LpNormalization", ["x"], ["z"], p=1, axis=0), node("LpNormalization", ["z"], ["y"])
     equal(model([first, second], opset=opset))
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "uint8"])
+@pytest.mark.parametrize("block", [0, 3])
+def test_weights_may_share_a_byte_and_have_a_scale_for_each_block(equal: Equal, kind: str, block: int) -> None:
+    """As ONNX Runtime's tools quantise them without an operator of its own; of the last block a part is left."""
+    codes, zeros = np.abs(kernel(4, 6)) % 8, np.abs(kernel(2 if block else 1, 6)) % 8
+    scales = np.linspace(0.1, 1.0, zeros.size, dtype="float32").reshape(zeros.shape)
+    dtype = getattr(ml_dtypes, kind, kind)
+    weights = {"w": codes.astype(dtype), "s": scales, "z": zeros.astype(dtype)}
+    if not block:
+        weights |= {name: weights[name][0] for name in ("s", "z")}
+    facts = {"block_size": block, "axis": 0} if block else {"axis": 1}
+    nodes = [node("DequantizeLinear", [*weights], ["real"], **facts), node("MatMul", ["x", "real"], ["y"])]
+    network = equal(model(nodes, opset=21, **weights), atol=1e-5)
+    assert "dequantize" not in network.imported().script() or kind == "uint8"
 
 
 @pytest.mark.parametrize("facts", [{"axis": 1}, {}])
