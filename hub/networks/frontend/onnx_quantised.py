@@ -44,7 +44,8 @@ def real(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     factor = graph.op("Mul", graph.op("Mul", groups[0][1], groups[1][1]), alpha)
     if scale:
         factor = graph.op("Div", factor, scale)
-    integers = [_shifted(graph, x, zero_point, kind == "Conv") for x, _, zero_point in groups]
+    in_rows = kind == "Conv" or (kind == "Gemm" and facts.get("transB", 0) == 1)  # the outputs of the weights
+    integers = [_shifted(graph, x, zero_point, in_rows) for x, _, zero_point in groups]
     result = graph.op(kind, *integers, *([graph.op("Cast", bias, to=FLOAT)] if bias else []), **facts)
     if kind == "Conv":  # a factor for each channel
         factor = graph.reshaped(factor, [-1, *[1] * (len(weight) - 2)])
@@ -122,13 +123,13 @@ def product_of_integers(graph: Any, node: Any, inputs: list[str]) -> list[str] |
     return [result]
 
 
-def _shifted(graph: Any, x: str, zero: str, for_convolution: bool) -> str:
+def _shifted(graph: Any, x: str, zero: str, in_rows: bool) -> str:
     """Return integers less their zero point as float32, which holds sums of them exactly up to 2**24."""
     value, dims = graph.op("Cast", x, to=FLOAT), graph.dims(zero) if zero else None
     if not zero or (zero in graph.values and not graph.values[zero].any()):
         return value
     shift = graph.op("Cast", zero, to=FLOAT)
-    if for_convolution and dims and prod(dims) > 1:  # one for each output
+    if in_rows and dims and prod(dims) > 1:  # one for each output
         shift = graph.reshaped(shift, [-1, *[1] * (len(graph.dims(x) or ()) - 1)])
     return graph.op("Sub", value, shift)
 

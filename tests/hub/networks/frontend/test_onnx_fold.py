@@ -203,6 +203,15 @@ def test_quantised_products_and_sums(equal: Equal, operator: str) -> None:
     equal(model([QUANTIZED, node(operator, inputs, ["p"], domain=domain), REAL], **weights, **SCALES))
 
 
+@pytest.mark.parametrize("turned", [0, 1])
+def test_outputs_of_a_quantised_product_have_a_scale_and_a_zero_point_each(equal: Equal, turned: int) -> None:
+    weights = {"w": kernel(4, 5).view(np.uint8), "ws": np.linspace(0.01, 0.05, 5, dtype="float32")}
+    weights |= {"w": weights["w"].T.copy()} if turned else {}
+    inputs = ["q", "s", "z", "w", "ws", "wz", "", "t", "z"]
+    product = node("QGemm", inputs, ["p"], domain="com.microsoft", transB=turned)
+    equal(model([QUANTIZED, product, REAL], wz=np.uint8([100, 120, 128, 130, 150]), **weights, **SCALES))
+
+
 def test_integers_are_convolved_and_scaled_as_dynamic_quantisation_does(equal: Equal) -> None:
     nodes = [
         node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
