@@ -51,8 +51,8 @@ class FreeSize:
 def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> list[tuple[str, dict[str, int]]]:
     """Return every combination of the sizes that were given: a label, e.g. `bert-batch8`, and sizes by `FreeSize.name`.
 
-    A size is given by its own name, by `INPUT.AXIS`, as `batch` where it alone is the first axis of the inputs, or by
-    any name where one size and one name are left.
+    A size is given by its own name, by `INPUT.AXIS`, as `batch` with all others that are the first axis of inputs, or
+    by any name where one size and one name are left.
 
     Raises:
         NetworkImportError: sizes are missing, belong to no free size, or lie outside its bounds.
@@ -61,22 +61,21 @@ def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> li
     if shapes and not free:
         raise NetworkImportError(f"{network} has fixed shapes", remedy="leave the sizes out", given=[*shapes])
     matched = _matched(free, shapes)
-    given = {name for name, _ in matched.values()}
-    combinations = list(product(*(sizes for _, sizes in matched.values())))
+    given = list(dict.fromkeys(matched.values()))
+    combinations = list(product(*(shapes[name] for name in given)))
     problem = ""
     if unknown := [name for name in shapes if name not in given]:
         problem = f"; there is no {', '.join(unknown)}"
     elif len(matched) == len(free):
         for size in free:
-            name, values = matched[size.name]
-            for value in values:
+            name = matched[size.name]
+            for value in shapes[name]:
                 if value < size.least or (size.most is not None and value > size.most):
                     problem = f"; {name}={value} is outside of what it takes"
         if not 1 <= len(combinations) <= MAX_VARIANTS:
             problem = f"; the sizes make {len(combinations)} networks, and 1 to {MAX_VARIANTS} are tuned at once"
     if problem or len(matched) < len(free):
-        batch = [size for size in free if size.is_batch]
-        examples = ("batch=1,8" if [size] == batch else f"{size.name}={size.most or 128}" for size in free)
+        examples = dict.fromkeys("batch=1,8" if one.is_batch else f"{one.name}={one.most or 128}" for one in free)
         raise NetworkImportError(
             f"{network} has dynamic shapes: {'; '.join(map(str, free))}{problem}",
             remedy=f"say for which sizes to tune it: {' '.join(f'--shape {one}' for one in examples)}",
@@ -85,23 +84,22 @@ def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> li
         )
     results = []
     for values in combinations:
-        parts = [f"{matched[name][0]}{value}" for name, value in zip(matched, values, strict=True)]
-        results.append(("-".join([network, *parts]), dict(zip(matched, values, strict=True))))
+        parts = [f"{name}{value}" for name, value in zip(given, values, strict=True)]
+        sizes = {size: values[given.index(name)] for size, name in matched.items()}
+        results.append(("-".join([network, *parts]), sizes))
     return results
 
 
-def _matched(free: Sequence[FreeSize], shapes: Shapes) -> dict[str, tuple[str, Sequence[int]]]:
-    """Return the given name and sizes of each free size that some were given for."""
-    matched = {size.name: (name, shapes[name]) for size in free for name in shapes if name in size.names()}
-    left = [size for size in free if size.name not in matched]
-    names = [name for name in shapes if name not in {given for given, _ in matched.values()}]
-    batch = [size for size in left if size.is_batch]
-    if "batch" in names and len(batch) == 1:
-        matched[batch[0].name] = ("batch", shapes["batch"])
-        left.remove(batch[0])
+def _matched(free: Sequence[FreeSize], shapes: Shapes) -> dict[str, str]:
+    """Return the name that each free size is given by, without those that are not given."""
+    matched = {size.name: name for size in free for name in shapes if name in size.names()}
+    names = [name for name in shapes if name not in matched.values()]
+    if "batch" in names and (batch := [size for size in free if size.is_batch and size.name not in matched]):
+        matched |= {size.name: "batch" for size in batch}
         names.remove("batch")
+    left = [size for size in free if size.name not in matched]
     if len(left) == len(names) == 1:
-        matched[left[0].name] = (names[0], shapes[names[0]])
+        matched[left[0].name] = names[0]
     return matched
 
 

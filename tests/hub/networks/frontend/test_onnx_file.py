@@ -102,6 +102,21 @@ def test_sizes_that_an_exporter_has_no_name_for_differ(tmp_path: Path) -> None:
     assert network.signature().inputs[0].shape == (2, 3, 5, 7)
 
 
+def test_a_batch_that_has_a_name_for_each_input_is_one(tmp_path: Path) -> None:
+    """As tf2onnx writes a network of several inputs."""
+    inputs = [Info(name, TensorProto.FLOAT, [size, 3]) for name, size in (("a", "unk__1"), ("b", "unk__2"))]
+    graph = helper.make_graph([node("Add", ["a", "b"], ["y"])], "graph", inputs, [Info("y", TensorProto.FLOAT, None)])
+    path = saved(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    with pytest.raises(NetworkImportError) as caught:
+        open_network(path)
+    assert caught.value.remedy == "say for which sizes to tune it: --shape batch=1,8"
+    variants = open_network(path, shapes={"batch": [1, 4]}).variants
+    assert [variant.name for variant in variants] == ["net-batch1", "net-batch4"]
+    assert [[len(x) for x in variant.inputs()] for variant in variants] == [[1, 1], [4, 4]]
+    (apart,) = open_network(path, shapes={"a.0": [4], "batch": [1]}).variants
+    assert apart.signature().outputs[0].shape == (4, 3)
+
+
 def test_a_number_that_chooses_a_branch_may_be_fixed(tmp_path: Path) -> None:
     def branch(kind: str) -> Any:
         return helper.make_graph([node(kind, ["x"], ["r"])], kind, [], [Info("r", TensorProto.FLOAT, None)])
