@@ -22,6 +22,7 @@ from . import images, numerics
 from . import replacements as our
 from .complex_pairs import fourier, inverse_real_fourier, pair_complex, real_fourier
 from .converters import translated
+from .scalars import read_as_tensors
 
 
 def decomposed(exported: Any) -> Any:
@@ -36,46 +37,13 @@ def decomposed(exported: Any) -> Any:
     if real is not exported:
         exported = real.run_decompositions(table)
     drop_checks(exported)
-    _read_numbers_as_tensors(exported)
+    read_as_tensors(nodes_of(exported.graph_module))
     drop_checks(exported)  # and what nothing reads any more
     _promote_types(exported)
     exported.graph_module.graph.eliminate_dead_code()
     for part in graph_modules(exported.graph_module):
         part.recompile()
     return exported
-
-
-def _read_numbers_as_tensors(exported: Any) -> None:
-    """Compute with a tensor of one number where its number is read, as by `item`: for TVM that is a size alone.
-
-    Raises:
-        ValueError: what is computed of such a number is no size; TVM would crash.
-    """
-    nodes = nodes_of(exported.graph_module)
-    for node in nodes:
-        if node.target != torch.ops.aten._local_scalar_dense.default or node.args[0].meta["val"].ndim:
-            continue
-        for user in [user for user in node.users if isinstance(user.target, torch._ops.OpOverload)]:
-            target: Any = user.target
-            if target._overloadname == "Scalar":
-                target = getattr(target.overloadpacket, "Tensor", target)
-            if node not in user.kwargs.values() and _kinds(user, target, {node}) == {"Tensor"}:
-                user.target = target
-                user.replace_input_with(node, node.args[0])
-    numbers = set[Any]()
-    for node in nodes:
-        is_read = node.target == torch.ops.aten._local_scalar_dense.default
-        of_numbers = not numbers.isdisjoint(node.all_input_nodes)
-        if is_read or (of_numbers and not isinstance(node.target, torch._ops.OpOverload)):
-            numbers.add(node)
-        elif of_numbers and not {"Tensor", "number"}.isdisjoint(_kinds(node, node.target, numbers)):
-            raise ValueError("Unsupported function types ['what is computed with a number of item()']")
-
-
-def _kinds(call: Node, target: Any, values: set[Any]) -> set[str]:
-    """Return the types, as an operator's schema has them, of the positional arguments that are among some values."""
-    pairs = zip(call.args, target._schema.arguments, strict=False)
-    return {str(argument.type) for arg, argument in pairs if isinstance(arg, Node) and arg in values}
 
 
 def drop_checks(exported: Any) -> None:

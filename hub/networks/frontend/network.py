@@ -88,6 +88,13 @@ def at_sizes(
     return replace(variants[0], name=name, fixed=variants if len(variants) > 1 else ())
 
 
+_REMEDIES = {
+    "_transformer_encoder_layer": "export it with strict=False",  # which leaves PyTorch's fast path out
+    "a number of item()": "compute with the tensor itself, without item()",
+    "data-dependent": "compute by tensors what depends on a number of item(), and pad what has its size",
+}
+
+
 @contextmanager
 def refused(
     network: str, step: str, where: Callable[[str], str], remedies: Mapping[str, str] | None = None
@@ -111,10 +118,10 @@ def refused(
         problem = str(error).strip().splitlines()[0] if "While executing" in str(error) else last_line(error)
         raise NetworkImportError(
             f"TVM cannot {step} {network}: {operator or problem}" + (f" ({location})" if location else ""),
-            remedy="export it with strict=False"  # which leaves PyTorch's fast path of encoder layers out
-            if "_transformer_encoder_layer" in (operator or "")
-            else (remedies or {}).get(
-                operator or "", "write the operator with others that TVM has, or leave it out of what is tuned"
+            remedy=(remedies or {}).get(operator or "")
+            or next(
+                (remedy for part, remedy in _REMEDIES.items() if part in (operator or problem)),
+                "write the operator with others that TVM has, or leave it out of what is tuned",
             ),
             network=network,
             operator=operator,

@@ -237,12 +237,6 @@ def transforms(x: Tensor, mix: Tensor) -> Any:
     return fft.fftn(x, dim=(1, 2)).real, fft.ifft(fft.rfft(x)).imag, there_and_back, mixed, fft.rfft(x).angle()
 
 
-@case("numbers that are read from tensors", randn(4, 6))
-def read(x: Tensor) -> Any:
-    k = (x > 0).sum().item()
-    return torch.where(torch.arange(6) < k, x, -x) * k + k, x * x.mean().item(), x - x.max().item()
-
-
 MATRICES = randn(2, 3, 3)
 MATRICES[0, 0, 0] = 0  # as a pivot it would divide by zero
 
