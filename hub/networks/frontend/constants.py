@@ -316,6 +316,9 @@ def known_constants(module: torch.nn.Module) -> Iterator[None]:
 
     def watched(mode: Any, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         modes.add(mode)
+        if op == torch.ops.prims.sum.default and args[0].dtype == torch.int32:  # gives int32, and values in int64
+            with mode:
+                return op(args[0].to(torch.int64), *args[1:]).to(torch.int32)
         leaves = tree_leaves((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, FakeTensor)]
         numbers = [x.node for x in leaves if isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool)]

@@ -227,7 +227,7 @@ def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int |
         wanted.add("decoder_input_ids")
     if "past_time_features" in parameters:  # a forecast goes on from the covariates of the time to come
         wanted |= {"future_values", "future_time_features"}
-    if config.model_type == "longt5":  # makes no masks of its own when it is exported
+    if config.model_type in ("longt5", "switch_transformers"):  # make no masks when they are exported
         wanted |= {"attention_mask", "decoder_attention_mask"}
     generator = torch.Generator().manual_seed(0)
     inputs = {}

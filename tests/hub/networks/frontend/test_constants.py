@@ -36,6 +36,29 @@ def test_sizes_that_constants_decide_are_fixed() -> None:
     torch.testing.assert_close([torch.from_numpy(one) for one in results], list(network(x)))
 
 
+class Grids(torch.nn.Module):
+    """Splits the patches of images and frames by the running sums of their sizes, which count in 32 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("grids", torch.tensor([[1, 2, 2], [2, 1, 3]]))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        frames = torch.repeat_interleave(self.grids[:, 1] * self.grids[:, 2], self.grids[:, 0])
+        ends = functional.pad(frames.cumsum(0, dtype=torch.int32), (1, 0))
+        lengths = ends[1:] - ends[:-1]
+        numbers = (torch.arange(len(x)) >= lengths.cumsum(0).unsqueeze(1)).sum(0)
+        return x * numbers.unsqueeze(1), *(part * 2 for part in torch.split(x, lengths.tolist()))
+
+
+def test_running_sums_of_constants_in_32_bits_keep_their_size() -> None:
+    network, x = Grids(), torch.randn(10, 3)
+    imported = open_network(network, (x,))
+    assert [one.shape for one in imported.signature().outputs] == [(10, 3), (4, 3), (3, 3), (3, 3)]
+    results = compute(prepare(imported.imported()), x)
+    torch.testing.assert_close([torch.from_numpy(one) for one in results], list(network(x)))
+
+
 class Sequences(torch.nn.Module):
     """Gives sequences of lengths that it holds one by one, and elements that a mask chooses."""
 

@@ -65,6 +65,10 @@ def test_the_network_takes_and_returns_tensors_by_name(tmp_path: Path) -> None:
          | SEQ2SEQ | {"n_positions": 8},
          {"input_ids": (1, 8), "attention_mask": (1, 8), "decoder_input_ids": (1, 8),
           "decoder_attention_mask": (1, 8)}),
+        ({"model_type": "switch_transformers", "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_decoder_layers": 1}
+         | SEQ2SEQ | {"num_heads": 2, "num_experts": 2, "n_positions": 8},
+         {"input_ids": (1, 8), "attention_mask": (1, 8), "decoder_input_ids": (1, 8),
+          "decoder_attention_mask": (1, 8)}),
     ],
     ids=lambda value: value.get("model_type", ""),
 )  # fmt: skip
