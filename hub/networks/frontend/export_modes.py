@@ -1,6 +1,7 @@
-"""What is changed in PyTorch while it exports a module: logs, checks of values, calls that fail, packed sequences."""
+"""What is changed in PyTorch and transformers while a module is exported: logs, checks of values, packed sequences."""
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from functools import partial
@@ -20,7 +21,8 @@ _MOST_LENGTHS = 32  # of packed sequences, each of which has its own recurrent l
 def export_mode() -> Iterator[None]:
     """Inside, PyTorch exports for inference, and takes modules that it would refuse; one thread at a time."""
     with _ALONE, ExitStack() as stack:
-        for mode in (torch.no_grad(), _silence(), _unchecked_distributions(), _left_calls(), _packed_sequences()):
+        ours = _unchecked_distributions, _left_calls, _moved_modules, _packed_sequences, _own_ways
+        for mode in (torch.no_grad(), _silence(), *(mode() for mode in ours)):
             stack.enter_context(mode)
         yield
 
@@ -72,6 +74,45 @@ def _left_calls() -> Iterator[None]:
         yield
     finally:
         tracer.call_module = call_module
+
+
+@contextmanager
+def _own_ways() -> Iterator[None]:
+    """Inside, transformers' networks compute as they do by themselves, without the ways that they keep for exports.
+
+    Those have masks where there is nothing to mask, as sizes may be free, and invert the triangular matrices of gated
+    delta rules row by row, as other runtimes have no solver: hundreds of kernels a layer. Where a module also asks
+    whether it is compiled, its ways for exports are the plain ones.
+    """
+    asks, compiled = "is_torchdynamo_exporting", "is_torchdynamo_compiling"
+    loaded = [vars(module) for name, module in list(sys.modules.items()) if name.startswith("transformers.")]
+    own = [names for names in loaded if asks in names and compiled not in names]
+    before = [names[asks] for names in own]
+    try:
+        for names in own:
+            names[asks] = lambda: False
+        yield
+    finally:
+        for names, function in zip(own, before, strict=True):
+            names[asks] = function
+
+
+@contextmanager
+def _moved_modules() -> Iterator[None]:
+    """Inside, a module stays as it is where its `forward` moves a part to the device and type that it has."""
+    module: Any = torch.nn.Module
+    apply = module._apply
+
+    def moved(self: Any, function: Callable[[torch.Tensor], torch.Tensor], *args: Any) -> Any:
+        pairs = ((x, function(x)) for x in (*self.parameters(), *self.buffers()))
+        stays = all((x.dtype, x.device) == (y.dtype, y.device) for x, y in pairs)
+        return self if stays else apply(self, function, *args)
+
+    try:
+        module._apply = moved
+        yield
+    finally:
+        module._apply = apply
 
 
 @contextmanager

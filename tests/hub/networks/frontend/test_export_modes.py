@@ -1,9 +1,10 @@
-"""Packed sequences, whose lengths an export has to know, and what a module catches."""
+"""Packed sequences, whose lengths an export has to know, what a module catches or moves, and transformers' own ways."""
 
 from typing import Any
 
 import pytest
 import torch
+from relax_kit import compute, prepare
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.sources import open_network
 from torch.nn.utils import rnn
@@ -55,3 +56,44 @@ def test_a_module_that_catches_what_the_export_alone_raises_is_refused() -> None
     inputs = torch.randn(2, 5, 3), torch.tensor([2, 4])
     with pytest.raises(NetworkImportError, match="data-dependent"):
         open_network(Cautious(torch.nn.GRU(3, 4, batch_first=True), None), inputs)
+
+
+def test_a_part_that_forward_moves_to_where_it_is_stays() -> None:
+    class Moved(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.norm = torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.norm = self.norm.to(x.dtype)
+            return self.norm(self.layer.to(x.device)(x))
+
+    module = Moved().eval()
+    x = torch.randn(2, 4)
+    results = compute(prepare(open_network(module, (x,)).imported()), x)
+    torch.testing.assert_close(torch.from_numpy(results[0]), module(x))
+
+
+def test_networks_of_transformers_have_no_masks_where_nothing_is_masked() -> None:
+    from transformers import BertConfig, BertModel, masking_utils
+    from transformers.utils import import_utils
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    bert = BertModel(BertConfig(vocab_size=20, **sizes)).eval()
+    graph = open_network(bert, (torch.tensor([[1, 2, 3]]),)).export().graph
+    (attention,) = (node for node in graph.nodes if "dot_product_attention" in str(node.target))
+    assert len(attention.all_input_nodes) == 3  # queries, keys and values
+    assert masking_utils.is_torchdynamo_exporting is import_utils.is_torchdynamo_exporting
+
+
+def test_gated_delta_rules_are_solved_by_blocks_rather_than_by_rows() -> None:
+    from transformers.models.qwen3_next.modeling_qwen3_next import torch_chunk_gated_delta_rule
+
+    class Rule(torch.nn.Module):
+        def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, beta: torch.Tensor) -> Any:
+            return torch_chunk_gated_delta_rule(query, key, value, beta.log(), beta, use_qk_l2norm_in_kernel=True)[0]
+
+    inputs = (*torch.randn(3, 1, 70, 2, 4), torch.rand(1, 70, 2))
+    mod = open_network(Rule(), inputs).imported()
+    assert len(mod["main"].body.blocks[0].bindings) < 350
+    torch.testing.assert_close(torch.from_numpy(compute(prepare(mod), *inputs)[0]), Rule()(*inputs))
