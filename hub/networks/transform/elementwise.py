@@ -51,7 +51,8 @@ def inline_beside_sums(schedule: Any) -> bool:
 def _beside_sums(schedule: Any) -> list[Any]:
     """Return the elementwise blocks with indices that are computed, and are read behind sums alone."""
     blocks = blocks_of(schedule)
-    sums = [one for one in blocks if schedule.get(one).init is not None]
+    # A pool whose windows differ in size has its sums in blocks within one.
+    sums = [one for one in blocks if schedule.get(one).init is not None or nodes_in(schedule.get(one).body, SBlock)]
     before = {schedule.get(one).name_hint for block in sums for one in [block, *blocks_before(schedule, block)]}
     behind = {schedule.get(one).name_hint for one in blocks} - before
     beside = []

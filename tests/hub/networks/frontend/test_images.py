@@ -54,6 +54,7 @@ def test_images_are_padded_pooled_and_resized(equal: Equal) -> None:
             F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True),
         )
         pooled = *pooled, *F.adaptive_max_pool2d(x.relu(), (4, 5), return_indices=True)
+        pooled = *pooled, F.adaptive_avg_pool2d(x, (4, 5)), F.adaptive_avg_pool2d(x, 9)
         return *padded, *pooled, *resized, F.group_norm(x, 2), F.unfold(x, 3), F.selu(x)
 
     equal(images, torch.randn(1, 2, 6, 8))
