@@ -11,7 +11,7 @@ from threading import RLock
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 _ALONE = RLock()
 _MOST_LENGTHS = 32  # of packed sequences, each of which has its own recurrent layers
@@ -21,7 +21,7 @@ _MOST_LENGTHS = 32  # of packed sequences, each of which has its own recurrent l
 def export_mode() -> Iterator[None]:
     """Inside, PyTorch exports for inference, and takes modules that it would refuse; one thread at a time."""
     with _ALONE, ExitStack() as stack:
-        ours = _unchecked_distributions, _left_calls, _moved_modules, _packed_sequences, _own_ways
+        ours = _unchecked_distributions, _left_calls, _moved_modules, _stacked_numbers, _packed_sequences, _own_ways
         for mode in (torch.no_grad(), _silence(), *(mode() for mode in ours)):
             stack.enter_context(mode)
         yield
@@ -113,6 +113,25 @@ def _moved_modules() -> Iterator[None]:
         yield
     finally:
         module._apply = apply
+
+
+@contextmanager
+def _stacked_numbers() -> Iterator[None]:
+    """Inside, `torch.tensor` of a list with tensors stacks them; PyTorch would read numbers that an export has not."""
+    functions: Any = torch
+    make = functions.tensor
+
+    def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> torch.Tensor:
+        if isinstance(data, torch.Tensor) or not any(isinstance(x, torch.Tensor) for x in tree_leaves(data)):
+            return make(data, dtype=dtype, device=device, requires_grad=requires_grad)
+        parts = [x if isinstance(x, torch.Tensor) else tensor(x) for x in data]
+        return torch.stack(parts).to(dtype=dtype, device=device)
+
+    try:
+        functions.tensor = tensor
+        yield
+    finally:
+        functions.tensor = make
 
 
 @contextmanager

@@ -74,6 +74,15 @@ def test_a_part_that_forward_moves_to_where_it_is_stays() -> None:
     torch.testing.assert_close(torch.from_numpy(results[0]), module(x))
 
 
+def test_tensors_in_a_list_become_one_tensor(network_of: Any) -> None:
+    def scaled(x: torch.Tensor) -> Any:
+        return x * torch.tensor([x.max() + 1, 2.0]).unsqueeze(1), torch.tensor([[x.min(), 1], [0, x[0, 0]]])
+
+    module, x = network_of(scaled), torch.randn(2, 4)
+    results = compute(prepare(open_network(module, (x,)).imported()), x)
+    torch.testing.assert_close([torch.from_numpy(one) for one in results], [*module(x)])
+
+
 def test_networks_of_transformers_have_no_masks_where_nothing_is_masked() -> None:
     from transformers import BertConfig, BertModel, masking_utils
     from transformers.utils import import_utils
