@@ -160,6 +160,8 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
                 "a fixed number of steps, or hold an input that is always the same, as lengths are, in the module: "
                 "register_buffer"
             )
+            if getattr(getattr(module, "config", None), "_experts_implementation", None) == "eager":
+                remedy = 'let it compute experts without a loop: model.set_experts_implementation("grouped_mm")'
         elif "not a known type" in first:
             first = first.partition(". ")[0]
             remedy = "take and return tuples or dicts, or make the class known: torch.export.register_dataclass(CLASS)"

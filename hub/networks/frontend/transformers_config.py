@@ -60,6 +60,8 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
         try:
             config = _config(path, fields)
             kind = _model_class(path, fields, config)
+            if kind._can_set_experts_implementation():
+                config._experts_implementation = "grouped_mm"  # rather than a loop over the experts that values choose
             with torch.device("meta"):  # counts the weights without allocating them
                 check_memory(path, sum(p.numel() for p in kind(config).parameters()))
         except ImportError as error:  # some models need a package that transformers does not bring

@@ -80,6 +80,20 @@ def test_every_family_has_the_inputs_that_its_configuration_tells(
     assert [spec.name for spec in network.signature().inputs] == [*inputs]
 
 
+def test_experts_are_computed_without_a_loop_over_those_that_values_choose(tmp_path: Path) -> None:
+    import transformers
+
+    sizes = SMALL | {"vocab_size": 50, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}
+    sizes |= {"num_key_value_heads": 1, "pad_token_id": 1, "max_position_embeddings": 8}
+    config = {"model_type": "openai_privacy_filter"} | sizes
+    (output,) = open_network(folder_of(tmp_path, config)).signature().outputs
+    assert output.shape == (1, 8, SMALL["hidden_size"])
+    model = transformers.OpenAIPrivacyFilterModel(transformers.OpenAIPrivacyFilterConfig(**sizes)).eval()
+    with pytest.raises(NetworkImportError) as refusal:
+        open_network(model, (torch.ones(1, 8, dtype=torch.int64),))
+    assert 'model.set_experts_implementation("grouped_mm")' in refusal.value.remedy
+
+
 def test_a_limit_that_is_infinite_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
     sizes = {"hidden_size": 16, "num_heads": 4, "head_dim": 8, "state_size": 8, "n_groups": 1, "num_hidden_layers": 1}
     config = {"model_type": "mamba2", "time_step_limit": [0.0, {"__float__": "Infinity"}], "vocab_size": 50} | sizes
