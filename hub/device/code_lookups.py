@@ -10,7 +10,7 @@ import tvm
 from tvm import DataType, s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.target import codegen
-from tvm.tirx import BufferLoad, Cast, IntImm, PrimFunc, Ramp
+from tvm.tirx import Cast, IntImm
 from tvm_ffi import structural_map
 
 from .statements import LOOPS, nodes_in, with_lowered
@@ -30,6 +30,9 @@ _VECTORS = tvm.transform.Sequential(
         tirx.transform.VectorizeLoop(),
     ]
 )
+_load: Any = tirx.BufferLoad
+_ramp: Any = tirx.Ramp
+_select: Any = tirx.Select
 _shuffle: Any = tirx.Shuffle
 
 
@@ -47,7 +50,7 @@ def with_lookups(mod: Any, target: Any) -> Any:
     if not looks_up(target):
         return mod
 
-    def changed(func: PrimFunc) -> PrimFunc:
+    def changed(func: Any) -> Any:
         return func.with_body(structural_map(func.body, (TensorLoad, _looked_up)))
 
     return with_lowered(mod, lambda func: any(map(_is_look, nodes_in(func.body, TensorLoad))), changed, _VECTORS)
@@ -69,7 +72,7 @@ def _looked_up(load: Any) -> Any:
         return load
     vector = f"{DataType(str(load.ty.dtype)).with_lanes(1)}x{_LANES}"
     index = _shuffle([codes] * (_LANES // lanes), list(range(_LANES))) if lanes < _LANES else codes
-    parts = [BufferLoad(load.source, [Ramp(begin, 1, _LANES)]) for begin in range(0, _CODES, _LANES)]
+    parts = [_load(load.source, [_ramp(begin, 1, _LANES)]) for begin in range(0, _CODES, _LANES)]
     halves = [tirx.call_llvm_pure_intrin(vector, _PERMUTE, one, index, other) for one, other in (parts[:2], parts[2:])]
-    result = tirx.Select(index < tirx.const(_CODES // 2, f"uint8x{_LANES}"), *halves)
+    result = _select(index < tirx.const(_CODES // 2, f"uint8x{_LANES}"), *halves)
     return _shuffle([result], list(range(lanes))) if lanes < _LANES else result

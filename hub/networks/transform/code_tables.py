@@ -91,14 +91,13 @@ class _CodeTables(PyExprMutator):
     def _stored(self, cast: Any) -> Any:
         """Return the codes as a table has them, where a cast gives them again; another cast as it is."""
         floats = bound_to(self.builder_, cast.args[0], "astype")
-        codes = None if floats is None else floats.args[0]
-        is_table = codes is not None and any(codes.same_as(one) for one in self._tables)
-        return codes if is_table and str(codes.ty.dtype) == str(cast.ty.dtype) else cast
+        tables = [one for one in self._tables if floats is not None and one.same_as(floats.args[0])]
+        return next((one for one in tables if str(one.ty.dtype) == str(cast.ty.dtype)), cast)
 
     def _source(self, call: Any) -> _Source | None:
         """Return the codes that a call is computed of, element by element and by numbers; None where there are none."""
         name = operator_name(call) if isinstance(call, relax.Call) else ""
-        if name not in _OPERATORS or str(call.ty.dtype) != "float32":
+        if name not in _OPERATORS or not _is_of_floats(call):
             return None
         numbers = [constant_values(arg) for arg in call.args]
         sources = [self._sources.get(arg) for arg, number in zip(call.args, numbers, strict=True) if number is None]
@@ -156,6 +155,10 @@ class _CodeTables(PyExprMutator):
 
 def _look_up(codes: Any, table: Any) -> Any:
     return te.compute(codes.shape, lambda *i: table(codes(*i).astype("int32")), name=_NAME)
+
+
+def _is_of_floats(value: Any) -> bool:
+    return str(value.ty.dtype) == "float32"
 
 
 def _is_call(value: Any, name: str) -> bool:
