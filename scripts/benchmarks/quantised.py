@@ -1,7 +1,7 @@
 """Networks of the zoo that ONNX Runtime's tools have quantised to 8 bits, as files, for the benchmark `rivals_int8`.
 
-Convolutional networks and ViT are quantised statically, with scales by what random inputs give, BERT dynamically, as
-its users do.
+Convolutional networks, ViT and SegFormer are quantised statically, with scales by what random inputs give, the others
+dynamically, as its users do.
 """
 
 from collections.abc import Iterator
