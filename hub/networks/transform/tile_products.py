@@ -178,6 +178,8 @@ def _product(
 
     def cut(*index: Any) -> Any:
         *pixel, channel = index
+        # TVM finds the rows of an image that is one row, or one column, where nothing stands for the other axis.
+        pixel = [one if extent > 1 else 0 for one, extent in zip(pixel, result, strict=False)]
         extents = result[:-1] if len(result) == 2 else (batch, rows, columns)
         row = [flat_index(pixel, extents)]
         if images > 1:

@@ -44,6 +44,18 @@ def test_each_program_computes_the_same(instructions: str, case: str) -> None:
     check_programs(lowered_case(case, of_bytes), instructions, 1)
 
 
+@pytest.mark.parametrize("kernel", [(1, 3), (3, 1)], ids=["one row", "one column"])
+def test_images_of_one_row_or_column_are_computed_row_by_row(kernel: tuple[int, int]) -> None:
+    """As those of networks of speech, whose first convolution is followed by another one."""
+    padding, height, width = (kernel[0] // 2, kernel[1] // 2), *(64 if n > 1 else 1 for n in kernel)
+    layers = (Quantised(conv(padding=padding), (32, 32, *kernel), 9) for _ in range(2))
+    mod = lowered(nn.Sequential(*layers), torch.randn(1, 32, height, width), of_bytes=VECTORS[16])
+    tasks = tile_tasks(mod)
+    assert len(tasks) == 2
+    for task in tasks:
+        assert random_candidates(task, Target(X86 | {"mcpu": "cascadelake", "num-cores": 2}), 1)
+
+
 @pytest.mark.parametrize(
     ("lanes", "cpu", "instruction", "stored"),
     [(16, X86 | {"mcpu": "cascadelake"}, "vpdpbusd", r"vmov.*\)$"), (4, GRAVITON2, "sdot", r"\sst[rp]\s+q|\sdup\s")],
