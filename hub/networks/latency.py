@@ -225,7 +225,7 @@ def _ask(
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        if own := re.match(r"tchub\.[\w.]+Error: (.*)", last):  # the original itself cannot be run
+        if own := re.match(r"tchub\.[\w.]+NetworkImportError: (.*)", last):  # the original itself cannot be run
             raise LatencyError(own[1], remedy="export the network in another way, or at another opset")
         raise LatencyError(f"the compiled network failed (exit code {done.returncode}): {last}", remedy=remedy)
     return json.loads(lines[-1])

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr
 from functools import partial
 from io import StringIO
 from itertools import groupby
@@ -40,6 +40,16 @@ def _silence() -> Iterator[None]:
 
 
 @contextmanager
+def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    before = getattr(owner, name)
+    try:
+        setattr(owner, name, function)
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
 def _unchecked_distributions() -> Iterator[None]:
     """Inside, `torch.distributions` takes parameters as they are: an export cannot raise errors by their values."""
     before = torch.distributions.Distribution._validate_args
@@ -50,15 +60,13 @@ def _unchecked_distributions() -> Iterator[None]:
         torch.distributions.Distribution.set_default_validate_args(before)
 
 
-@contextmanager
-def _left_calls() -> Iterator[None]:
+def _left_calls() -> AbstractContextManager[None]:
     """Inside, an export forgets the call of a part that lacks an argument: a module may catch it and call another way.
 
     Speech networks try `layer(x, lengths=lengths)` before `layer(x)`; PyTorch would believe itself in the first call.
     Other errors may be the export's own, and the module then takes a way that it does not take by itself.
     """
-    tracer: Any = torch.fx.Tracer
-    call_module = tracer.call_module
+    call_module: Any = torch.fx.Tracer.call_module
 
     def call(self: Any, *args: Any) -> Any:
         entered = dict(self.module_stack)
@@ -69,11 +77,7 @@ def _left_calls() -> Iterator[None]:
             self.module_stack.update(entered)
             raise
 
-    try:
-        tracer.call_module = call
-        yield
-    finally:
-        tracer.call_module = call_module
+    return _replaced(torch.fx.Tracer, "call_module", call)
 
 
 @contextmanager
@@ -97,41 +101,29 @@ def _own_ways() -> Iterator[None]:
             names[asks] = function
 
 
-@contextmanager
-def _moved_modules() -> Iterator[None]:
+def _moved_modules() -> AbstractContextManager[None]:
     """Inside, a module stays as it is where its `forward` moves a part to the device and type that it has."""
-    module: Any = torch.nn.Module
-    apply = module._apply
+    apply: Any = torch.nn.Module._apply
 
     def moved(self: Any, function: Callable[[torch.Tensor], torch.Tensor], *args: Any) -> Any:
         pairs = ((x, function(x)) for x in (*self.parameters(), *self.buffers()))
         stays = all((x.dtype, x.device) == (y.dtype, y.device) for x, y in pairs)
         return self if stays else apply(self, function, *args)
 
-    try:
-        module._apply = moved
-        yield
-    finally:
-        module._apply = apply
+    return _replaced(torch.nn.Module, "_apply", moved)
 
 
-@contextmanager
-def _stacked_numbers() -> Iterator[None]:
+def _stacked_numbers() -> AbstractContextManager[None]:
     """Inside, `torch.tensor` of a list with tensors stacks them; PyTorch would read numbers that an export has not."""
-    functions: Any = torch
-    make = functions.tensor
+    make: Any = torch.tensor
 
-    def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> torch.Tensor:
+    def tensor(data: Any, *, dtype: Any = None, device: Any = None, **others: Any) -> torch.Tensor:
         if isinstance(data, torch.Tensor) or not any(isinstance(x, torch.Tensor) for x in tree_leaves(data)):
-            return make(data, dtype=dtype, device=device, requires_grad=requires_grad)
+            return make(data, dtype=dtype, device=device, **others)
         parts = [x if isinstance(x, torch.Tensor) else tensor(x) for x in data]
         return torch.stack(parts).to(dtype=dtype, device=device)
 
-    try:
-        functions.tensor = tensor
-        yield
-    finally:
-        functions.tensor = make
+    return _replaced(torch, "tensor", tensor)
 
 
 @contextmanager

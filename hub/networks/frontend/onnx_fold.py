@@ -41,6 +41,7 @@ _OF_LOOPS = (
 )
 # Operators that a loop may become.
 _MOST_NODES = 5000
+_VALUES_OF_NODE = 4  # constants that may be computed for each of these
 
 
 def folded(model: Any, shapes: Mapping[str, Sequence[int]], network: str) -> Any:
@@ -304,7 +305,7 @@ class _Fold(GraphWriter):
         limit, condition, *states = [*inputs, "", ""][: max(2, len(inputs))]
         if not (limit or condition) or any(name and name not in self.values for name in (limit, condition)):
             raise self._error(node, _UNKNOWN)
-        body, columns, step, start = attributes_of(node)["body"], [], 0, len(self.nodes)
+        body, columns, step, start = attributes_of(node)["body"], [], 0, (len(self.nodes), len(self.values))
         constants = self._hold(body, renamed=True)
         # The number of the step and the condition have no axes or, where a body slices by them, one.
         shapes = [[1] * len(one.type.tensor_type.shape.dim) for one in body.input[:2]]
@@ -334,7 +335,7 @@ class _Fold(GraphWriter):
         dims = self.dims(tensors[0])
         if dims is None or self.opset < 9:  # whose scan has a batch
             raise self._error(node, _UNKNOWN)
-        length, columns, start = dims[axes[0]], [], len(self.nodes)
+        length, columns, start = dims[axes[0]], [], (len(self.nodes), len(self.values))
         backwards = facts.get("scan_input_directions", [0] * number)
         constants = self._hold(body, renamed=True)
         for step in range(length):
@@ -359,8 +360,10 @@ class _Fold(GraphWriter):
             return self.op("Concat", *(self.op("Unsqueeze", part, at) for part in parts), axis=axis)
         return self.op("Concat", *(self.op("Unsqueeze", part, axes=[axis]) for part in parts), axis=axis)
 
-    def _check_size(self, node: Any, start: int) -> None:
-        if len(self.nodes) - start > _MOST_NODES:
+    def _check_size(self, node: Any, start: tuple[int, int]) -> None:
+        """Raise where a loop that is written out has too many operators, or computes too much of constants alone."""
+        nodes, values = len(self.nodes) - start[0], len(self.values) - start[1]
+        if max(nodes, values // _VALUES_OF_NODE) > _MOST_NODES:
             raise self._error(node, f"has a loop of more than {_MOST_NODES} operators")
 
     def _error(self, node: Any, problem: str, remedy: str = _OF_LOOPS) -> NetworkImportError:

@@ -13,6 +13,7 @@ from .onnx_operators import reduced
 
 LEARNED = "ai.onnx.ml"
 _FLOAT, _STRING = 1, 8  # ONNX's numbers of the types
+_OPSET = 13
 _TRANSFORMS = {b"NONE": (), b"LOGISTIC": ("Sigmoid",), b"SOFTMAX": ("Softmax",)}
 
 
@@ -37,6 +38,8 @@ def without_strings(model: Any) -> list[str]:
             changed.append(str(output.name))
             graph.output.remove(output)
     if changed:
+        if not any(one.domain == "" for one in model.opset_import):  # that of `Identity`
+            model.opset_import.add(domain="", version=_OPSET)
         needed = {str(output.name) for output in graph.output}
         for node in reversed(list(graph.node)):
             if needed.isdisjoint(node.output):
@@ -56,9 +59,11 @@ def _array(graph: Any, facts: dict[str, Any], name: str) -> str:
     return str(graph.constant(np.float32(facts[name])))
 
 
-def _scaled(graph: Any, node: Any, inputs: list[str]) -> list[str]:
+def _scaled(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     """Subtract an offset from each column, and multiply by a scale."""
     facts = attributes_of(node)
+    if not {"offset", "scale"} <= facts.keys():
+        return None
     shifted = graph.op("Sub", _floats(graph, inputs[0]), _array(graph, facts, "offset"))
     return [graph.op("Mul", shifted, _array(graph, facts, "scale"))]
 
@@ -122,20 +127,26 @@ def _looked_up(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
 
     facts, dims, sides = attributes_of(node), graph.dims(inputs[0]), list[np.ndarray]()
     for side in ("keys", "values"):
-        lists = [np.array(facts[name]) for name in (f"{side}_int64s", f"{side}_floats") if name in facts]
+        lists = [np.array(facts[name], dtype) for name, dtype in _lists(side) if name in facts]
         tensors = [numpy_helper.to_array(facts[name]) for name in (f"{side}_tensor",) if name in facts]
         sides += [*lists, *tensors][:1]
-    if dims is None or len(sides) < 2 or any(side.dtype.kind not in "iuf" for side in sides):
+    if dims is None or len(sides) < 2 or any(str(side.dtype) not in ("int32", "int64", "float32") for side in sides):
         return None
-    keys, values = (side.astype("int64" if side.dtype.kind in "iu" else "float32") for side in sides)
-    whole = values.dtype.kind == "i"
-    other: Any = facts.get("default_int64", -1) if whole else facts.get("default_float", -0.0)
+    keys, values = sides
+    if np.isnan(keys).any():  # which only some versions of the operator match
+        return None
+    other: Any = facts.get("default_int64", -1) if values.dtype.kind == "i" else facts.get("default_float", -0.0)
     if "default_tensor" in facts:
         other = numpy_helper.to_array(facts["default_tensor"])
     matches = graph.op("Cast", _matches(graph, inputs[0], keys), to=_FLOAT)
-    nothing = graph.constant(np.full([*dims, 1], 0.5, np.float32))  # which is the largest where no key matches
-    at = graph.op("ArgMax", graph.op("Concat", matches, nothing, axis=-1), axis=-1, keepdims=0)
-    return [graph.op("Gather", graph.constant(np.append(values, np.asarray(other, values.dtype))), at)]
+    first = graph.op("Gather", graph.constant(values), graph.op("ArgMax", matches, axis=-1))
+    known = graph.op("Greater", reduced(graph, "ReduceMax", matches, [-1]), graph.number(0))
+    default = graph.constant(np.asarray(other, values.dtype).reshape(1))
+    return [graph.reshaped(graph.op("Where", known, first, default), dims)]
+
+
+def _lists(side: str) -> list[tuple[str, str]]:
+    return [(f"{side}_int64s", "int64"), (f"{side}_floats", "float32")]
 
 
 def _linear(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
@@ -145,7 +156,13 @@ def _linear(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     labels, classifies = facts.get("classlabels_ints"), node.op_type == "LinearClassifier"
     if dims is None or len(dims) != 2 or transform is None:
         return None
-    weights = np.float32(facts["coefficients"]).reshape(-1, dims[1])
+    weights = np.array(facts["coefficients"], np.float32)
+    rows = len(weights) // dims[1]
+    if weights.size != rows * dims[1] or len(facts.get("intercepts", range(rows))) != rows:
+        return None
+    if not classifies and (rows != facts.get("targets", 1) or transform):  # which ONNX Runtime may leave out
+        return None
+    weights = weights.reshape(rows, dims[1])
     if classifies and (len(weights) < 2 or (graph.reads(node.output[:1]) and len(labels or ()) != len(weights))):
         return None  # one score for two classes, or classes that are strings
     scores = graph.op("MatMul", _floats(graph, inputs[0]), graph.constant(np.ascontiguousarray(weights.T)))

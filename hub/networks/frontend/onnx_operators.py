@@ -108,7 +108,10 @@ def _chosen(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     if condition is None:
         return None
     x = inputs[0] if axis is not None else graph.reshaped(inputs[0], [-1])
-    return [graph.op("Gather", x, graph.constant(np.flatnonzero(condition)), axis=axis or 0)]
+    if (dims := graph.dims(inputs[0])) is None:
+        return None
+    rows = np.flatnonzero(condition[: prod(dims) if axis is None else dims[axis]])
+    return [graph.op("Gather", x, graph.constant(rows), axis=axis or 0)]
 
 
 def _kept(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:

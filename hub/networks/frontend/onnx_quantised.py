@@ -65,12 +65,15 @@ def dequantised(graph: Any, node: Any, inputs: list[str]) -> list[str] | None:
     if codes is None or any(part is None for part in parts):
         return None
     axis = facts.get("axis", 1) % codes.ndim
+    blocks = -(-codes.shape[axis] // size) if size > 0 else 0  # a file may ask for any size
+    if size and any(part.ndim and part.shape[axis : axis + 1] != (blocks,) for part in parts):
+        return None
 
     def spread(part: np.ndarray) -> np.ndarray:
         """Return the scale or zero point of each weight, or of each slice along the axis."""
         part = part.astype(np.float32)
         if size and part.ndim:
-            return np.repeat(part, size, axis).take(np.arange(codes.shape[axis]), axis)
+            return part.take(np.arange(codes.shape[axis]) // size, axis)
         return (
             part.reshape([-1 if at == axis else 1 for at in range(codes.ndim)]) if part.size > 1 else part.reshape(())
         )

@@ -29,6 +29,7 @@ _ARITHMETIC: dict[Any, Any] = {
     torch.sym_sqrt: _aten.sqrt.default,
 }
 _OF_FLOATS = (operator.truediv, operator.pow, torch.sym_float, torch.sym_sqrt)
+_DIVISIONS = (operator.floordiv, operator.mod)
 _OF_TENSORS: dict[Any, Any] = {
     _aten.clamp.default: _aten.clamp.Tensor,
     _aten.pow.Tensor_Scalar: _aten.pow.Tensor_Tensor,
@@ -63,7 +64,11 @@ def _computed(node: Node, tensors: dict[Any, Node]) -> Node:
     numbers = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in node.args]
     is_whole = node.target not in _OF_FLOATS and all(isinstance(number, int | torch.SymInt) for number in numbers)
     dtype = torch.int64 if is_whole else torch.float64
-    result = _insert(node, _ARITHMETIC[node.target], *(_tensor(node, arg, tensors, dtype) for arg in node.args))
+    args = [_tensor(node, arg, tensors, dtype) for arg in node.args]
+    if is_whole and node.target in _DIVISIONS:  # a CPU ends a process that divides by 0
+        one = _insert(node, _aten.full.default, [], 1, dtype=dtype)
+        args[1] = _insert(node, _aten.where.self, _insert(node, _aten.eq.Scalar, args[1], 0), one, args[1])
+    result = _insert(node, _ARITHMETIC[node.target], *args)
     if isinstance(node.meta["val"], torch.SymInt) and not is_whole:  # a power of whole numbers
         return _insert(node, _aten._to_copy.default, result, dtype=torch.int64)
     return result

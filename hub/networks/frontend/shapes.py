@@ -75,7 +75,11 @@ def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> li
         if not 1 <= len(combinations) <= MAX_VARIANTS:
             problem = f"; the sizes make {len(combinations)} networks, and 1 to {MAX_VARIANTS} are tuned at once"
     if problem or len(matched) < len(free):
-        examples = dict.fromkeys("batch=1,8" if one.is_batch else f"{one.name}={one.most or 128}" for one in free)
+        has_own = any("batch" in one.names() for one in free)
+        examples = dict.fromkeys(
+            "batch=1,8" if one.is_batch and (one.name == "batch" or not has_own) else f"{one.name}={one.most or 128}"
+            for one in free
+        )
         raise NetworkImportError(
             f"{network} has dynamic shapes: {'; '.join(map(str, free))}{problem}",
             remedy=f"say for which sizes to tune it: {' '.join(f'--shape {one}' for one in examples)}",

@@ -129,7 +129,8 @@ class _CodeTables(PyExprMutator):
         emit = self.builder_.emit
         least, most = self._bounds(self._bound[codes]) or (0, 0)
         inputs = np.arange(least, most + 1)
-        results = self._computed(call, {codes: torch.from_numpy(inputs).float()}).numpy()
+        # What is no number is cut off at the least one, as kernels do.
+        results = self._computed(call, {codes: torch.from_numpy(inputs).float()}).nan_to_num(low).numpy()
         fitting = (name for name, limits in LIMITS.items() if limits[0] <= low and high <= limits[1])
         dtype = next(fitting, None)
         table = np.zeros(CODES, dtype or "uint8")

@@ -76,7 +76,8 @@ def test_a_part_that_forward_moves_to_where_it_is_stays() -> None:
 
 def test_tensors_in_a_list_become_one_tensor(network_of: Any) -> None:
     def scaled(x: torch.Tensor) -> Any:
-        return x * torch.tensor([x.max() + 1, 2.0]).unsqueeze(1), torch.tensor([[x.min(), 1], [0, x[0, 0]]])
+        numbers = torch.tensor([x.max() + 1, 2.0]), torch.tensor([1.0, 3.0], pin_memory=False)
+        return x * sum(numbers).unsqueeze(1), torch.tensor([[x.min(), 1], [0, x[0, 0]]])
 
     module, x = network_of(scaled), torch.randn(2, 4)
     results = compute(prepare(open_network(module, (x,)).imported()), x)

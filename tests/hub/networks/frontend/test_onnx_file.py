@@ -117,6 +117,18 @@ def test_a_batch_that_has_a_name_for_each_input_is_one(tmp_path: Path) -> None:
     assert apart.signature().outputs[0].shape == (4, 3)
 
 
+def test_a_size_called_batch_is_given_beside_others_by_their_names(tmp_path: Path) -> None:
+    inputs = [Info(name, TensorProto.FLOAT, [size, 3]) for name, size in (("a", "batch"), ("b", "n"))]
+    nodes = [node("Relu", ["a"], ["y"]), node("Relu", ["b"], ["z"])]
+    graph = helper.make_graph(nodes, "graph", inputs, [Info(name, TensorProto.FLOAT, None) for name in "yz"])
+    path = saved(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    for shapes in ({}, {"batch": [4]}):
+        with pytest.raises(NetworkImportError) as caught:
+            open_network(path, shapes=shapes)
+        assert caught.value.remedy == "say for which sizes to tune it: --shape batch=1,8 --shape n=128"
+    assert [len(x) for x in open_network(path, shapes={"batch": [4], "n": [2]}).inputs()] == [4, 2]
+
+
 def test_a_number_that_chooses_a_branch_may_be_fixed(tmp_path: Path) -> None:
     def branch(kind: str) -> Any:
         return helper.make_graph([node(kind, ["x"], ["r"])], kind, [], [Info("r", TensorProto.FLOAT, None)])

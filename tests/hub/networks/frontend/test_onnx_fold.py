@@ -153,7 +153,11 @@ def test_a_loop_by_values_or_of_too_many_steps_is_refused_with_its_name(monkeypa
     loop = node("Loop", ["n", "", "x"], ["y"], body=body(steps, "still", "new"), name="decoder")
     unknown = model([loop], inputs=[X, Info("n", INT64, [])])
     endless = model([loop], n=np.int64(10**9))
-    for proto, problem in ((unknown, "as often as values"), (endless, "more than 20 operators")):
+    sums = [steps[0], node("Add", ["s", "c"], ["new"])]
+    of_constants = node("Loop", ["n", "", "c"], ["z"], body=body(sums, "still", "new"), name="decoder")
+    known = model([of_constants, node("Add", ["x", "z"], ["y"])], n=np.int64(1 << 40), c=np.float32(1))
+    cases = (unknown, "as often as values"), (endless, "more than 20 operators"), (known, "more than 20 operators")
+    for proto, problem in cases:
         with pytest.raises(NetworkImportError, match=rf"net .*{problem}.*\(Loop, node 'decoder'\)") as caught:
             folded(proto, {"x": [3, 4]}, "net")
         assert "steps" in caught.value.remedy

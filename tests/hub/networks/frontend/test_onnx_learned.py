@@ -117,3 +117,32 @@ def test_trees_and_strings_are_refused_with_what_to_do(tmp_path: Path) -> None:
     onnx.save(text, path)
     with pytest.raises(NetworkImportError, match="input t is of strings"):
         open_network(path)
+
+
+@pytest.mark.parametrize(
+    ("operator", "facts"),
+    [
+        ("LabelEncoder", {"keys_floats": [float("nan"), 1.0], "values_floats": [7.0, 8.0]}),
+        ("LinearRegressor", {"coefficients": [1.0] * 8}),
+        ("LinearRegressor", {"coefficients": [1.0] * 4, "post_transform": "LOGISTIC"}),
+        ("LinearRegressor", {"coefficients": [1.0] * 5}),
+        ("Scaler", {"scale": [1.0]}),
+    ],
+    ids=["no number as a key", "targets that are not counted", "a transform", "a part of a row", "no offset"],
+)
+def test_what_onnx_runtime_takes_otherwise_is_refused(tmp_path: Path, operator: str, facts: dict[str, Any]) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(file([learned(operator, ["x"], ["y"], **facts)], [Info("y", FLOAT, [3, 1])]), path)
+    with pytest.raises(NetworkImportError, match=f"cannot import net: {operator}"):
+        open_network(path).imported()
+
+
+def test_a_map_of_classes_needs_no_other_domain(equal: Equal) -> None:
+    nodes = [
+        learned("LinearClassifier", ["x"], ["label", "scores"], classlabels_strings=["a", "b", "c"], **SCORES),
+        learned("ZipMap", ["scores"], ["probability"], classlabels_strings=["a", "b", "c"]),
+    ]
+    model = file(nodes, [Info("probability", FLOAT, [3, 3])])
+    for one in [one for one in model.opset_import if one.domain == ""]:
+        model.opset_import.remove(one)
+    equal(model)

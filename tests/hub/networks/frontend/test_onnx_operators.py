@@ -95,6 +95,20 @@ def test_rows_that_a_constant_chooses_have_a_fixed_number(equal: Equal, facts: M
     assert network.signature().outputs[0].shape == ((3, 2) if facts else (2,))
 
 
+def test_a_choice_of_more_rows_than_there_are_stops_at_the_last(equal: Equal) -> None:
+    equal(model([node("Compress", ["x", "c"], ["y"], axis=0)], c=[True, False, True, True, True]))
+
+
+@pytest.mark.parametrize("block", [1 << 40, 3, -2])
+def test_scales_of_another_number_of_blocks_are_refused(tmp_path: Path, block: int) -> None:
+    """However large a file says that they are."""
+    weights = {"w": kernel(4, 6).astype("int8"), "s": np.ones((4, 6), "float32"), "z": np.zeros((4, 6), "int8")}
+    nodes = [node("DequantizeLinear", [*weights], ["real"], block_size=block, axis=0)]
+    onnx.save(model([*nodes, node("MatMul", ["x", "real"], ["y"])], opset=21, **weights), tmp_path / "net.onnx")
+    with pytest.raises(NetworkImportError, match="DequantizeLinear"):
+        open_network(tmp_path / "net.onnx").imported()
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_region_that_may_be_an_input_is_resized(equal: Equal, known: bool) -> None:
     facts = {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear"}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from relax_kit import Computed, compute, prepare
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.sources import open_network
 from torch import Tensor
@@ -42,6 +43,19 @@ def test_integers_become_floats_where_they_do_in_python(equal: Equal) -> None:
         return x * count, x * mean, x / count, x // count, x.double() * (mean + 1), x[:, count % 4]
 
     equal(mixed, torch.randint(-9, 9, (4, 6)))
+
+
+def test_a_count_of_0_as_a_divisor_ends_no_process() -> None:
+    """As a CPU does that divides whole numbers by 0; PyTorch raises an error."""
+
+    def divided(x: Tensor) -> Any:
+        count = (x > 0).sum().item()
+        return x * (100 // count), x * (100 % count)
+
+    x = torch.randn(4, 6).abs()
+    mod = prepare(open_network(Computed(divided), (x,)).imported())
+    assert [one.tolist() for one in compute(mod, x)] == [one.tolist() for one in divided(x)]
+    assert len(compute(mod, -x)) == 2
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,12 @@ def test_what_is_no_function_of_a_code_stays(function: Any, reason: str) -> None
     torch.testing.assert_close(torch.from_numpy(compute(mod, X)[0]), network(X), rtol=0, atol=OTHER * 1.01)
 
 
+def test_what_is_no_number_is_cut_off_as_without_a_table() -> None:
+    network = Computed(lambda x: quantised(torch.log(quantised(x, SCALE, 120)), OTHER, 0, SIGNED))
+    (_, looked_up), (_, computed) = (looks(network, X, tables=tables) for tables in (True, False))
+    assert compute(looked_up, X)[0].tolist() == compute(computed, X)[0].tolist()
+
+
 def test_codes_that_are_read_elsewhere_too_are_kept() -> None:
     """Numbers of more than 8 bits have no table."""
 
