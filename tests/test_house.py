@@ -18,7 +18,7 @@ BUDGETS = {
     "hub/cli": (2_853, 15),
     "hub/registry": (3_264, 17),
     "hub/device": (7_301, 41),
-    "hub/networks": (17_092, 78),
+    "hub/networks": (17_105, 78),
     "hub/search": (3_769, 19),
     "hub/records": (646, 5),
     "hub/tuning": (2_281, 11),
@@ -35,9 +35,9 @@ BUDGETS = {
     "zoo/adapt": (3_401, 19),
     "cards": (1_279, 6),
     "scripts": (9_913, 57),
-    "tests": (35_335, 225),
+    "tests": (35_415, 225),
 }
-PRODUCT = (60_421, 328)
+PRODUCT = (60_434, 328)
 MOST_ERRORS = 40
 # Rooms from the ground up; a room imports none that stands above it.
 FLOORS = (

@@ -8,7 +8,7 @@ import torch
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .quantised import LIMITS
+from .quantised import LIMITS, QuantisedReader
 from .relax_graph import (
     bound_to,
     bound_values,
@@ -71,7 +71,7 @@ class _CodeTables(PyExprMutator):
     def __init__(self, mod: Any, func: Any) -> None:
         super().__init__(mod)
         self._bound, self._sources = bound_values(func), dict[Any, _Source]()
-        self._tables = list[Any]()
+        self._reader, self._tables = QuantisedReader(self._bound.get), list[Any]()
         for var, call in self._bound.items():
             source = self._source(call)
             if source is None and self._bounds(call) is not None:
@@ -112,14 +112,11 @@ class _CodeTables(PyExprMutator):
 
     def _bounds(self, call: Any) -> tuple[int, int] | None:
         """Return the least and the most of what is rounded and cut off to 256 numbers; None for any other value."""
-        most = _whole_number(call, "minimum")
-        least = None if most is None else _whole_number(call := self._bound.get(call.args[0]), "maximum")
-        if most is None or least is None or not 0 < most - least < CODES:
+        bounds = self._reader.bounds(call)
+        if bounds is None or not all(one.is_integer() for one in bounds):
             return None
-        call = self._bound.get(call.args[0])
-        if _whole_number(call, "add") is not None:  # a zero point
-            call = self._bound.get(call.args[0])
-        return (least, most) if _is_call(call, "round") else None
+        least, most = map(int, bounds)
+        return (least, most) if 0 < most - least < CODES else None
 
     def _looked_up(self, call: Any, codes: Any, low: int, high: int) -> Any:
         """Return the codes of a call, from `low` to `high`, as floats, by the codes that it is computed of.
@@ -160,14 +157,3 @@ def _look_up(codes: Any, table: Any) -> Any:
 
 def _is_of_floats(value: Any) -> bool:
     return str(value.ty.dtype) == "float32"
-
-
-def _is_call(value: Any, name: str) -> bool:
-    return isinstance(value, relax.Call) and operator_name(value) == name
-
-
-def _whole_number(value: Any, name: str) -> int | None:
-    """Return the second factor of a call of an operator, where it is a whole number; else None."""
-    number = constant_values(value.args[1]) if _is_call(value, name) else None
-    is_whole = number is not None and number.size == 1 and float(number.item()).is_integer()
-    return int(number.item()) if number is not None and is_whole else None

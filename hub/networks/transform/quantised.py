@@ -190,18 +190,21 @@ class QuantisedReader:
             return str(stored.ty.dtype)
         if (pool := self.call(codes, POOL)) is not None:
             return self.code_type(self._less(pool.args[0], "", [])[0])
+        bounds = self.bounds(codes)
+        return next((name for name, limits in LIMITS.items() if limits == bounds), "")
+
+    def bounds(self, codes: Any) -> tuple[float, ...] | None:
+        """Return the least and the most number of what is rounded and cut off; None for any other value."""
         most = self.call(codes, "minimum")
-        if most is None:
-            return ""
-        least = self.call(most.args[0], "maximum")
-        if least is None:
-            return ""
+        least = None if most is None else self.call(most.args[0], "maximum")
+        if most is None or least is None:
+            return None
         shifted: Any = self.call(least.args[0], "add")  # by a zero point
         rounded = self.call(least.args[0] if shifted is None else shifted.args[0], "round")
         if rounded is None or not (shifted is None or self._is_whole(shifted.args[1])):
-            return ""
-        bounds = [constant_values(one.args[1]) for one in (least, most)]
-        return next((name for name, limits in LIMITS.items() if all(map(_is, bounds, limits))), "")
+            return None
+        known = [values for one in (least, most) if (values := constant_values(one.args[1])) is not None]
+        return tuple(float(one.item()) for one in known) if [one.size for one in known] == [1, 1] else None
 
     def _is_whole(self, value: Any) -> bool:
         """Return whether floats are known to be whole numbers."""
@@ -273,10 +276,6 @@ class QuantisedReader:
 def as_number(value: Any) -> Any:
     """Return a number as a constant of one axis, which stays an argument of the functions that read it."""
     return relax.const(np.array([value], np.float32))
-
-
-def _is(values: Any, number: int) -> bool:
-    return values is not None and values.size == 1 and float(values.flat[0]) == number
 
 
 def _same_shape(one: Any, other: Any) -> bool:
